@@ -1,0 +1,58 @@
+# Everything runs in .venv, which these targets make; Python 3.11+ and make are all they need.
+PYTHON ?= python3
+VENV ?= .venv
+# The exact release keeps pip from choosing another build; any torch>=2.11 works, for example
+#   make demo TORCH='torch==2.12.0'
+TORCH ?= torch==2.13.0
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "advsweep needs Python 3.11 or newer; name one with 'make PYTHON=python3.12 ...'" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	@echo "installing advsweep and $(TORCH) into $(VENV) ..." >&2
+	@$(PIP) install '$(TORCH)'
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.core
+	@echo "installing what the tests and checks need ..." >&2
+	@$(PIP) install -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml $(VENV)/.dev
+	@echo "installing the peers that the benchmarks run beside ..." >&2
+	@$(PIP) install -e '.[bench]'
+	@touch $@
+
+install: $(VENV)/.core  ## make .venv and install advsweep into it
+
+demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
+	@$(BIN)/advsweep sweep +experiment=demo
+	@$(BIN)/advsweep report demo
+
+test: $(VENV)/.dev  ## every test, the slow ones too
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check: $(VENV)/.dev  ## ruff, mypy and the import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.bench  ## what it costs, beside its peers
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what make made (stores and runs stay)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,74 @@
+"""Every error that advsweep raises on purpose.
+
+Each message says what was expected, what was got and what to do. The command line turns
+them into one line and exit code 2; a bug of ours is anything that is not in this tree.
+
+    AdvsweepError(ValueError)
+    ├── ConfigError            a key, a type, a name or a range in a configuration
+    │   └── UnknownNameError   a name nobody registered, with the nearest that exist
+    ├── BatchError             rewards or other inputs that an estimator cannot use
+    ├── StoreError             a store that cannot be opened, is too new or too old
+    │   └── NotFoundError      a run, a sweep or a metric that the store does not hold
+    ├── CheckpointError        a checkpoint that is missing or damaged
+    └── TrainingError          a run that cannot go on (a loss that is not finite, say)
+
+    AdvsweepWarning(UserWarning)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AdvsweepError(ValueError):
+    """The root of the tree; catch it to catch them all."""
+
+
+class ConfigError(AdvsweepError):
+    """A configuration that cannot be used; the message names the key."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that is not registered; the message offers the nearest ones."""
+
+
+class BatchError(AdvsweepError):
+    """A batch of rewards that an estimator must refuse."""
+
+
+class StoreError(AdvsweepError):
+    """A store that cannot be opened or used."""
+
+
+class NotFoundError(StoreError):
+    """Something asked for by name or id that the store does not hold."""
+
+
+class CheckpointError(AdvsweepError):
+    """A checkpoint that is missing, damaged or made by another configuration."""
+
+
+class TrainingError(AdvsweepError):
+    """A training that cannot go on; the message names the step."""
+
+
+class AdvsweepWarning(UserWarning):
+    """The root of our warnings."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest known ones, or all when few, or nothing.
+
+    >>> nearest("grop", ["grpo", "rloo"])
+    "did you mean 'grpo'?"
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(repr(k) for k in close) + "?"
+    if not known:
+        return "there are none"
+    if len(known) <= 12:
+        return "known: " + ", ".join(known)
+    return f"there are {len(known)}: " + ", ".join(known[:12]) + ", ..."
