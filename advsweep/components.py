@@ -60,6 +60,9 @@ class Option:
         return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
 
 
+_NO_OPTION = Option()
+
+
 def option(
     default: Any = dataclasses.MISSING,
     *,
@@ -84,7 +87,7 @@ def option(
 
 def option_of(field: dataclasses.Field[Any]) -> Option:
     """The `Option` of a dataclass field; an empty one if it was declared without."""
-    found: Option = field.metadata.get("option", Option())
+    found: Option = field.metadata.get("option", _NO_OPTION)
     return found
 
 
@@ -176,7 +179,7 @@ def describe_type(hint: Any) -> str:
         return "one of " + ", ".join(str(m.value) for m in hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(describe_type(a) for a in args)
+        return " or ".join(dict.fromkeys(describe_type(a) for a in args))
     if origin is tuple:
         return f"a list, each {describe_type(args[0])}"
     simple = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
@@ -313,6 +316,10 @@ class Registry(Generic[C]):
     def aliases(self) -> dict[str, str]:
         return dict(self._aliases)
 
+    def unavailable(self) -> dict[str, str]:
+        """Names that are known to lack a definition, with the reason."""
+        return dict(self._unavailable)
+
     def __contains__(self, name: str) -> bool:
         return self._aliases.get(name, name) in self.names()
 
@@ -334,9 +341,11 @@ class Registry(Generic[C]):
         if name in self._modules:
             module = importlib.import_module(self._modules[name])
             for candidate in vars(module).values():
-                own = isinstance(candidate, type) and issubclass(candidate, Component)
-                if own and candidate.__dict__.get("name") == name:
-                    return typing.cast("type[C]", candidate)
+                if isinstance(candidate, type) and issubclass(candidate, Component):
+                    # A module may import components of other kinds that share the name.
+                    own = candidate.__module__.startswith(module.__name__)
+                    if own and candidate.__dict__.get("name") == name:
+                        return typing.cast("type[C]", candidate)
             raise AssertionError(f"{self._modules[name]} registers no {self.kind} '{name}'")
         if name in self._plugins:
             return typing.cast("type[C]", self._plugins[name].load())

@@ -8,7 +8,9 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     │   └── UnknownNameError   a name nobody registered, with the nearest that exist
     ├── BatchError             rewards or other inputs that an estimator cannot use
     ├── StoreError             a store that cannot be opened, is too new or too old
-    │   └── NotFoundError      a run, a sweep or a metric that the store does not hold
+    │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
+    │   └── LeaseLostError     a run that another process has taken over
+    ├── ReportError            data that cannot stand in one table, or too little of it
     ├── CheckpointError        a checkpoint that is missing or damaged
     └── TrainingError          a run that cannot go on (a loss that is not finite, say)
 
@@ -43,6 +45,14 @@ class StoreError(AdvsweepError):
 
 class NotFoundError(StoreError):
     """Something asked for by name or id that the store does not hold."""
+
+
+class LeaseLostError(StoreError):
+    """A run that another process has taken over; this one must leave it."""
+
+
+class ReportError(AdvsweepError):
+    """Data that cannot stand in one table, or too little of it."""
 
 
 class CheckpointError(AdvsweepError):
