@@ -1,0 +1,7 @@
+"""Statistics of the product on numpy arrays; never imports torch."""
+
+from advsweep.statistics.entropy import answer_entropy
+from advsweep.statistics.intervals import Interval, student_t_interval
+from advsweep.statistics.pass_at_k import pass_at_k
+
+__all__ = ["Interval", "answer_entropy", "pass_at_k", "student_t_interval"]

@@ -1,0 +1,47 @@
+"""pass@k from counts of correct samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from advsweep.errors import AdvsweepError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " problems"]:
+    """The unbiased estimate of pass@k: 1 - C(n-c, k) / C(n, k) (Chen et al., 2021).
+
+    The arguments broadcast; the result has the broadcast shape. As a product of ratios in
+    logarithms it keeps full relative precision for any n, also where pass@k is tiny.
+
+    Args:
+        n: samples drawn of each problem.
+        c: correct ones among them.
+        k: samples allowed.
+
+    Returns:
+        pass@k of each problem; NaN where n < k, which leaves it undefined.
+
+    Raises:
+        AdvsweepError: a count that is not an integer, c outside 0..n, or k below 1.
+    """
+    n, c, k = np.broadcast_arrays(n, c, k)
+    if n.size and not all(np.issubdtype(array.dtype, np.integer) for array in (n, c, k)):
+        raise AdvsweepError("pass@k: expected n, c and k to be integers")
+    if np.any((c < 0) | (c > n)):
+        raise AdvsweepError("pass@k: expected 0 <= c <= n: as many correct samples as drawn ones")
+    if np.any(k < 1):
+        raise AdvsweepError("pass@k: expected k >= 1")
+    # C(n-c, k) / C(n, k) is symmetric in c and k; the shorter product runs over the smaller.
+    fewer, more = np.minimum(c, k), np.maximum(c, k)
+    log_fail = np.zeros(n.shape)
+    with np.errstate(divide="ignore"):
+        for i in range(int(fewer.max(initial=0))):
+            share = more / np.maximum(n - i, 1)
+            log_fail += np.where(i < fewer, np.log1p(-np.minimum(share, 1.0)), 0.0)
+    return np.where(n < k, np.nan, -np.expm1(log_fail))

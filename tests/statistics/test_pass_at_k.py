@@ -1,0 +1,89 @@
+"""pass@k."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import AdvsweepError
+from advsweep.statistics import pass_at_k
+
+
+def exact(n: int, c: int, k: int) -> float:
+    return float(1 - Fraction(math.comb(n - c, k), math.comb(n, k)))
+
+
+def test_worked_values() -> None:
+    # One of eight: k/8. Two of four with k = 2: 1 - 1/6.
+    assert pass_at_k(8, 1, [1, 2, 8]).tolist() == pytest.approx([1 / 8, 1 / 4, 1.0])
+    assert pass_at_k(4, 2, 2).item() == pytest.approx(5 / 6)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.data())
+def test_against_exact_fractions(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 300))
+    c = data.draw(st.integers(0, n))
+    k = data.draw(st.integers(1, n))
+    assert pass_at_k(n, c, k).item() == pytest.approx(exact(n, c, k), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k"), [(10_000, 1, 3), (10_000, 7, 5000), (10_000, 5000, 7), (10_000, 3000, 4000)]
+)
+def test_large_counts_keep_their_precision(n: int, c: int, k: int) -> None:
+    assert pass_at_k(n, c, k).item() == pytest.approx(exact(n, c, k), rel=1e-12)
+
+
+def test_ends_are_exact() -> None:
+    n = np.array([1, 128, 10_000])
+    assert (pass_at_k(n, 0, 1) == 0).all()
+    assert (pass_at_k(n, n, 1) == 1).all()
+    # With fewer than k wrong ones no draw of k misses.
+    assert pass_at_k(128, 65, 64).item() == 1.0
+    assert pass_at_k(128, 125, 4).item() == 1.0
+    assert pass_at_k(128, 124, 4).item() < 1.0
+
+
+def test_arguments_broadcast() -> None:
+    n, c = np.array([8, 16, 8]), np.array([2, 5, 0])
+    table = pass_at_k(n[:, None], c[:, None], np.array([1, 4, 8]))
+    assert table.shape == (3, 3)
+    for i in range(3):
+        for j, k in enumerate((1, 4, 8)):
+            assert table[i, j] == pytest.approx(exact(n[i], c[i], k))
+    assert pass_at_k([], [], 4).shape == (0,)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(1, 60), st.integers(0, 60))
+def test_rises_with_k(n: int, c: int) -> None:
+    values = pass_at_k(n, min(c, n), np.arange(1, n + 1))
+    assert (np.diff(values) >= -1e-15).all()
+    assert values[0] == pytest.approx(min(c, n) / n)
+
+
+def test_undefined_where_there_are_fewer_samples_than_k() -> None:
+    values = pass_at_k([4, 8], [2, 2], 8)
+    assert np.isnan(values[0])
+    assert values[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "message"),
+    [
+        (4, 5, 1, "0 <= c <= n"),
+        (4, -1, 1, "0 <= c <= n"),
+        (4, 2, 0, "k >= 1"),
+        (4.0, 2, 1, "integers"),
+        (4, 2, 1.5, "integers"),
+    ],
+)
+def test_impossible_counts_are_refused(n: float, c: int, k: float, message: str) -> None:
+    with pytest.raises(AdvsweepError, match=message):
+        pass_at_k(n, c, k)
