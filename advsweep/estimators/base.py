@@ -1,0 +1,258 @@
+"""The contract of an estimator: rewards of a batch in, one advantage per rollout out."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from advsweep.components import Component
+from advsweep.errors import BatchError, CheckpointError
+from advsweep.estimators.groups import Groups
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBatch:
+    """One step's rollouts, as an estimator sees them: B prompts, G rollouts each.
+
+    Attributes:
+        rewards: what the verifier gave, float32 or float64. Entries that `mask` leaves out
+            may hold anything, NaN included.
+        mask: false for rollouts that could not be scored or are missing; they are left out
+            of every statistic and get advantage 0.
+        lengths: generated tokens per rollout.
+        ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
+        token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
+        token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
+        solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
+        frequencies: how often each group counts in statistics of the batch, once by
+            default; lets the enumerated groups of a solve rate stand for a large batch.
+        step: the training step, counted from 1.
+        total_steps: the length of the training.
+    """
+
+    rewards: Float[Tensor, "prompts rollouts"]
+    mask: Bool[Tensor, "prompts rollouts"] | None = None
+    lengths: Float[Tensor, "prompts rollouts"] | None = None
+    ref_rewards: Float[Tensor, "prompts rollouts"] | None = None
+    token_entropy: Float[Tensor, "prompts rollouts"] | None = None
+    token_entropy_exact: Float[Tensor, "prompts rollouts"] | None = None
+    solve_rates: Float[Tensor, " prompts"] | None = None
+    frequencies: Float[Tensor, " prompts"] | None = None
+    step: int | None = None
+    total_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advantages:
+    """What an estimator returns.
+
+    Attributes:
+        values: the advantages, in the rewards' dtype and on their device.
+        keep: the rollouts that take part in the update and in the loss's denominators.
+        info: what the estimator wants logged, as `estimator/NAME` (alpha, delta, tau, ...).
+    """
+
+    values: Float[Tensor, "prompts rollouts"]
+    keep: Bool[Tensor, "prompts rollouts"]
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class Estimator(Component):
+    """Maps the rewards of a batch to advantages: a policy weight.
+
+    A subclass sets the class attributes below and writes `_advantages`; `compute` checks
+    the batch, hands over its statistics and applies the mask. An instance may narrow an
+    attribute that depends on its options (see `_narrow`).
+
+    Attributes:
+        family: the heading it is listed under.
+        formula: the advantage in one line.
+        paper, equation: where the formula stands.
+        needs: the optional fields of `GroupBatch` that it cannot do without.
+        uses: those that it reads when they are given.
+        minimum_group: the smallest group size that it is defined for.
+        binary_only: rewards other than 0 and 1 are refused.
+        rates: reads row means as solve rates, so they must lie in [0, 1].
+        stateful: has memory, which each call of `compute` advances exactly once.
+    """
+
+    family: ClassVar[str]
+    formula: ClassVar[str]
+    paper: ClassVar[str]
+    equation: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = frozenset()
+    minimum_group: ClassVar[int] = 1
+    binary_only: ClassVar[bool] = False
+    rates: ClassVar[bool] = False
+    stateful: ClassVar[bool] = False
+
+    @final
+    def __call__(self, batch: GroupBatch) -> Float[Tensor, "prompts rollouts"]:
+        """The advantages alone; see `compute`."""
+        return self.compute(batch).values
+
+    @final
+    def compute(self, batch: GroupBatch) -> Advantages:
+        """The advantages of a batch; inputs are left as they are.
+
+        A batch without a single scorable rollout gets zeros and leaves memory alone.
+
+        Raises:
+            BatchError: the batch has the wrong shape or type, lacks an input, holds
+                rewards that are not finite, or rewards that this formula is not defined
+                for. Memory does not advance then.
+        """
+        self._check_inputs(batch)
+        mask = batch.mask
+        if mask is not None and not mask.any():
+            return Advantages(values=torch.zeros_like(batch.rewards), keep=mask.clone())
+        groups = Groups(batch)
+        self._check_rewards(groups)
+        info: dict[str, float] = {}
+        values = self._advantages(groups, info)
+        if mask is not None:
+            values = torch.where(mask, values, 0.0)
+        return Advantages(values=values, keep=self._keep(groups), info=info)
+
+    @abstractmethod
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        """The formula, as a new tensor; what it gives masked rollouts does not matter.
+
+        Args:
+            groups: the checked rewards with their statistics.
+            info: to be filled with what should be logged.
+        """
+
+    def _keep(self, groups: Groups) -> Bool[Tensor, "prompts rollouts"]:
+        """The rollouts that take part in the update: all that could be scored."""
+        if groups.mask is not None:
+            return groups.mask.clone()
+        return torch.ones_like(groups.rewards, dtype=torch.bool)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memory in JSON types; empty for an estimator without."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Puts back what `state_dict` gave.
+
+        Raises:
+            CheckpointError: the state belongs to another estimator.
+        """
+        self._check_state(state, expected=())
+
+    def reset(self) -> None:
+        """Forgets every earlier call."""
+
+    @final
+    def _narrow(self, **attributes: Any) -> None:
+        """Sets class attributes (`needs`, `minimum_group`, ...) for this instance alone."""
+        assert all(hasattr(type(self), name) for name in attributes)
+        vars(self).update(attributes)
+
+    @final
+    def _check_state(self, state: Mapping[str, Any], *, expected: tuple[str, ...]) -> None:
+        if set(state) != set(expected):
+            raise CheckpointError(
+                f"state of estimator '{self.name}': expected the keys {sorted(expected)}, "
+                f"got {sorted(state)}; it was saved by another estimator or version"
+            )
+
+    def _check_inputs(self, batch: GroupBatch) -> None:
+        rewards = batch.rewards
+        if not isinstance(rewards, Tensor) or rewards.ndim != 2:
+            got = list(rewards.shape) if isinstance(rewards, Tensor) else type(rewards).__name__
+            raise BatchError(f"rewards: expected a tensor [prompts, rollouts], got {got}")
+        if rewards.dtype not in (torch.float32, torch.float64):
+            raise BatchError(
+                f"rewards: expected float32 or float64, got {rewards.dtype}; "
+                "convert them with rewards.float()"
+            )
+        prompts, group = rewards.shape
+        if prompts == 0 or group == 0:
+            raise BatchError(f"rewards: expected at least one group, got shape {[prompts, group]}")
+        if group < self.minimum_group:
+            raise BatchError(
+                f"estimator '{self.name}' needs at least {self.minimum_group} rollouts per "
+                f"prompt, got {group}"
+            )
+        if batch.mask is not None and batch.mask.dtype is not torch.bool:
+            raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
+        for name in ("mask", "frequencies", *sorted(self.needs | self.uses)):
+            value = getattr(batch, name)
+            if value is None and name in self.needs:
+                raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
+            if isinstance(value, Tensor):
+                per_prompt = name in ("solve_rates", "frequencies")
+                shape = rewards.shape[:1] if per_prompt else rewards.shape
+                if value.shape != shape:
+                    raise BatchError(
+                        f"{name}: expected the shape {list(shape)}, got {list(value.shape)}"
+                    )
+
+    def _check_rewards(self, groups: Groups) -> None:
+        """Refuses rewards that the formula is not defined for."""
+        low, high = groups.mean_range
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise BatchError(
+                "rewards: expected finite numbers, got NaN, infinity or a sum that overflows; "
+                "leave rollouts that could not be scored out with the mask"
+            )
+        rewards = groups.rewards
+        # Only 0 and 1 are their own squares.
+        if self.binary_only and not (rewards * rewards == rewards).all():
+            other = rewards[(rewards != 0) & (rewards != 1)][0].item()
+            raise BatchError(
+                f"estimator '{self.name}' is defined for rewards of 0 and 1 only, got {other:g}"
+            )
+        if self.rates and not (low >= 0 and high <= 1):
+            raise BatchError(
+                f"estimator '{self.name}' reads a prompt's mean reward as its solve rate and "
+                f"needs it in [0, 1], got {low if low < 0 else high:g}; rescale the rewards"
+            )
+
+
+Memory = TypeVar("Memory", bound="DataclassInstance")
+
+
+@dataclass(kw_only=True)
+class StatefulEstimator(Estimator, Generic[Memory]):
+    """An estimator with memory across steps: a frozen dataclass of plain numbers.
+
+    It lies in `_memory` and is no dataclass field of the estimator, as a field would be
+    part of the configuration.
+    """
+
+    stateful: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._memory = self._fresh_memory()
+
+    @abstractmethod
+    def _fresh_memory(self) -> Memory:
+        """The memory before the first call."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self._memory)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._check_state(state, expected=tuple(self.state_dict()))
+        self._memory = type(self._memory)(**state)
+
+    def reset(self) -> None:
+        self._memory = self._fresh_memory()

@@ -1,0 +1,174 @@
+"""REINFORCE and the estimators that only subtract or divide by a group statistic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from advsweep.components import option
+from advsweep.estimators.base import Estimator
+from advsweep.estimators.groups import Groups, Std, at_least, standardise
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class ZeroVariance(Enum):
+    """What a homogeneous group gets: exactly 0, or whatever the formula rounds to."""
+
+    EXACT = "exact"
+    FORMULA = "formula"
+
+
+class Preset(Enum):
+    """Whose conventions: the papers', a framework's, or those of A-GRAE's released code."""
+
+    PAPER = "paper"
+    TRL = "trl"
+    VERL = "verl"
+    RELEASED = "released"
+
+
+class _Conventions(NamedTuple):
+    std: Std
+    eps: float
+    zero_variance: ZeroVariance
+
+
+_PRESETS = {
+    Preset.PAPER: _Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
+    Preset.TRL: _Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
+    Preset.VERL: _Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+    Preset.RELEASED: _Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+}
+
+
+@dataclass(kw_only=True)
+class Reinforce(Estimator):
+    """The reward itself, without a baseline (Williams, 1992): Aᵢ = rᵢ.
+
+    Not centred: a group of successes gets 1, not 0.
+    """
+
+    name: ClassVar[str] = "reinforce"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 2"
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.rewards.clone()
+
+
+@dataclass(kw_only=True)
+class DrGRPO(Estimator):
+    """The reward less its group's mean: Aᵢ = rᵢ - p.
+
+    FADE's body calls this GRPO. Homogeneous groups get 0.
+    """
+
+    name: ClassVar[str] = "dr_grpo"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - p"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 2.2"
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred.clone()
+
+
+@dataclass(kw_only=True)
+class RLOO(Estimator):
+    """The reward less the mean of the group's other rewards: Aᵢ = G/(G-1) · (rᵢ - p).
+
+    Its expected masses are pq without the factor 1-1/G of `dr_grpo`. Homogeneous groups
+    get 0, and so does the only scorable rollout of a group.
+    """
+
+    name: ClassVar[str] = "rloo"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "by name; Ahmadian et al., Kool et al."
+    minimum_group: ClassVar[int] = 2
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred * (groups.count / at_least(groups.count - 1, 1))
+
+
+@dataclass(kw_only=True)
+class GRPO(Estimator):
+    """The reward standardised within its group: Aᵢ = (rᵢ - p) / (σ + ε).
+
+    On a binary group successes get √(q/p), failures -√(p/q). Homogeneous groups get 0.
+
+    Departures: none by default. With `preset=trl` the numbers are TRL 1.16's to the last
+    bit (float32), noise on homogeneous groups of 0.9 included.
+    """
+
+    name: ClassVar[str] = "grpo"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
+    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
+    equation: ClassVar[str] = "Eq. 3"
+
+    preset: Preset = option(
+        Preset.PAPER,
+        identity=False,
+        help="sets std, eps and zero_variance where they are not given",
+    )
+    std: Std | None = option(None, help="standard deviation over G or G-1; null: the preset's")
+    eps: float | None = option(None, ge=0, help="ε, added to σ; null: the preset's (0 for paper)")
+    zero_variance: ZeroVariance | None = option(
+        None, help="homogeneous groups: exactly 0, or the bare formula; null: the preset's"
+    )
+    tolerance: float = option(
+        0.0, ge=0, help="groups with max - min up to this count as homogeneous (exact only)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        preset = _PRESETS[self.preset]
+        self.std = preset.std if self.std is None else self.std
+        self.eps = preset.eps if self.eps is None else self.eps
+        self.zero_variance = self.zero_variance or preset.zero_variance
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        assert self.std is not None
+        assert self.eps is not None
+        if self.zero_variance is ZeroVariance.FORMULA:
+            return _standardise_as_frameworks(groups, self.std, self.eps)
+        advantages = standardise(groups.centred, groups.std(self.std), self.eps)
+        if self.tolerance > 0:
+            advantages = torch.where(groups.high - groups.low <= self.tolerance, 0.0, advantages)
+        return advantages
+
+
+def _standardise_as_frameworks(
+    groups: Groups, std: Std, eps: float
+) -> Float[Tensor, "prompts rollouts"]:
+    # TRL 1.16's operations one by one (GRPOTrainer._generate_and_score_completions and its
+    # nanstd): another order of the same sums rounds differently, and torch.std does.
+    rewards, mask = groups.rewards, groups.mask
+    if mask is not None:
+        rewards = torch.where(mask, rewards, math.nan)
+    mean = torch.nanmean(rewards, dim=1, keepdim=True)
+    centred = rewards - mean
+    variance = torch.nanmean(centred**2, dim=1, keepdim=True)
+    if std is Std.SAMPLE:
+        count = (~torch.isnan(rewards)).sum(dim=1, keepdim=True, dtype=rewards.dtype)
+        variance = variance * (count / (count - 1).clamp(min=1))
+    return standardise(centred, torch.sqrt(variance), eps)

@@ -1,0 +1,130 @@
+"""The rewards of a batch by group, and the statistics that the formulas are made of."""
+
+from __future__ import annotations
+
+import functools
+import math
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from advsweep.estimators.base import GroupBatch
+
+
+class Std(Enum):
+    """Which standard deviation of a group: divided by G, or by G-1."""
+
+    POPULATION = "population"
+    SAMPLE = "sample"
+
+
+class Groups:
+    """A batch's rewards and their statistics, each row a group of its own.
+
+    Rollouts that the mask leaves out enter no statistic: `rewards` and `centred` are 0
+    there. Statistics of a group are columns, so that they broadcast over its rollouts. A
+    group without any scorable rollout counts as homogeneous with mean 0.
+
+    Attributes:
+        batch: the inputs as they came.
+        rewards: the rewards, 0 where masked.
+        mask: the rollouts that count; None when all do.
+        count: rollouts that count in each group; a plain number when there is no mask.
+        low, high: smallest and largest reward of each group.
+        mean: mean reward p of each group; exactly the common reward of a homogeneous one.
+    """
+
+    low: Float[Tensor, "prompts 1"]
+    high: Float[Tensor, "prompts 1"]
+    mean: Float[Tensor, "prompts 1"]
+
+    def __init__(self, batch: GroupBatch) -> None:
+        rewards, mask = batch.rewards, batch.mask
+        self.batch = batch
+        self.mask = mask
+        self.count: Tensor | int
+        if mask is None:
+            self.rewards = rewards
+            self.count = rewards.shape[1]
+            self.low, self.high = torch.aminmax(rewards, dim=1, keepdim=True)
+            mean = rewards.mean(dim=1, keepdim=True)
+        else:
+            self.rewards = torch.where(mask, rewards, 0.0)
+            self.count = mask.sum(dim=1, keepdim=True, dtype=rewards.dtype)
+            empty = self.count == 0
+            low = torch.where(mask, rewards, math.inf).amin(dim=1, keepdim=True)
+            high = torch.where(mask, rewards, -math.inf).amax(dim=1, keepdim=True)
+            self.low, self.high = low.masked_fill(empty, 0.0), high.masked_fill(empty, 0.0)
+            mean = self.rewards.sum(dim=1, keepdim=True) / at_least(self.count, 1)
+        # A rounded mean of equal rewards need not be equal to them.
+        self.mean = torch.clamp(mean, self.low, self.high)
+
+    @functools.cached_property
+    def homogeneous(self) -> Bool[Tensor, "prompts 1"]:
+        """Groups whose rewards are all equal, found by comparing them.
+
+        A standard deviation would not do: that of three rewards of 0.1 is not zero.
+        """
+        return self.low == self.high
+
+    @functools.cached_property
+    def centred(self) -> Float[Tensor, "prompts rollouts"]:
+        """dᵢ = rᵢ - p; exactly 0 on homogeneous groups."""
+        centred = self.rewards - self.mean
+        return centred if self.mask is None else torch.where(self.mask, centred, 0.0)
+
+    @functools.cached_property
+    def mean_range(self) -> tuple[float, float]:
+        """The smallest and the largest group mean; NaN or infinite if any reward is."""
+        low, high = torch.aminmax(self.mean)
+        return low.item(), high.item()
+
+    def std(self, kind: Std = Std.POPULATION) -> Float[Tensor, "prompts 1"]:
+        """σ of each group; exactly 0 on homogeneous groups and on those of one rollout."""
+        norm: Tensor = torch.linalg.vector_norm(self.centred, dim=1, keepdim=True)
+        freedom = at_least(self.count - 1 if kind is Std.SAMPLE else self.count, 1)
+        return norm / (freedom.sqrt() if isinstance(freedom, Tensor) else math.sqrt(freedom))
+
+    def rollout_mean(self, values: Float[Tensor, "prompts rollouts"]) -> float:
+        """Mean over the rollouts of the batch, not over group means; NaN if none counts."""
+        weights = self._weights
+        if weights is None:
+            return values.double().sum().item() / values.numel()
+        counted = torch.where(weights > 0, values.double() * weights, 0.0)
+        return (counted.sum() / weights.sum()).item()
+
+    def group_mean(self, values: Float[Tensor, "prompts 1"]) -> float:
+        """Mean over the groups that have a rollout at all; of flags, their share."""
+        weights = self._weights
+        if weights is None:
+            return values.double().sum().item() / values.numel()
+        per_group = weights.amax(dim=1, keepdim=True)
+        return ((values.double() * per_group).sum() / per_group.sum()).item()
+
+    @functools.cached_property
+    def _weights(self) -> Float[Tensor, "prompts rollouts"] | None:
+        """How often each rollout counts in a statistic of the batch; None: once each."""
+        frequencies = self.batch.frequencies
+        if frequencies is None:
+            return None if self.mask is None else self.mask.double()
+        weights = frequencies.double()[:, None].expand(self.rewards.shape)
+        return weights if self.mask is None else weights * self.mask
+
+
+def at_least(count: Tensor | int, least: int) -> Tensor | int:
+    """A count raised to `least`, to divide by."""
+    return count.clamp(min=least) if isinstance(count, Tensor) else max(count, least)
+
+
+def standardise(values: Tensor, sigma: Tensor, eps: float = 0.0) -> Tensor:
+    """values / (σ + ε), where 0/0 reads as 0.
+
+    Without ε, a σ whose square underflows is raised to the smallest whose square does not.
+    """
+    smallest = math.sqrt(torch.finfo(sigma.dtype).tiny)
+    return values / (sigma + eps if eps > 0 else sigma.clamp(min=smallest))

@@ -1,0 +1,61 @@
+"""What one call of each estimator costs, on one thread, beside its target.
+
+python benchmarks/bench_estimators.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import torch
+
+from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator
+
+CALLS = 400
+SMALL, LARGE = (64, 8), (4096, 16)
+TARGET_US = {False: 150, True: 300}
+LARGE_TARGET_US = 5000
+
+
+def batch(prompts: int, group_size: int) -> GroupBatch:
+    """Solve rates spread over [0, 1], as a training sees them: some groups collapse."""
+    generator = torch.Generator().manual_seed(0)
+    solve_rates = torch.rand(prompts, 1, generator=generator)
+    rewards = (torch.rand(prompts, group_size, generator=generator) < solve_rates).float()
+    return GroupBatch(
+        rewards=rewards,
+        lengths=torch.randint(5, 10, rewards.shape, generator=generator).float(),
+        ref_rewards=rewards.flip(1),
+        token_entropy=torch.rand(rewards.shape, generator=generator),
+        token_entropy_exact=torch.rand(rewards.shape, generator=generator),
+        step=1,
+        total_steps=100,
+    )
+
+
+def median_us(estimator: Estimator, inputs: GroupBatch, calls: int) -> float:
+    seconds = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        estimator.compute(inputs)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds) * 1e6
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    small, large = batch(*SMALL), batch(*LARGE)
+    # AVSPO must be timed with its virtual rewards, which the default threshold may not call for.
+    options = {"avspo": {"fixed_tau": 0.0}}
+    print(f"{'median µs per call':<22}{'64 x 8':>9}{'target':>8}{'4096 x 16':>11}{'target':>8}")
+    for name in ESTIMATORS:
+        estimator = build_estimator(name, **options.get(name, {}))
+        quick = median_us(estimator, small, CALLS)
+        slow = median_us(estimator, large, CALLS // 10)
+        target = TARGET_US[estimator.stateful]
+        print(f"{name:<22}{quick:>9.0f}{target:>8}{slow:>11.0f}{LARGE_TARGET_US:>8}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""a_grae."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.errors import BatchError
+from advsweep.estimators import GroupBatch, build_estimator
+
+
+def batch_of(*successes: int, size: int = 8, **inputs: Any) -> GroupBatch:
+    """A batch of binary groups with these numbers of successes."""
+    rewards = (torch.arange(size) < torch.tensor(successes)[:, None]).double()
+    return GroupBatch(rewards=rewards, **inputs)
+
+
+def pair(values: Tensor) -> tuple[float, float]:
+    """The advantages of the first group's first success and of its last failure."""
+    return values[0, 0].item(), values[0, -1].item()
+
+
+# Groups of 2, 4, 4, 3, 3 of 8: ω = 16/40 = 0.4, and p = 1/4 in the first.
+OMEGA_04 = (2, 4, 4, 3, 3)
+
+
+def test_worked_values() -> None:
+    # √3 (0.2/0.5 + 0.3/√0.75) = 1.2928203230, times ω/α = 0.4 for the success.
+    values = build_estimator("a_grae", alpha=1)(batch_of(*OMEGA_04))
+    assert pair(values) == pytest.approx((0.5171281292, -0.4309401077), abs=1e-9)
+
+
+def test_worked_values_of_the_released_formula() -> None:
+    # Sample σ + 1e-6 in the base; 0.125/(0.5 + 1e-6) + 0.375/(1 - 0.5 + 1e-6) = 1 - 2e-6;
+    # ω = 0.25 from a batch of one group.
+    values = build_estimator("a_grae", alpha=1, released=True)(batch_of(2))
+    assert pair(values) == pytest.approx((0.4050446086, -0.5400594781), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("parts", "success", "failure"),
+    [
+        # √3 (0.4 + 0.3464101615) and the failure's third of it
+        ("sample", 1.2928203230, -0.4309401077),
+        # √3 · 0.4 / 0.5 and -1/√3 as it was, with α = 0.5
+        ("group", 1.3856406461, -0.5773502692),
+        ("full", 1.0342562584, -0.4309401077),
+    ],
+)
+def test_parts(parts: str, success: float, failure: float) -> None:
+    values = build_estimator("a_grae", alpha=0.5, parts=parts)(batch_of(*OMEGA_04))
+    assert pair(values) == pytest.approx((success, failure), abs=1e-9)
+
+
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=6), st.floats(0.05, 1))
+def test_group_masses_on_mixed_groups(successes: list[int], alpha: float) -> None:
+    batch = batch_of(*successes)
+    values = build_estimator("a_grae", alpha=alpha)(batch)
+    p = batch.rewards.mean(dim=1)
+    omega = p.mean()
+    mixed = (p > 0) & (p < 1)
+    failure = torch.where(mixed, (omega * (1 - p).sqrt() + (1 - omega) * p.sqrt()) / 2, 0.0)
+    success = failure * min(1.0, omega.item() / alpha)
+    assert torch.allclose((values * batch.rewards).mean(dim=1), success)
+    assert torch.allclose(-(values * (1 - batch.rewards)).mean(dim=1), failure)
+
+
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=6))
+def test_sample_level_alone_keeps_the_sum_at_zero(successes: list[int]) -> None:
+    batch = batch_of(*successes)
+    values = build_estimator("a_grae", parts="sample")(batch)
+    p = batch.rewards.mean(dim=1)
+    omega, mixed = p.mean(), (p > 0) & (p < 1)
+    assert values.sum(dim=1).abs().max() < 1e-12
+    # Σ |A| = G (ω √(1-p) + (1-ω) √p) on base grpo.
+    expected = torch.where(mixed, 8 * (omega * (1 - p).sqrt() + (1 - omega) * p.sqrt()), 0.0)
+    assert torch.allclose(values.abs().sum(dim=1), expected)
+
+
+def test_group_level_is_nothing_once_the_mean_reward_reaches_alpha() -> None:
+    batch = batch_of(4, 6)
+    values = build_estimator("a_grae", alpha=0.5, parts="group")(batch)
+    assert torch.equal(values, build_estimator("grpo")(batch))
+
+
+def test_without_any_success_nothing_is_reinforced() -> None:
+    # Rewards of ±0.5 have the mean ω = 0, at a solve rate of 1/2.
+    solved = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    rewards = torch.tensor([[0.5, -0.5], [-0.5, 0.5]], dtype=torch.float64)
+    batch = GroupBatch(rewards=rewards, solve_rates=solved)
+    values = build_estimator("a_grae")(batch)
+    assert values.clamp(min=0).abs().sum() == 0
+    # ω = 0: -1 · 1 / (2 √0.5)
+    assert values[0, 1].item() == pytest.approx(-1 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "dapo", "rloo"])
+def test_bases(name: str) -> None:
+    batch = batch_of(*OMEGA_04)
+    values = build_estimator("a_grae", base=name, parts="sample")(batch)
+    p = batch.rewards.mean(dim=1, keepdim=True)
+    weight = 0.2 / p.sqrt() + 0.3 / (1 - p).sqrt()
+    assert torch.allclose(values, build_estimator(name)(batch) * weight)
+
+
+def test_skipped_where_the_solve_rate_is_zero_or_one() -> None:
+    batch = batch_of(8, 0, 4)
+    values = build_estimator("a_grae", base="reinforce", parts="sample")(batch)
+    assert torch.equal(values[:2], batch.rewards[:2])
+
+
+def test_given_solve_rates_replace_row_means_but_not_omega() -> None:
+    rewards = torch.tensor([[1.0, 0.4, 0.4, 0.2]], dtype=torch.float64)  # ω = 0.5
+    rates = torch.tensor([0.25])
+    batch = GroupBatch(rewards=rewards, solve_rates=rates)
+    estimator = build_estimator("a_grae", base="dr_grpo")
+    advantages = estimator.compute(batch)
+    weight = 0.25 / 0.5 + 0.25 / math.sqrt(0.75)
+    # d = 0.5, -0.1, -0.1, -0.3; successes times ω/α = 0.5.
+    expected = [0.25 * weight, -0.1 * weight, -0.1 * weight, -0.3 * weight]
+    assert advantages.values[0].tolist() == pytest.approx(expected)
+    assert advantages.info == pytest.approx({"omega": 0.5})
+
+
+def test_released_takes_row_means_for_rates() -> None:
+    estimator = build_estimator("a_grae", released=True)
+    given, without = batch_of(2, 4, solve_rates=torch.tensor([0.9, 0.9])), batch_of(2, 4)
+    assert torch.equal(estimator(given), estimator(without))
+
+
+def test_omega_weighs_rollouts_and_the_released_one_groups() -> None:
+    rewards = torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    batch = GroupBatch(rewards=rewards, mask=mask)
+    # 4 successes of 6 rollouts; the mean of 3/4 and 1/2.
+    assert build_estimator("a_grae").compute(batch).info["omega"] == pytest.approx(4 / 6)
+    released = build_estimator("a_grae", released=True).compute(batch)
+    assert released.info["omega"] == pytest.approx(0.625)
+
+
+def test_released_base_conventions_give_way_to_explicit_ones() -> None:
+    default = build_estimator("a_grae", released=True).plain()["base"]
+    assert (default["std"], default["eps"]) == ("sample", 1e-6)
+    base = {"name": "grpo", "std": "population"}
+    explicit = build_estimator("a_grae", released=True, base=base).plain()["base"]
+    assert (explicit["std"], explicit["eps"]) == ("population", 1e-6)
+    assert build_estimator("a_grae", released=True, base="rloo").plain()["base"] == {"name": "rloo"}
+
+
+def test_rates_outside_the_unit_interval_are_refused() -> None:
+    estimator = build_estimator("a_grae")
+    with pytest.raises(BatchError, match=r"mean reward as its solve rate in \[0, 1\]"):
+        estimator(GroupBatch(rewards=torch.tensor([[2.0, 1.0], [0.0, 1.0]])))
+    with pytest.raises(BatchError, match=r"needs solve_rates in \[0, 1\], got 0.5 to 1.5"):
+        estimator(batch_of(2, 4, solve_rates=torch.tensor([0.5, 1.5])))
+    weighted = GroupBatch(rewards=torch.tensor([[3.0, 1.0]]), solve_rates=torch.tensor([0.5]))
+    with pytest.raises(BatchError, match=r"mean reward in \[0, 1\] over the batch, got 2"):
+        estimator(weighted)
+
+
+def test_at_full_mean_reward_only_hard_prompts_weigh() -> None:
+    # ω = 1 is the control experiment `hard_focused`: A / (2 √p).
+    rewards = torch.tensor([[1.5, 0.5]], dtype=torch.float64)
+    batch = GroupBatch(rewards=rewards, solve_rates=torch.tensor([0.25], dtype=torch.float64))
+    assert build_estimator("a_grae")(batch)[0].tolist() == pytest.approx([1.0, -1.0])
+
+
+def test_is_a_function_of_the_whole_batch(advantages: Callable[..., Tensor]) -> None:
+    alone = advantages("a_grae", [[1.0, 0.0, 0.0, 0.0]])
+    beside = advantages("a_grae", [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    assert not torch.allclose(alone[0], beside[0])

@@ -1,0 +1,210 @@
+"""reinforce, dr_grpo, rloo and grpo."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.estimators import GroupBatch, build_estimator
+
+Pair = Callable[..., tuple[float, float]]
+GRADED = st.lists(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.1, 1 / 3, 0.5, 0.9, 1.0, 7.5]), min_size=6, max_size=6),
+    min_size=1,
+    max_size=4,
+)
+BINARY = st.lists(
+    st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8), min_size=1, max_size=4
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "success", "failure"),
+    [
+        ("reinforce", {}, 1, 0),
+        ("dr_grpo", {}, 0.75, -0.25),  # 1 - 1/4, 0 - 1/4
+        ("rloo", {}, 0.8571428571, -0.2857142857),  # 1 - 1/7, 0 - 2/7
+        ("grpo", {}, 1.7320508076, -0.5773502692),  # √(q/p) = √3, -√(p/q) = -1/√3
+        # Sample σ = √(8/7 · 3/16) = √(3/14) = 0.4629100499: 0.75/σ, -0.25/σ.
+        ("grpo", {"std": "sample"}, 1.6201851746, -0.5400617249),
+        # with σ + ε = 1.4330127019 below the line
+        ("grpo", {"eps": 1.0}, 0.5233728906, -0.1744576302),
+        ("grpo", {"preset": "verl"}, 0.75 / (math.sqrt(3 / 14) + 1e-6), None),
+        ("grpo", {"preset": "trl"}, 0.75 / (math.sqrt(3 / 14) + 1e-4), None),
+        ("grpo", {"preset": "released"}, 0.75 / (math.sqrt(3 / 14) + 1e-6), None),
+    ],
+)
+def test_worked_values(
+    success_and_failure: Pair,
+    name: str,
+    options: dict[str, Any],
+    success: float,
+    failure: float | None,
+) -> None:
+    expected = (success, -success / 3 if failure is None else failure)
+    assert success_and_failure(name, **options) == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_success_in_eight(advantages: Callable[..., Tensor]) -> None:
+    # √(q/p) = √7 = 2.6458; with the sample σ √(7/8) times that, 2.4749.
+    rewards = [[1.0, 0, 0, 0, 0, 0, 0, 0]]
+    assert advantages("grpo", rewards)[0, 0].item() == pytest.approx(math.sqrt(7))
+    sample = advantages({"name": "grpo", "std": "sample"}, rewards)[0, 0].item()
+    assert sample == pytest.approx(7 / math.sqrt(8))
+
+
+@given(GRADED, st.sampled_from([0.0, 1e-4, 0.5]))
+def test_grpo_sums_to_zero_and_its_squares_to_the_closed_form(
+    rows: list[list[float]], eps: float
+) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("grpo", eps=eps)(GroupBatch(rewards=rewards))
+    assert values.sum(dim=1).abs().max() < 1e-12
+    # Σ A² = G σ² / (σ + ε)² (AVSPO, Eq. 14); 0 on homogeneous groups.
+    sigma = rewards.std(dim=1, correction=0)
+    mixed = rewards.amax(dim=1) > rewards.amin(dim=1)
+    expected = torch.where(mixed, 6 * sigma**2 / (sigma + eps) ** 2, 0.0)
+    assert torch.allclose(values.square().sum(dim=1), expected)
+    assert values.abs().max() <= math.sqrt(6 - 1) + 1e-12
+
+
+@given(BINARY)
+def test_grpo_on_binary_groups(rows: list[list[float]]) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("grpo")(GroupBatch(rewards=rewards))
+    p = rewards.mean(dim=1)
+    # Σ |A| = 2 G √(pq) (A-GRAE, Theorem 2).
+    assert torch.allclose(values.abs().sum(dim=1), 2 * 8 * (p * (1 - p)).sqrt())
+
+
+@given(GRADED, st.floats(0.01, 100), st.floats(-10, 10))
+def test_scale_and_shift_of_rewards(rows: list[list[float]], scale: float, shift: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    first, second = GroupBatch(rewards=rewards), GroupBatch(rewards=scale * rewards + shift)
+    grpo, dr_grpo, rloo = (build_estimator(n) for n in ("grpo", "dr_grpo", "rloo"))
+    assert torch.allclose(grpo(first), grpo(second), atol=1e-9)
+    assert torch.allclose(scale * dr_grpo(first), dr_grpo(second), atol=1e-9)
+    assert torch.allclose(scale * rloo(first), rloo(second), atol=1e-9)
+
+
+@given(GRADED)
+def test_rloo_leaves_each_rollout_out_of_its_own_baseline(rows: list[list[float]]) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("rloo")(GroupBatch(rewards=rewards))
+    others = (rewards.sum(dim=1, keepdim=True) - rewards) / 5
+    assert torch.allclose(values, rewards - others, atol=1e-12)
+    # It is dr_grpo times G/(G-1).
+    dr_grpo = build_estimator("dr_grpo")(GroupBatch(rewards=rewards))
+    assert torch.allclose(values, 6 / 5 * dr_grpo, atol=1e-12)
+
+
+@given(GRADED)
+def test_grpo_is_dr_grpo_over_sigma(rows: list[list[float]]) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    sigma = rewards.std(dim=1, correction=0, keepdim=True)
+    values = build_estimator("grpo")(GroupBatch(rewards=rewards))
+    dr_grpo = build_estimator("dr_grpo")(GroupBatch(rewards=rewards))
+    assert torch.allclose(values * sigma, dr_grpo, atol=1e-12)
+
+
+def test_rloo_gives_a_lone_scorable_rollout_nothing(advantages: Callable[..., Tensor]) -> None:
+    mask = torch.tensor([[True, False, False], [True, True, False]])
+    values = advantages("rloo", [[1.0, 0, 0], [1, 0, 0]], mask=mask)
+    assert values.tolist() == [[0, 0, 0], [1, -1, 0]]
+
+
+# Conventions of frameworks
+
+
+def nanstd_of_trl(tensor: Tensor, dim: int) -> Tensor:
+    """`trl.trainer.utils.nanstd` of TRL 1.16, as it stands there."""
+    mean = torch.nanmean(tensor, dim=dim, keepdim=True)
+    variance = torch.nanmean((tensor - mean) ** 2, dim=dim, keepdim=True)
+    count = torch.sum(~torch.isnan(tensor), dim=dim, keepdim=True)
+    correction = count / (count - 1)
+    correction = torch.where(count > 1, correction, torch.full_like(correction, float("nan")))
+    variance *= correction
+    return torch.sqrt(variance).squeeze(dim)
+
+
+def advantages_of_trl(rewards: Tensor, num_generations: int) -> Tensor:
+    """What `GRPOTrainer` of TRL 1.16 computes with its defaults; NaN marks the unscorable."""
+    mean_grouped_rewards = torch.nanmean(rewards.view(-1, num_generations), dim=1)
+    mean_grouped_rewards = mean_grouped_rewards.repeat_interleave(num_generations, dim=0)
+    if num_generations > 1:
+        std_rewards = nanstd_of_trl(rewards.view(-1, num_generations), dim=1)
+        std_rewards = std_rewards.repeat_interleave(num_generations, dim=0)
+    else:
+        std_rewards = torch.zeros_like(rewards)
+    advantages = rewards - mean_grouped_rewards
+    advantages = advantages / (std_rewards + 1e-4)
+    return torch.nan_to_num(advantages, nan=0.0)
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 6, 8, 16, 33])
+@pytest.mark.parametrize("masked", [False, True])
+def test_preset_trl_is_trl_to_the_last_bit(group: int, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(group)
+    rewards = torch.rand(256, group, generator=generator)
+    rewards[:100] = (rewards[:100] < 0.4).float()
+    rewards[100:120], rewards[120:140], rewards[140:160] = 0.9, 0.1, 1 / 3
+    mask = torch.rand(256, group, generator=generator) < 0.8 if masked else None
+    if mask is not None:
+        rewards = rewards.masked_fill(~mask, float("nan"))
+    values = build_estimator("grpo", preset="trl")(GroupBatch(rewards=rewards, mask=mask))
+    assert torch.equal(values, advantages_of_trl(rewards.view(-1), group).view(-1, group))
+
+
+def test_formula_turns_rounding_into_noise_and_exact_does_not() -> None:
+    batch = GroupBatch(rewards=torch.full((1, 6), 0.9))
+    noise = build_estimator("grpo", preset="verl")(batch)
+    assert noise.abs().max() > 0
+    exact = build_estimator("grpo", preset="verl", zero_variance="exact")(batch)
+    assert torch.equal(exact, torch.zeros(1, 6))
+
+
+def test_formula_reads_zero_by_zero_as_zero(advantages: Callable[..., Tensor]) -> None:
+    spec = {"name": "grpo", "zero_variance": "formula"}
+    assert advantages(spec, [[1.0] * 8, [0.0] * 8]).tolist() == [[0.0] * 8] * 2
+
+
+def test_formula_and_exact_agree_on_mixed_groups(advantages: Callable[..., Tensor]) -> None:
+    rewards = [[0.1, 0.9, 0.5, 0.1], [1, 0, 0, 0]]
+    for std in ("population", "sample"):
+        exact = advantages({"name": "grpo", "std": std}, rewards)
+        formula = advantages({"name": "grpo", "std": std, "zero_variance": "formula"}, rewards)
+        assert torch.allclose(exact, formula)
+
+
+def test_explicit_fields_beat_the_preset() -> None:
+    estimator = build_estimator("grpo", preset="trl", eps=1e-6, std="population")
+    assert estimator.plain() == {
+        "name": "grpo",
+        "preset": "trl",
+        "std": "population",
+        "eps": 1e-6,
+        "zero_variance": "formula",
+        "tolerance": 0.0,
+    }
+
+
+def test_identity_is_of_the_resolved_conventions() -> None:
+    trl = build_estimator("grpo", preset="trl")
+    spelt_out = build_estimator("grpo", std="sample", eps=1e-4, zero_variance="formula")
+    assert trl.identity() == spelt_out.identity()
+    assert trl.identity() != build_estimator("grpo").identity()
+
+
+def test_tolerance_widens_what_counts_as_homogeneous(advantages: Callable[..., Tensor]) -> None:
+    rewards = [[0.5, 0.505], [0.5, 0.6]]
+    assert advantages("grpo", rewards)[0].tolist() == pytest.approx([-1, 1])
+    values = advantages({"name": "grpo", "tolerance": 0.01}, rewards)
+    assert values[0].tolist() == [0, 0]
+    assert values[1].tolist() == pytest.approx([-1, 1])

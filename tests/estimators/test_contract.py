@@ -1,0 +1,381 @@
+"""What holds for every estimator, found through the registry."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from advsweep.components import option_of
+from advsweep.config.directory import conf_directory
+from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNameError
+from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
+
+NAMES = estimator_names()
+TENSORS = ("rewards", "mask", "lengths", "ref_rewards", "token_entropy", "token_entropy_exact")
+
+# What keeps an estimator's homogeneous groups at a plain value, or lets it take three rollouts.
+PLAIN_OPTIONS: Mapping[str, dict[str, Any]] = {
+    "avspo": {"fixed_tau": 1.0},
+    "passk_analytic": {"k": 2},
+}
+
+
+def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> GroupBatch:
+    """A batch that has all optional inputs, different for each step."""
+    generator = torch.Generator().manual_seed(step)
+
+    def some(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=generator, dtype=rewards.dtype)
+
+    prompts, group = rewards.shape
+    return GroupBatch(
+        rewards=rewards,
+        mask=mask,
+        lengths=1 + (9 * some(prompts, group)).round(),
+        ref_rewards=(some(prompts, group) < 0.5).to(rewards.dtype),
+        token_entropy=0.3 + some(prompts, group),
+        token_entropy_exact=0.3 + some(prompts, group),
+        solve_rates=some(prompts),
+        step=step,
+        total_steps=10,
+    )
+
+
+def binary(prompts: int, group: int, step: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Rewards of prompts whose solve rates spread over [0, 1]; the first rows collapse."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    rates = torch.linspace(0, 1, prompts)[:, None]
+    rewards = (torch.rand(prompts, group, generator=generator) < rates).to(dtype)
+    rewards[0], rewards[1] = 0.0, 1.0
+    return rewards
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def estimator(name: str) -> Estimator:
+    return build_estimator(name)
+
+
+@pytest.fixture
+def plain_estimator(name: str) -> Estimator:
+    return build_estimator(name, **PLAIN_OPTIONS.get(name, {}))
+
+
+# The class and its configuration
+
+
+def test_is_described(estimator: Estimator) -> None:
+    for text in (estimator.family, estimator.formula, estimator.paper, estimator.equation):
+        assert text
+        assert "\n" not in text
+    assert type(estimator).__doc__
+    for field in dataclasses.fields(estimator):
+        assert option_of(field).help, f"{field.name} has no meaning"
+    known = {field.name for field in dataclasses.fields(GroupBatch)}
+    assert estimator.needs | estimator.uses <= known
+
+
+def test_yaml_names_it_and_cites_its_source(name: str) -> None:
+    cls = ESTIMATORS.get(name)
+    text = (conf_directory() / "estimator" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert text.splitlines() == [
+        f"# {cls.formula}",
+        f"# {cls.paper}, {cls.equation}",
+        f"# Parameters, defaults and ranges: advsweep estimators show {name}",
+        f"name: {name}",
+    ]
+
+
+def test_plain_config_builds_the_same_estimator(estimator: Estimator) -> None:
+    plain = estimator.plain()
+    assert json.loads(json.dumps(plain)) == plain
+    again = build_estimator(plain)
+    assert again == estimator
+    assert again.plain() == plain
+    assert again.identity() == estimator.identity()
+
+
+def test_misspelt_parameter_is_refused(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"estimator\.epz: .* no parameter 'epz'"):
+        build_estimator(name, epz=1.0)
+
+
+def test_values_of_a_wrong_type_or_range_are_refused(name: str) -> None:
+    for field in dataclasses.fields(ESTIMATORS.get(name)):
+        with pytest.raises(ConfigError, match=field.name):
+            build_estimator(name, **{field.name: object()})
+        with pytest.raises(ConfigError, match=field.name):
+            build_estimator(name, **{field.name: float("nan")})
+        option = option_of(field)
+        below = option.ge - 1 if option.ge is not None else option.gt
+        above = option.le + 1 if option.le is not None else option.lt
+        for outside in (below, above):
+            if outside is not None:
+                number = int(outside) if field.type == "int" else float(outside)
+                with pytest.raises(ConfigError, match=rf"{field.name}: expected .*got"):
+                    build_estimator(name, **{field.name: number})
+
+
+# Shapes and types
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_keeps_shape_dtype_and_device(estimator: Estimator, dtype: torch.dtype) -> None:
+    rewards = binary(6, 8, dtype=dtype)
+    advantages = estimator.compute(every_input(rewards))
+    assert advantages.values.shape == rewards.shape
+    assert advantages.values.dtype is dtype
+    assert advantages.values.device == rewards.device
+    assert advantages.values.isfinite().all()
+    assert advantages.keep.shape == rewards.shape
+    assert advantages.keep.dtype is torch.bool
+    assert all(type(value) is float for value in advantages.info.values())
+
+
+def test_calling_gives_the_values(estimator: Estimator) -> None:
+    batch = every_input(binary(6, 8))
+    values = copy.deepcopy(estimator)(batch)
+    assert torch.equal(values, estimator.compute(batch).values)
+
+
+def test_float32_agrees_with_float64(estimator: Estimator) -> None:
+    rewards = binary(16, 8)
+    single = copy.deepcopy(estimator)(every_input(rewards.float()))
+    double = estimator(dataclasses.replace(every_input(rewards.float()), rewards=rewards))
+    assert torch.allclose(single.double(), double, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.float16])
+def test_other_reward_types_are_refused(estimator: Estimator, dtype: torch.dtype) -> None:
+    batch = every_input(binary(4, 8))
+    batch = dataclasses.replace(batch, rewards=batch.rewards.to(dtype))
+    with pytest.raises(BatchError, match="expected float32 or float64"):
+        estimator.compute(batch)
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (4, 0), (0, 0)])
+def test_empty_batch_is_refused(estimator: Estimator, shape: tuple[int, int]) -> None:
+    with pytest.raises(BatchError, match="at least one group"):
+        estimator.compute(every_input(torch.zeros(shape)))
+
+
+def test_rewards_that_are_no_matrix_are_refused(estimator: Estimator) -> None:
+    batch = every_input(binary(4, 8))
+    for rewards in (torch.zeros(8), torch.zeros(2, 2, 8), [[0.0, 1.0]]):
+        with pytest.raises(BatchError, match=r"expected a tensor \[prompts, rollouts\]"):
+            estimator.compute(dataclasses.replace(batch, rewards=rewards))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_rewards_that_are_not_finite_are_refused(estimator: Estimator, bad: float) -> None:
+    before = estimator.state_dict()
+    for whole_row in (False, True):
+        rewards = binary(4, 8)
+        rewards[2, slice(None) if whole_row else 3] = bad
+        with pytest.raises(BatchError, match="finite"):
+            estimator.compute(every_input(rewards))
+    assert estimator.state_dict() == before
+
+
+def test_missing_input_is_named(estimator: Estimator) -> None:
+    for needed in estimator.needs:
+        batch = dataclasses.replace(every_input(binary(4, 8)), **{needed: None})
+        with pytest.raises(BatchError, match=f"needs {needed}"):
+            estimator.compute(batch)
+
+
+def test_inputs_of_another_shape_are_refused(estimator: Estimator) -> None:
+    batch = every_input(binary(4, 8), mask=torch.ones(4, 8, dtype=torch.bool))
+    for field in {"mask", *estimator.needs, *estimator.uses} - {"step", "total_steps"}:
+        wrong = dataclasses.replace(batch, **{field: getattr(batch, field)[:3]})
+        with pytest.raises(BatchError, match=f"{field}: expected the shape"):
+            estimator.compute(wrong)
+    with pytest.raises(BatchError, match="mask: expected booleans"):
+        estimator.compute(dataclasses.replace(batch, mask=torch.ones(4, 8)))
+
+
+def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
+    rewards = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    batch = every_input(rewards)
+    if plain_estimator.minimum_group > 1:
+        with pytest.raises(BatchError, match=f"'{name}' needs at least"):
+            plain_estimator.compute(batch)
+        return
+    expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
+    assert torch.equal(plain_estimator(batch), expected)
+
+
+# Values
+
+
+def test_inputs_are_left_as_they_are(estimator: Estimator) -> None:
+    batch = every_input(binary(6, 8), mask=binary(6, 8, step=2).bool())
+    copies = {name: getattr(batch, name).clone() for name in TENSORS}
+    advantages = estimator.compute(batch)
+    advantages.values.fill_(7.0)
+    advantages.keep.fill_(True)
+    for name, value in copies.items():
+        assert torch.equal(getattr(batch, name), value), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("group", [3, 8, 9])
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 0.9, 1.0])
+def test_homogeneous_groups_get_exactly_their_value(
+    plain_estimator: Estimator, name: str, reward: float, group: int, dtype: torch.dtype
+) -> None:
+    if plain_estimator.binary_only and reward not in (0.0, 1.0):
+        pytest.skip("defined for rewards of 0 and 1 only")
+    rewards = torch.full((5, group), reward, dtype=dtype)
+    expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
+    assert torch.equal(plain_estimator(every_input(rewards)), expected)
+    # Likewise beside a mixed group, and with a masked rollout.
+    rewards[0, 0] = 1 - round(reward)
+    mask = torch.ones_like(rewards, dtype=torch.bool)
+    mask[:, -1] = False
+    for some in (None, mask):
+        values = plain_estimator(every_input(rewards, mask=some))
+        expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
+        expected = expected if some is None else expected * some
+        assert torch.equal(values[1:], expected[1:])
+
+
+def test_order_of_rollouts_and_prompts_does_not_matter(estimator: Estimator) -> None:
+    batch = every_input(binary(8, 8))
+    generator = torch.Generator().manual_seed(3)
+    rollouts = torch.randperm(8, generator=generator)
+    prompts = torch.randperm(8, generator=generator)
+
+    def shuffled(tensor: Tensor) -> Tensor:
+        return tensor[prompts][:, rollouts] if tensor.ndim == 2 else tensor[prompts]
+
+    fields = {
+        field.name: shuffled(value)
+        for field in dataclasses.fields(batch)
+        if isinstance(value := getattr(batch, field.name), Tensor)
+    }
+    values = copy.deepcopy(estimator)(dataclasses.replace(batch, **fields))
+    assert torch.allclose(values, shuffled(estimator(batch)), rtol=1e-12, atol=1e-12)
+
+
+def test_prompts_do_not_depend_on_each_other(estimator: Estimator, name: str) -> None:
+    if estimator.stateful or name == "a_grae":
+        pytest.skip("reads statistics of the batch")
+    batch = every_input(binary(8, 8))
+    first = dataclasses.replace(
+        batch,
+        **{
+            field.name: value[:4]
+            for field in dataclasses.fields(batch)
+            if isinstance(value := getattr(batch, field.name), Tensor)
+        },
+    )
+    assert torch.equal(estimator(first), estimator(batch)[:4])
+
+
+# Masks
+
+
+def test_masked_rollouts_leave_no_trace(plain_estimator: Estimator) -> None:
+    rewards = binary(8, 6)
+    batch = every_input(rewards)
+    expected = copy.deepcopy(plain_estimator).compute(batch)
+
+    def padded(tensor: Tensor, fill: float) -> Tensor:
+        return torch.cat((torch.full((8, 2), fill, dtype=tensor.dtype), tensor), dim=1)
+
+    wide = dataclasses.replace(
+        batch,
+        **{n: padded(getattr(batch, n), float("nan")) for n in TENSORS if n != "mask"},
+        mask=padded(torch.ones(8, 6, dtype=torch.bool), False),
+    )
+    advantages = plain_estimator.compute(wide)
+    assert torch.equal(advantages.values[:, :2], torch.zeros(8, 2, dtype=torch.float64))
+    assert torch.allclose(advantages.values[:, 2:], expected.values, rtol=1e-12, atol=1e-12)
+    assert not advantages.keep[:, :2].any()
+    assert torch.equal(advantages.keep[:, 2:], expected.keep)
+    assert advantages.info == pytest.approx(expected.info)
+
+
+def test_mask_of_ones_changes_nothing(estimator: Estimator) -> None:
+    batch = every_input(binary(8, 8))
+    values = copy.deepcopy(estimator)(batch)
+    masked = dataclasses.replace(batch, mask=torch.ones(8, 8, dtype=torch.bool))
+    assert torch.allclose(estimator(masked), values, rtol=1e-12, atol=1e-12)
+
+
+def test_groups_with_few_scorable_rollouts(plain_estimator: Estimator) -> None:
+    rewards = binary(6, 8)
+    mask = torch.ones_like(rewards, dtype=torch.bool)
+    mask[2], mask[3, 1:] = False, False
+    values = plain_estimator(every_input(rewards.masked_fill(~mask, float("nan")), mask=mask))
+    assert values.isfinite().all()
+    assert torch.equal(values[2], torch.zeros(8, dtype=torch.float64))
+    assert torch.equal(values[3, 1:], torch.zeros(7, dtype=torch.float64))
+
+
+def test_batch_without_scorable_rollouts_is_passed_over(estimator: Estimator) -> None:
+    before = estimator.state_dict()
+    rewards = torch.full((4, 8), float("nan"))
+    batch = every_input(rewards, mask=torch.zeros(4, 8, dtype=torch.bool))
+    advantages = estimator.compute(batch)
+    assert torch.equal(advantages.values, torch.zeros(4, 8))
+    assert not advantages.keep.any()
+    assert estimator.state_dict() == before
+
+
+# Memory
+
+
+def test_state_survives_json_and_resumes_exactly(estimator: Estimator, name: str) -> None:
+    batches = [every_input(binary(6, 8, step=step), step=step) for step in range(1, 11)]
+    fresh = estimator.state_dict()
+    for batch in batches[:5]:
+        estimator.compute(batch)
+    saved = json.dumps(estimator.state_dict())
+    resumed = build_estimator(name)
+    resumed.load_state_dict(json.loads(saved))
+    for batch in batches[5:]:
+        one, other = estimator.compute(batch), resumed.compute(batch)
+        assert torch.equal(one.values, other.values)
+        assert one.info == other.info
+    assert estimator.state_dict() == resumed.state_dict()
+    assert (estimator.state_dict() != fresh) == estimator.stateful
+    estimator.reset()
+    assert estimator.state_dict() == fresh
+
+
+def test_a_saved_state_does_not_change_afterwards(estimator: Estimator) -> None:
+    state = estimator.state_dict()
+    frozen = json.dumps(state)
+    estimator.compute(every_input(binary(6, 8)))
+    assert json.dumps(state) == frozen
+
+
+def test_memory_is_no_part_of_the_configuration(estimator: Estimator) -> None:
+    plain, identity = estimator.plain(), estimator.identity()
+    estimator.compute(every_input(binary(6, 8)))
+    assert estimator.plain() == plain
+    assert estimator.identity() == identity
+
+
+def test_a_copy_has_memory_of_its_own(estimator: Estimator) -> None:
+    before = estimator.state_dict()
+    copy.deepcopy(estimator).compute(every_input(binary(6, 8)))
+    assert estimator.state_dict() == before
+
+
+def test_state_of_another_estimator_is_refused(estimator: Estimator, name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"state of estimator '{name}'"):
+        estimator.load_state_dict({**estimator.state_dict(), "momentum": 0.0})

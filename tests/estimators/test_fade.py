@@ -1,0 +1,246 @@
+"""fade."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import GroupBatch, build_estimator
+
+
+def batch_of(*successes: int, entropy: float = 0.0, size: int = 8, **inputs: Any) -> GroupBatch:
+    """A batch of binary groups with these numbers of successes and this token entropy."""
+    rewards = (torch.arange(size) < torch.tensor(successes)[:, None]).double()
+    return GroupBatch(rewards=rewards, token_entropy=torch.full_like(rewards, entropy), **inputs)
+
+
+def test_worked_values() -> None:
+    estimator = build_estimator("fade", h0=1.0)
+    # Mean reward 7/16. p̂ = 0.02/2 + 0.98 · 0.4375, Ĥ = 0.02 + 0.98 · 0.2, H* = 1/2;
+    # α = 3 (1-p̂)/(2 p̂), δ = 1 + Ĥ - H*.
+    first = estimator.compute(batch_of(2, 5, entropy=0.2))
+    assert first.info == pytest.approx(
+        {"p_hat": 0.43875, "h_hat": 0.216, "alpha": 1.9188034188, "delta": 0.716}, abs=1e-9
+    )
+    # 0.75^(α-1) · 0.75 and · -0.25/δ; 0.375^(α-1) · 0.375 and · -0.625/δ.
+    assert first.values[0, [0, 7]].tolist() == pytest.approx(
+        [0.5757939868, -0.2680605152], abs=1e-9
+    )
+    assert first.values[1, [0, 7]].tolist() == pytest.approx(
+        [0.1522824096, -0.3544748827], abs=1e-9
+    )
+    # p̂ = 0.02 · 0.43875 + 0.98 · 0.5, Ĥ = 0.02 · 0.216 + 0.98 · 0.1.
+    second = estimator.compute(batch_of(2, 6, entropy=0.1))
+    assert second.info == pytest.approx(
+        {"p_hat": 0.498775, "h_hat": 0.10232, "alpha": 1.5073680517, "delta": 0.60232}, abs=1e-9
+    )
+
+
+def test_slow_averages() -> None:
+    estimator = build_estimator("fade", h0=1.0, ema="slow")
+    info = estimator.compute(batch_of(2, 5, entropy=0.2)).info
+    # p̂ = 0.98/2 + 0.02 · 0.4375, Ĥ = 0.98 + 0.02 · 0.2; 1 + Ĥ - H* is above 1.
+    assert info == pytest.approx(
+        {"p_hat": 0.49875, "h_hat": 0.984, "alpha": 1.5075187970, "delta": 1.0}, abs=1e-9
+    )
+
+
+def test_weights_of_a_given_schedule() -> None:
+    # With β = 0 the averages are this batch's: p̂ = 1/4 gives α = α_max = 3, and
+    # H = 0.1 against H* = 0.5 gives δ = 0.6: 0.75² · 0.75, 0.75² · -0.25 / 0.6.
+    estimator = build_estimator("fade", beta=0, h_star=0.5)
+    values = estimator(batch_of(2, entropy=0.1))[0]
+    assert values[[0, 7]].tolist() == pytest.approx([0.421875, -0.234375])
+
+
+@pytest.mark.parametrize(
+    ("successes", "alpha"),
+    [(0, 3.0), (2, 3.0), (4, 3.0), (6, 1.5), (7, 15 / 14), (8, 1.0), (12, 1.0)],
+)
+def test_alpha_by_solve_rate(successes: int, alpha: float) -> None:
+    # Of 12: α = 3 up to p̂ = 1/3, 1.5 at 1/2, 3·5/(2·7) at 7/12, 1 from 0.6.
+    estimator = build_estimator("fade", beta=0, mode="alpha_only")
+    info = estimator.compute(batch_of(successes, size=12)).info
+    assert info["alpha"] == pytest.approx(alpha)
+    assert info["delta"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("entropy", "delta"), [(2.0, 1.0), (1.0, 1.0), (0.8, 0.8), (0.3, 0.3), (0.0, 0.3)]
+)
+def test_delta_by_entropy(entropy: float, delta: float) -> None:
+    estimator = build_estimator("fade", beta=0, h_star=1.0, mode="delta_only")
+    info = estimator.compute(batch_of(2, entropy=entropy)).info
+    assert info["delta"] == pytest.approx(delta)
+    assert info["alpha"] == 1.0
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.floats(0, 2))
+def test_masses(successes: list[int], entropy: float) -> None:
+    batch = batch_of(*successes, entropy=entropy)
+    advantages = build_estimator("fade", h_star=0.8).compute(batch)
+    alpha, delta = advantages.info["alpha"], advantages.info["delta"]
+    p = batch.rewards.mean(dim=1)
+    expected = torch.where(p < 1, p * (1 - p) ** alpha, 0.0)
+    success = (advantages.values * batch.rewards).mean(dim=1)
+    failure = -(advantages.values * (1 - batch.rewards)).mean(dim=1)
+    assert torch.allclose(success, expected)
+    assert torch.allclose(failure, expected / delta)
+
+
+def test_reductions() -> None:
+    batch = batch_of(0, 1, 4, 8, entropy=5.0)  # δ = 1; p̂ near 13/32, so α = 2.18...
+    estimator = build_estimator("fade")
+    advantages = estimator.compute(batch)
+    same = build_estimator("power_alpha", alpha=advantages.info["alpha"])
+    assert torch.allclose(advantages.values, same(batch))
+    solved = batch_of(8, 7, 6, 8, entropy=0.0)  # α = 1; δ = 0.5 as Ĥ = 0, H* = 0.5
+    values = build_estimator("fade", h_star=0.5, h0=0.0)(solved)
+    assert torch.allclose(values, build_estimator("asym_grpo", delta=0.5)(solved))
+
+
+def test_initial_entropy_is_the_first_one_seen() -> None:
+    estimator = build_estimator("fade")
+    assert estimator.state_dict() == {"p_hat": 0.5, "h_hat": None, "h0": None}
+    info = estimator.compute(batch_of(4, entropy=0.8)).info
+    assert (info["h_hat"], info["delta"]) == pytest.approx((0.8, 1.0))
+    # H* = 0.4; Ĥ = 0.02 · 0.8 + 0.98 · 0.1 = 0.114.
+    info = estimator.compute(batch_of(4, entropy=0.1)).info
+    assert info["delta"] == pytest.approx(0.714)
+    assert estimator.state_dict()["h0"] == pytest.approx(0.8)
+
+
+def test_entropy_is_a_mean_over_scorable_rollouts() -> None:
+    rewards = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    entropy = torch.tensor([[0.2, 0.4], [0.9, float("nan")]])
+    mask = torch.tensor([[True, True], [True, False]])
+    batch = GroupBatch(rewards=rewards, token_entropy=entropy, mask=mask)
+    info = build_estimator("fade", beta=0).compute(batch).info
+    assert (info["p_hat"], info["h_hat"]) == pytest.approx((1 / 3, 0.5))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_entropy_that_is_not_finite_is_refused_and_forgotten(bad: float) -> None:
+    estimator = build_estimator("fade")
+    estimator(batch_of(4, entropy=0.5))
+    before = estimator.state_dict()
+    with pytest.raises(BatchError, match="token_entropy: expected finite"):
+        estimator(batch_of(4, entropy=bad))
+    assert estimator.state_dict() == before
+
+
+# Modes
+
+
+def test_alpha_only_needs_no_entropy() -> None:
+    estimator = build_estimator("fade", mode="alpha_only")
+    batch = dataclasses.replace(batch_of(2, 5), token_entropy=None)
+    assert estimator.needs == frozenset()
+    assert "h_hat" not in estimator.compute(batch).info
+
+
+def test_entropy_only_moves_alpha_with_entropy() -> None:
+    # H₀ = 1, H* = 0.5: α = 1 + 2 clip((Ĥ - 0.5) / 0.5, 0, 1).
+    for entropy, alpha in ((1.2, 3.0), (0.75, 2.0), (0.5, 1.0), (0.1, 1.0)):
+        estimator = build_estimator("fade", mode="entropy_only", h0=1.0, beta=0)
+        info = estimator.compute(batch_of(2, entropy=entropy)).info
+        assert info["alpha"] == pytest.approx(alpha)
+        assert info["delta"] == pytest.approx(min(1.0, 0.5 + entropy))
+
+
+def test_entropy_only_refuses_a_target_that_is_not_below_the_start() -> None:
+    estimator = build_estimator("fade", mode="entropy_only", h_star=1.0)
+    with pytest.raises(BatchError, match="initial entropy h0 above its target h_star"):
+        estimator(batch_of(2, entropy=0.5))
+    assert estimator.state_dict() == {"p_hat": 0.5, "h_hat": None, "h0": None}
+
+
+def test_log_schedule() -> None:
+    estimator = build_estimator("fade", mode="log_schedule")
+    assert estimator.needs == {"step", "total_steps"}
+    steps = 20_000
+    # δ(t) = 1 - 0.198 ln(1 + t/12264)/ln(1 + T/12264), α(t) = 2 - 0.083 (same with 8500).
+    for step in (1, 8500, steps):
+        info = estimator.compute(batch_of(2, 5, step=step, total_steps=steps)).info
+        delta = 1 - 0.198 * math.log(1 + step / 12264) / math.log(1 + steps / 12264)
+        alpha = 2 - 0.083 * math.log(1 + step / 8500) / math.log(1 + steps / 8500)
+        assert (info["delta"], info["alpha"]) == pytest.approx((delta, alpha))
+    assert (info["delta"], info["alpha"]) == pytest.approx((0.802, 1.917))
+
+
+def test_batch_scope_centres_on_the_batch() -> None:
+    # Mean 1/2: p̂ = 1/2 and α = 1.5; weight √0.5 for all, δ = 1.
+    values = build_estimator("fade", scope="batch")(batch_of(8, 0, entropy=1.0))
+    assert values[0].tolist() == pytest.approx([0.5 * math.sqrt(0.5)] * 8)
+    assert values[1].tolist() == pytest.approx([-0.5 * math.sqrt(0.5)] * 8)
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 0.9, 1.0])
+def test_batch_scope_on_equal_rewards_is_exactly_zero(reward: float) -> None:
+    rewards = torch.full((7, 9), reward, dtype=torch.float64)
+    batch = GroupBatch(rewards=rewards, token_entropy=torch.zeros_like(rewards))
+    values = build_estimator("fade", scope="batch")(batch)
+    assert torch.equal(values, torch.zeros_like(rewards))
+
+
+def test_means_that_are_no_rates_are_refused() -> None:
+    rewards = torch.tensor([[2.0, 1.0]])
+    batch = GroupBatch(rewards=rewards, token_entropy=rewards)
+    with pytest.raises(BatchError, match=r"needs it in \[0, 1\]"):
+        build_estimator("fade")(batch)
+
+
+def test_a_misspelt_mode_offers_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"estimator\.mode: .*did you mean 'alpha_only'"):
+        build_estimator("fade", mode="alpha-only")
+
+
+# A long run
+
+
+@pytest.mark.parametrize("ema", ["printed", "slow"])
+def test_two_hundred_steps_against_a_plain_loop(ema: str) -> None:
+    rng = random.Random(7)
+    estimator = build_estimator("fade", ema=ema)
+    p_hat, h_hat, h0 = 0.5, None, None
+    alphas, deltas = set(), set()
+    for step in range(200):
+        rate = 0.1 + 0.8 * step / 200
+        rows = [[float(rng.random() < rate) for _ in range(6)] for _ in range(10)]
+        entropies = [[rng.uniform(0.5, 1.5) * (1.4 - step / 160) for _ in row] for row in rows]
+        mean_reward = sum(map(sum, rows)) / 60
+        entropy = sum(map(sum, entropies)) / 60
+        h0 = entropy if h0 is None else h0
+        h_hat = entropy if h_hat is None else h_hat
+        old = 0.02 if ema == "printed" else 0.98
+        p_hat = old * p_hat + (1 - old) * mean_reward
+        h_hat = old * h_hat + (1 - old) * entropy
+        alpha = 3.0 if p_hat == 0 else min(max(3 * (1 - p_hat) / (2 * p_hat), 1), 3)
+        delta = min(max(1 + h_hat - h0 / 2, 0.3), 1)
+        expected = []
+        for row in rows:
+            p = sum(row) / 6
+            weighted = [(1 - p) ** (alpha - 1) * (r - p) for r in row]
+            expected.append([a / delta if a < 0 else a for a in weighted])
+        batch = GroupBatch(
+            rewards=torch.tensor(rows, dtype=torch.float64),
+            token_entropy=torch.tensor(entropies, dtype=torch.float64),
+        )
+        result = estimator.compute(batch)
+        assert result.info == pytest.approx(
+            {"alpha": alpha, "delta": delta, "p_hat": p_hat, "h_hat": h_hat}
+        )
+        assert torch.allclose(
+            result.values, torch.tensor(expected, dtype=torch.float64), atol=1e-12
+        )
+        alphas.add(round(alpha, 3))
+        deltas.add(round(delta, 3))
+    assert min(len(alphas), len(deltas)) > 20, "the schedule moved"

@@ -1,0 +1,85 @@
+"""Names, aliases, and what listing them costs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import advsweep.estimators
+from advsweep.components import Component
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.estimators import ESTIMATORS, Estimator, build_estimator, estimator_names
+
+
+def subclasses(cls: type[Component]) -> set[type[Component]]:
+    return {cls}.union(*(subclasses(c) for c in cls.__subclasses__()))
+
+
+def test_every_estimator_of_the_package_is_registered() -> None:
+    for module in pkgutil.iter_modules(advsweep.estimators.__path__):
+        importlib.import_module(f"advsweep.estimators.{module.name}")
+    declared = {
+        cls.name
+        for cls in subclasses(Estimator)
+        if "name" in vars(cls) and cls.__module__.startswith("advsweep.")
+    }
+    assert declared == set(estimator_names())
+
+
+def test_listing_names_imports_no_torch() -> None:
+    code = (
+        "import sys; from advsweep.estimators import estimator_names; "
+        "assert 'grpo' in estimator_names(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("mean_grpo", "dr_grpo"),
+        ("pass_at_k_chen", "passk_analytic"),
+        ("dapo", "grpo"),
+        ("gspo", "grpo"),
+        ("gspo_n", "grpo_n"),
+    ],
+)
+def test_aliases_leave_no_trace_in_the_identity(alias: str, name: str) -> None:
+    assert alias not in estimator_names()
+    assert build_estimator(alias).plain() == build_estimator(name).plain()
+    assert build_estimator(alias).identity() == build_estimator(name).identity()
+
+
+def test_a_mapping_builds_like_keywords() -> None:
+    by_mapping = build_estimator({"name": "asym_grpo", "delta": 0.25})
+    assert by_mapping == build_estimator("asym_grpo", delta=0.25)
+    assert build_estimator({"name": "asym_grpo", "delta": 0.25}, delta=2) == build_estimator(
+        "asym_grpo", delta=2.0
+    )
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'grpo'"):
+        build_estimator("grop")
+
+
+@pytest.mark.parametrize("name", ["dcpo", "grpo_lead"])
+def test_names_without_a_definition_say_what_is_missing(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=rf"'{name}' cannot be built: the papers"):
+        build_estimator(name)
+
+
+@pytest.mark.parametrize("spec", [3, {}, {"name": 3}, None])
+def test_what_names_nothing_is_refused(spec: object) -> None:
+    with pytest.raises(ConfigError, match="expected a name or a mapping with a name"):
+        build_estimator(spec)
+
+
+def test_the_package_offers_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Groups'"):
+        advsweep.estimators.Groups  # noqa: B018
+    assert ESTIMATORS is advsweep.estimators.ESTIMATORS
