@@ -1,0 +1,15 @@
+"""What a step's rollouts say about learning, computed on torch tensors."""
+
+from advsweep.diagnostics.collapse import Collapse, collapse, collapse_after
+from advsweep.diagnostics.masses import Masses, expected_masses, masses
+from advsweep.diagnostics.rollouts import rollout_metrics
+
+__all__ = [
+    "Collapse",
+    "Masses",
+    "collapse",
+    "collapse_after",
+    "expected_masses",
+    "masses",
+    "rollout_metrics",
+]

@@ -1,0 +1,66 @@
+"""How many groups carry no signal, and of which kind they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor
+
+from advsweep.errors import BatchError
+from advsweep.estimators import GroupBatch
+from advsweep.estimators.groups import Groups
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+TOLERANCE = 1e-6
+"""Groups with a smaller standard deviation are collapsed; the paper's own value is lost."""
+
+
+class Collapse(NamedTuple):
+    """Shares of groups, NaN if no group has a scorable rollout.
+
+    Attributes:
+        acr: advantage collapse rate, the share of groups with σ below the tolerance.
+        all_wrong: the collapsed ones whose largest reward is 0 or less.
+        all_correct: the other collapsed ones; `all_wrong + all_correct = acr`.
+    """
+
+    acr: float
+    all_wrong: float
+    all_correct: float
+
+
+def collapse(
+    rewards: Float[Tensor, "prompts rollouts"],
+    mask: Bool[Tensor, "prompts rollouts"] | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+) -> Collapse:
+    """The advantage collapse rate (AVSPO, Eq. 6) and its two parts.
+
+    σ is the population standard deviation over the scorable rollouts of a group; groups
+    without any are left out.
+
+    Raises:
+        BatchError: there is no group.
+    """
+    if rewards.shape[0] == 0:
+        raise BatchError("the collapse rate of no groups is undefined; pass at least one")
+    groups = Groups(GroupBatch(rewards=rewards, mask=mask))
+    collapsed = groups.homogeneous | (groups.std() < tolerance)
+    wrong = collapsed & (groups.high <= 0)
+    return Collapse(
+        acr=groups.group_mean(collapsed),
+        all_wrong=groups.group_mean(wrong),
+        all_correct=groups.group_mean(collapsed & ~wrong),
+    )
+
+
+def collapse_after(
+    advantages: Float[Tensor, "prompts rollouts"],
+    mask: Bool[Tensor, "prompts rollouts"] | None = None,
+) -> float:
+    """Share of groups left without a gradient: every advantage of theirs is 0."""
+    groups = Groups(GroupBatch(rewards=advantages, mask=mask))
+    return groups.group_mean((groups.low == 0) & (groups.high == 0))

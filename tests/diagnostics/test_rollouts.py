@@ -1,0 +1,126 @@
+"""The metrics of one step's rollouts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.diagnostics import rollout_metrics
+from advsweep.estimators import Advantages, GroupBatch, build_estimator
+
+
+def metrics_of(batch: GroupBatch, name: str = "dr_grpo", **options: Any) -> dict[str, float]:
+    return rollout_metrics(batch, build_estimator(name).compute(batch), **options)
+
+
+ROWS = torch.tensor([[1.0, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_all_metrics(dtype: torch.dtype) -> None:
+    entropy = torch.full_like(ROWS, 0.5)
+    entropy[0] = 1.5
+    batch = GroupBatch(
+        rewards=ROWS.to(dtype), token_entropy=entropy, token_entropy_exact=2 * entropy
+    )
+    metrics = metrics_of(batch)
+    assert all(type(value) is float for value in metrics.values())
+    # dr_grpo: ±1/2 in the first group, 3/4 and -1/4 in the last.
+    assert metrics == pytest.approx(
+        {
+            "reward/mean": 7 / 16,
+            "reward/std": (0.5 + math.sqrt(3) / 4) / 4,
+            "collapse/acr": 0.5,
+            "collapse/all_wrong": 0.25,
+            "collapse/all_correct": 0.25,
+            "collapse/acr_after": 0.5,
+            "advantage/zero_fraction": 0.5,
+            "advantage/abs_mean": (4 * 0.5 + 0.75 + 3 * 0.25) / 16,
+            "mass/success": (2 * 0.5 + 0.75) / 16,
+            "mass/failure": (2 * 0.5 + 3 * 0.25) / 16,
+            "prompts/fully_unsolved": 1.0,
+            "cost/rollouts": 1.0,
+            "cost/utilisation": 1.0,
+            "entropy/token": 1.5,
+            "entropy/token_sampled": 0.75,
+        }
+    )
+
+
+def test_entropies_are_left_out_where_the_batch_has_none() -> None:
+    assert not any(name.startswith("entropy/") for name in metrics_of(GroupBatch(rewards=ROWS)))
+
+
+def test_what_the_estimator_logs_is_there() -> None:
+    batch = GroupBatch(rewards=ROWS, token_entropy=torch.full_like(ROWS, 0.5))
+    metrics = metrics_of(batch, "fade")
+    assert {"estimator/alpha", "estimator/delta", "estimator/p_hat"} <= metrics.keys()
+
+
+def test_treatment_of_collapsed_groups_shows_after_but_not_before() -> None:
+    batch = GroupBatch(rewards=ROWS[1:3])
+    metrics = metrics_of(batch, "avspo")
+    assert metrics["collapse/acr"] == 1.0
+    assert metrics["collapse/acr_after"] == 0.0
+    assert metrics["estimator/acr_after"] == 0.0
+
+
+def test_masked_rollouts_do_not_count() -> None:
+    nan = float("nan")
+    rewards = torch.tensor([[1.0, 0.0, nan], [nan, nan, nan], [0.0, nan, nan]])
+    mask = rewards.isfinite()
+    entropy = torch.tensor([[0.2, 0.4, nan], [nan, nan, nan], [0.9, nan, nan]])
+    batch = GroupBatch(rewards=rewards, mask=mask, token_entropy=entropy)
+    metrics = metrics_of(batch)
+    assert metrics["reward/mean"] == pytest.approx(1 / 3)
+    assert metrics["reward/std"] == pytest.approx(0.25)
+    assert metrics["collapse/acr"] == pytest.approx(0.5)
+    assert metrics["advantage/zero_fraction"] == pytest.approx(1 / 3)
+    assert metrics["mass/success"] == pytest.approx(0.5 / 3)
+    assert metrics["mass/failure"] == pytest.approx(0.5 / 3)
+    assert metrics["prompts/fully_unsolved"] == 1.0
+    assert metrics["entropy/token_sampled"] == pytest.approx(0.5)
+    assert metrics["cost/utilisation"] == pytest.approx(3 / 9)
+
+
+def test_nothing_scorable_gives_nan_and_no_error() -> None:
+    rewards = torch.full((2, 2), float("nan"))
+    batch = GroupBatch(rewards=rewards, mask=torch.zeros(2, 2, dtype=torch.bool))
+    metrics = metrics_of(batch)
+    assert math.isnan(metrics["reward/mean"])
+    assert math.isnan(metrics["collapse/acr"])
+    assert metrics["prompts/fully_unsolved"] == 0.0
+    assert metrics["cost/utilisation"] == 0.0
+
+
+def test_discarded_rollouts_cost() -> None:
+    metrics = metrics_of(GroupBatch(rewards=ROWS), generated=40)
+    assert metrics["cost/rollouts"] == 2.5
+    assert metrics["cost/utilisation"] == pytest.approx(0.4)
+
+
+def test_rollouts_kept_out_of_the_update_are_not_utilised() -> None:
+    keep = torch.tensor([[True], [False], [False], [True]]).expand(4, 4)
+    advantages = Advantages(values=torch.zeros(4, 4), keep=keep)
+    metrics = rollout_metrics(GroupBatch(rewards=ROWS), advantages)
+    assert metrics["cost/utilisation"] == 0.5
+    assert metrics["cost/rollouts"] == 1.0
+
+
+def test_verdicts_decide_on_success_where_rewards_are_mixed() -> None:
+    # 0.9 for a right answer and 0.1 for its format.
+    rewards = torch.tensor([[1.0, 0.9, 0.1, 0.0], [0.1, 0.1, 0.1, 0.0]])
+    outcomes = torch.tensor([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    metrics = metrics_of(GroupBatch(rewards=rewards), outcomes=outcomes)
+    assert metrics["mass/success"] == pytest.approx((0.5 + 0.4) / 8)
+    assert metrics["prompts/fully_unsolved"] == 1.0
+    assert metrics["collapse/acr"] == 0.0
+
+
+def test_tolerance_is_passed_on() -> None:
+    batch = GroupBatch(rewards=torch.tensor([[0.0, 0.02]]))
+    assert metrics_of(batch)["collapse/acr"] == 0.0
+    assert metrics_of(batch, tolerance=0.1)["collapse/acr"] == 1.0
