@@ -1,0 +1,1 @@
+"""Tasks: problems with levels, and the verifiers that score answers. Never imports torch."""

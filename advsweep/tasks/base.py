@@ -1,0 +1,139 @@
+"""The contract of a task: problems with levels, and the verifier that scores answers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from advsweep.components import Component
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Split(Enum):
+    """The disjoint parts of a task's problems."""
+
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One prompt with what its verifier needs.
+
+    Attributes:
+        id: stable name of the problem within its task, such as `3/3477=18`.
+        prompt: the text that the model is given.
+        level: difficulty level.
+        gold: what the verifier compares with. Where one correct answer is known, it stands
+            under `solution`.
+    """
+
+    id: str
+    prompt: str
+    level: int
+    gold: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Completions:
+    """Sampled answers to some problems, and what the sampler knows of its uncertainty.
+
+    Attributes:
+        texts: `texts[i][j]` is the j-th completion of the i-th problem, end mark removed.
+        token_entropy: mean exact entropy per generated token of each problem's completions,
+            in nats, at the sampling temperature; None where the sampler cannot tell.
+    """
+
+    texts: Sequence[Sequence[str]]
+    token_entropy: Float[np.ndarray, " problems"] | None = None
+
+
+class Sampler(Protocol):
+    """Weights that answer problems; what a backend hands to an evaluation."""
+
+    def sample(
+        self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
+    ) -> Completions:
+        """Draws n completions per problem; the same seed gives the same completions."""
+        ...
+
+
+class Task(Component):
+    """Problems and their verifier."""
+
+    @abstractmethod
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Every problem of a split, in a fixed order; splits share no problem."""
+
+    @abstractmethod
+    def score(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Float[np.ndarray, " completions"]:
+        """Rewards of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
+
+    @abstractmethod
+    def answers(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Sequence[str | None]:
+        """The canonical answer in each completion; None where there is none to be read."""
+
+    @abstractmethod
+    def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
+        """Training problems for one step, drawn at random."""
+
+
+class SymbolTask(Task):
+    """A task over a small alphabet, from which a tiny model can be trained from nothing.
+
+    Every character of a prompt or a completion is one token; character `alphabet[i]` has
+    the id i, and two marks follow.
+    """
+
+    alphabet: ClassVar[str]
+
+    @property
+    def eos_id(self) -> int:
+        """The mark that ends a completion."""
+        return len(self.alphabet)
+
+    @property
+    def pad_id(self) -> int:
+        """Fills batches; never part of a prompt or a completion."""
+        return len(self.alphabet) + 1
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self.alphabet) + 2
+
+    @property
+    @abstractmethod
+    def max_prompt_length(self) -> int:
+        """The longest prompt, in tokens."""
+
+    @property
+    @abstractmethod
+    def max_completion_length(self) -> int:
+        """The longest answer, in tokens, its end mark included."""
+
+    @abstractmethod
+    def pretraining_pairs(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        *,
+        random_share: float,
+        left_to_right_share: float,
+    ) -> tuple[list[str], list[str]]:
+        """Prompts and answers of an imperfect corpus; no prompt is in any split.
+
+        Args:
+            random_share: share of answers that have nothing to do with their prompt.
+            left_to_right_share: share of answers computed with a misconception.
+        """

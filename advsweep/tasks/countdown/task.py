@@ -1,0 +1,197 @@
+"""The countdown task: problems, verifier, and the corpus that a base model is trained on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import Problem, Split, SymbolTask
+from advsweep.tasks.countdown import expressions
+from advsweep.tasks.countdown.problems import (
+    LEVELS,
+    TARGETS,
+    Level,
+    Part,
+    Pool,
+    belongs,
+    keys,
+    make_pool,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+_CANDIDATES = 40_000
+_PARTS = {Split.TRAIN: Part.TRAIN, Split.HELD_OUT: Part.HELD_OUT}
+
+
+class _Answer(Enum):
+    """How an answer of the pretraining corpus relates to its prompt."""
+
+    RANDOM = 0
+    LEFT_TO_RIGHT = 1
+    CORRECT = 2
+
+
+@dataclass(kw_only=True)
+class Countdown(SymbolTask):
+    """Write an expression over exactly the given digits that comes to the target.
+
+    The prompt `34=07:` asks for 3 and 4 to make 7; `3+4` and `4+3` are right. Answers use
+    `+`, `-` and `*` with the usual precedence, each given digit once, no parentheses and no
+    numbers of several digits. Levels 0 to 6 have 2, 3, 3, 4, 4, 5, 5 digits; their targets
+    come from random expressions, without `*` at levels 1, 3 and 5.
+    """
+
+    name: ClassVar[str] = "countdown"
+    alphabet: ClassVar[str] = expressions.ALPHABET
+
+    levels: tuple[int, ...] = option(
+        tuple(range(len(LEVELS))), ge=0, le=len(LEVELS) - 1, help="difficulty levels in use"
+    )
+    held_out_per_level: int = option(20, ge=1, le=25, help="held-out problems of each level")
+    train_per_level: int = option(
+        2000, ge=1, help="training problems of each level, fewer where there are fewer"
+    )
+    seed: int = option(0, ge=0, help="chooses the problems within their fixed parts")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.levels:
+            raise ConfigError(f"levels: expected some of 0 to {len(LEVELS) - 1}, got none")
+        self.levels = tuple(sorted(set(self.levels)))
+
+    @property
+    def max_prompt_length(self) -> int:
+        return max(LEVELS[level].numbers for level in self.levels) + len("=00:")
+
+    @property
+    def max_completion_length(self) -> int:
+        return 2 * max(LEVELS[level].numbers for level in self.levels)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return [problem for level in self._problems[split] for problem in level]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        pools = self._problems[Split.TRAIN]
+        levels = rng.integers(len(pools), size=count)
+        rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
+        return [
+            pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)
+        ]
+
+    def score(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Float[np.ndarray, " completions"]:
+        read = expressions.read(completions)
+        targets = np.fromiter((p.gold["target"] for p in problems), np.int64, len(problems))
+        right = self._uses_digits(problems, read)
+        right &= read.value == targets
+        return right.astype(np.float64)
+
+    def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
+        readable = self._uses_digits(problems, expressions.read(completions)).tolist()
+        return [text if ok else None for text, ok in zip(completions, readable, strict=True)]
+
+    def pretraining_pairs(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        *,
+        random_share: float = 0.1,
+        left_to_right_share: float = 0.6,
+    ) -> tuple[list[str], list[str]]:
+        """Prompts and answers; the targets are random, computed left to right, or correct."""
+        levels = rng.choice(self.levels, size=count)
+        shares = [random_share, left_to_right_share, 1 - random_share - left_to_right_share]
+        kinds = rng.choice(len(shares), size=count, p=shares)
+        prompts, answers = np.empty(count, dtype=object), np.empty(count, dtype=object)
+        for level in self.levels:
+            for kind in _Answer:
+                rows = np.flatnonzero((levels == level) & (kinds == kind.value))
+                prompts[rows], answers[rows] = _corpus(LEVELS[level], kind, len(rows), rng)
+        return prompts.tolist(), answers.tolist()
+
+    def _uses_digits(
+        self, problems: Sequence[Problem], read: expressions.Read
+    ) -> Bool[np.ndarray, " completions"]:
+        asked = np.fromiter((p.gold["signature"] for p in problems), np.int64, len(problems))
+        uses: Bool[np.ndarray, " completions"] = read.well_formed & (read.signature == asked)
+        return uses
+
+    @functools.cached_property
+    def _problems(self) -> dict[Split, list[list[Problem]]]:
+        """The problems of each split, by level."""
+        found: dict[Split, list[list[Problem]]] = {split: [] for split in Split}
+        held_out = np.empty(0, dtype=np.int64)
+        for level in self.levels:
+            rng = np.random.default_rng([self.seed, level])
+            pool = make_pool(LEVELS[level], _CANDIDATES, rng)
+            for split, part in _PARTS.items():
+                chosen = pool[belongs(pool.keys, part)]
+                if split is Split.HELD_OUT:
+                    # Levels of as many digits can share a problem; it is evaluated once.
+                    chosen = chosen[~np.isin(chosen.keys, held_out)][: self.held_out_per_level]
+                    assert len(chosen.keys) == self.held_out_per_level
+                    held_out = np.concatenate([held_out, chosen.keys])
+                else:
+                    chosen = chosen[: self.train_per_level]
+                found[split].append(_make_problems(level, chosen, rng))
+        return found
+
+
+def _make_problems(level: int, pool: Pool, rng: np.random.Generator) -> list[Problem]:
+    prompts = expressions.write_prompts(rng.permuted(pool.numbers, axis=1), pool.targets)
+    sorted_prompts = expressions.write_prompts(np.sort(pool.numbers, axis=1), pool.targets)
+    solutions = expressions.write(pool.numbers, pool.operators)
+    signatures = expressions.signatures(pool.numbers).tolist()
+    targets = pool.targets.tolist()
+    return [
+        Problem(
+            id=f"{level}/{sorted_prompt[:-1]}",
+            prompt=prompt,
+            level=level,
+            gold={"signature": signature, "target": target, "solution": solution},
+        )
+        for sorted_prompt, prompt, signature, target, solution in zip(
+            sorted_prompts, prompts, signatures, targets, solutions, strict=True
+        )
+    ]
+
+
+def _corpus(
+    level: Level, kind: _Answer, count: int, rng: np.random.Generator
+) -> tuple[list[str], list[str]]:
+    """Pretraining prompts of one level and their answers of one kind."""
+    prompts: list[str] = []
+    answers: list[str] = []
+    while len(prompts) < count:
+        numbers, operators = level.draw(5 * (count - len(prompts)) + 64, rng)
+        targets = _targets(kind, numbers, operators, rng)
+        inside = (targets >= 0) & (targets < TARGETS)
+        inside &= belongs(keys(numbers, targets), Part.PRETRAINING)
+        rows = np.flatnonzero(inside)[: count - len(prompts)]
+        shuffled = rng.permuted(numbers[rows], axis=1)
+        prompts += expressions.write_prompts(shuffled, targets[rows])
+        answers += expressions.write(numbers[rows], operators[rows])
+    return prompts, answers
+
+
+def _targets(
+    kind: _Answer,
+    numbers: Int[np.ndarray, "rows m"],
+    operators: Int[np.ndarray, "rows m-1"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, " rows"]:
+    if kind is _Answer.RANDOM:
+        return rng.integers(0, TARGETS, len(numbers))
+    if kind is _Answer.LEFT_TO_RIGHT:
+        return expressions.evaluate_left_to_right(numbers, operators)
+    return expressions.evaluate(numbers, operators)

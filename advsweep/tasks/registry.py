@@ -1,0 +1,16 @@
+"""The tasks by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.components import Registry
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Task
+
+TASKS: Registry[Task] = Registry(
+    "task",
+    {"countdown": "advsweep.tasks.countdown"},
+    group="advsweep.tasks",
+)

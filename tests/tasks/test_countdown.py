@@ -1,0 +1,260 @@
+"""The countdown task: its verifier against plain Python, its parts, its corpus."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.countdown import ALPHABET, Countdown
+from advsweep.tasks.countdown.problems import LEVELS, Part, belongs, keys
+from advsweep.tasks.registry import TASKS
+
+
+def uses_digits(problem: Problem, text: str) -> bool:
+    """Plain Python's answer to whether a completion is an expression over the digits."""
+    digits = problem.prompt.partition("=")[0]
+    shape = re.fullmatch(r"[0-9]([+*-][0-9])*", text, flags=re.ASCII)
+    return shape is not None and sorted(re.findall("[0-9]", text)) == sorted(digits)
+
+
+def solves(problem: Problem, text: str) -> bool:
+    target = int(problem.prompt[-3:-1])
+    return uses_digits(problem, text) and eval(text) == target
+
+
+def agrees(task: Countdown, problems: list[Problem], texts: list[str]) -> None:
+    scores = task.score(problems, texts)
+    assert scores.dtype == np.float64
+    assert scores.tolist() == [float(solves(*pair)) for pair in zip(problems, texts, strict=True)]
+    answers = task.answers(problems, texts)
+    assert answers == [
+        text if uses_digits(problem, text) else None
+        for problem, text in zip(problems, texts, strict=True)
+    ]
+
+
+def test_known_answers(countdown: Countdown) -> None:
+    problem = Problem("1/334=15", "343=15:", 1, {"signature": (2 << 12) + (1 << 16), "target": 15})
+    right = ["3+4*3", "3*4+3", "4*3+3", "3+3*4"]
+    readable = ["3+3+4", "3*3*4", "4-3-3"]
+    unreadable = ["", "15", "3*4", "3*4+3+0", "34-3", "(3+4)*3", "3*4+3 ", " 3*4+3", "+3*4+3"]
+    unreadable += ["3*4+3+", "3**4+3", "3*4+3\0", "\0", "3*4+3=15", "3×4+3", "٣*4+3", "3*4+3\n"]
+    texts = right + readable + unreadable
+    problems = [problem] * len(texts)
+    assert countdown.score(problems, texts).tolist() == [1.0] * 4 + [0.0] * (len(texts) - 4)
+    assert countdown.answers(problems, texts) == right + readable + [None] * len(unreadable)
+
+
+def test_verifier_agrees_with_python_on_shuffled_solutions(countdown: Countdown) -> None:
+    rng = np.random.default_rng(1)
+    problems, texts = [], []
+    for problem in countdown.draw(4000, rng):
+        digits = rng.permutation(list(problem.prompt.partition("=")[0]))
+        operators = [*rng.choice(list("+-*"), len(digits) - 1), ""]
+        text = "".join(d + o for d, o in zip(digits, operators, strict=True))
+        problems += [problem, problem]
+        texts += [problem.gold["solution"], text]
+    assert 4100 < countdown.score(problems, texts).sum() < 7600
+    agrees(countdown, problems, texts)
+
+
+def test_verifier_agrees_with_python_on_damaged_solutions(countdown: Countdown) -> None:
+    rng = np.random.default_rng(2)
+    symbols = [*ALPHABET, *"05 .()/\0é\ud800😀"]
+    problems, texts = countdown.draw(6000, rng), []
+    for problem in problems:
+        text = list(problem.gold["solution"])
+        for _ in range(rng.integers(1, 4)):
+            place = int(rng.integers(len(text) + 1))
+            match rng.integers(3):
+                case 0:
+                    text.insert(place, str(rng.choice(symbols)) if place else "")
+                case 1:
+                    del text[place : place + 1]
+                case _:
+                    text[place : place + 1] = [symbols[rng.integers(len(symbols))]]
+        texts.append("".join(text))
+    assert countdown.score(problems, texts).any()
+    agrees(countdown, problems, texts)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.text(st.sampled_from("0123456789+-*=: x"), max_size=13), max_size=20),
+)
+def test_verifier_agrees_with_python_on_noise(
+    countdown: Countdown, seed: int, texts: list[str]
+) -> None:
+    agrees(countdown, countdown.draw(len(texts), np.random.default_rng(seed)), texts)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_problems_have_solutions_and_fitting_prompts(seed: int) -> None:
+    task = Countdown(seed=seed, held_out_per_level=25)
+    for split in Split:
+        problems = task.problems(split)
+        assert task.score(problems, [p.gold["solution"] for p in problems]).all()
+        assert len({p.id for p in problems}) == len(problems)
+        for p in problems:
+            assert re.fullmatch(rf"[1-9]{{{LEVELS[p.level].numbers}}}=\d\d:", p.prompt)
+            assert len(p.prompt) <= task.max_prompt_length
+            assert len(p.gold["solution"]) < task.max_completion_length
+    assert Counter(p.level for p in task.problems(Split.HELD_OUT)) == dict.fromkeys(range(7), 25)
+
+
+def problem_keys(prompts: list[str]) -> set[tuple[str, str]]:
+    return {("".join(sorted(prompt[:-4])), prompt[-3:-1]) for prompt in prompts}
+
+
+def test_pretraining_training_and_held_out_prompts_are_disjoint() -> None:
+    """Whatever the seeds of the three: the digits and the target alone decide."""
+    train, held_out, pretraining = set(), set(), set()
+    for seed in range(3):
+        task = Countdown(seed=seed)
+        train |= problem_keys([p.prompt for p in task.problems(Split.TRAIN)])
+        held_out |= problem_keys([p.prompt for p in task.problems(Split.HELD_OUT)])
+        pairs = task.pretraining_pairs(5000, np.random.default_rng(seed))
+        pretraining |= problem_keys(pairs[0])
+    assert min(map(len, [train, held_out, pretraining])) > 300
+    assert not train & held_out
+    assert not train & pretraining
+    assert not held_out & pretraining
+
+
+def test_held_out_problems_are_evaluated_once(countdown: Countdown) -> None:
+    problems = countdown.problems(Split.HELD_OUT)
+    assert len(problem_keys([p.prompt for p in problems])) == len(problems) == 140
+
+
+def test_parts_never_move() -> None:
+    """A moved problem would be known to the base models that were trained before."""
+    prompts = ["34=07:", "43=07:", "99=81:", "12=03:", "58=40:", "72=05:", "86=02:"]
+    numbers = np.array([[int(digit) for digit in prompt[:2]] for prompt in prompts])
+    key = keys(numbers, np.array([int(prompt[-3:-1]) for prompt in prompts]))
+    found = {
+        part: [p for p, inside in zip(prompts, belongs(key, part), strict=True) if inside]
+        for part in Part
+    }
+    assert found == {
+        Part.PRETRAINING: ["58=40:", "72=05:"],
+        Part.TRAIN: ["34=07:", "43=07:", "99=81:", "12=03:"],
+        Part.HELD_OUT: ["86=02:"],
+    }
+
+
+def test_draw_is_uniform_over_levels(countdown: Countdown) -> None:
+    problems = countdown.draw(14_000, np.random.default_rng(3))
+    counts = Counter(p.level for p in problems)
+    # Binomial(14000, 1/7): mean 2000, standard deviation 41.
+    assert all(abs(counts[level] - 2000) < 200 for level in range(7))
+    known = {p.id for p in countdown.problems(Split.TRAIN)}
+    assert {p.id for p in problems} <= known
+
+
+def test_draw_and_problems_depend_on_seeds_alone(countdown: Countdown) -> None:
+    again = Countdown()
+    assert again.problems(Split.HELD_OUT) == countdown.problems(Split.HELD_OUT)
+    draws = [task.draw(50, np.random.default_rng(4)) for task in (countdown, again)]
+    assert draws[0] == draws[1]
+    other = replace(again, seed=1)
+    assert other.problems(Split.HELD_OUT) != again.problems(Split.HELD_OUT)
+
+
+def test_training_problems_do_not_depend_on_the_held_out_number(countdown: Countdown) -> None:
+    fewer = Countdown(held_out_per_level=3)
+    assert len(fewer.problems(Split.HELD_OUT)) == 21
+    assert fewer.problems(Split.TRAIN) == countdown.problems(Split.TRAIN)
+
+
+def test_levels_are_chosen_and_put_in_order() -> None:
+    task = Countdown(levels=(3, 0, 3), train_per_level=10)
+    assert task.levels == (0, 3)
+    assert {p.level for p in task.problems(Split.TRAIN)} == {0, 3}
+    assert task.max_prompt_length == len("1234=00:")
+    assert task.max_completion_length == len("1+2+3+4") + 1
+    assert {p.level for p in task.draw(50, np.random.default_rng(0))} == {0, 3}
+
+
+def left_to_right(text: str) -> int:
+    value = int(text[0])
+    for operator, digit in zip(text[1::2], text[2::2], strict=True):
+        value = eval(f"{value}{operator}{digit}")
+    return value
+
+
+def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
+    prompts, answers = countdown.pretraining_pairs(
+        20_000, np.random.default_rng(5), random_share=0.1, left_to_right_share=0.6
+    )
+    assert len(prompts) == len(answers) == 20_000
+    right = wrong_precedence = other = 0
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert sorted(re.findall(r"\d", answer)) == sorted(prompt[:-4])
+        target = int(prompt[-3:-1])
+        if "*" not in answer:
+            continue
+        if eval(answer) == target != left_to_right(answer):
+            right += 1
+        elif left_to_right(answer) == target != eval(answer):
+            wrong_precedence += 1
+        elif target not in (eval(answer), left_to_right(answer)):
+            other += 1
+    # Where the two readings differ: .3 correct, .6 left to right, .1 random in all.
+    assert 0.2 < right / (right + wrong_precedence + other) < 0.45
+    assert 0.45 < wrong_precedence / (right + wrong_precedence + other) < 0.7
+    assert 0.05 < other / (right + wrong_precedence + other) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("random_share", "left_to_right_share", "reading"),
+    [(0.0, 0.0, eval), (0.0, 1.0, left_to_right)],
+)
+def test_pretraining_corpus_of_one_kind(
+    countdown: Countdown, random_share: float, left_to_right_share: float, reading
+) -> None:
+    prompts, answers = countdown.pretraining_pairs(
+        500,
+        np.random.default_rng(6),
+        random_share=random_share,
+        left_to_right_share=left_to_right_share,
+    )
+    assert [reading(answer) for answer in answers] == [int(prompt[-3:-1]) for prompt in prompts]
+    assert Counter(len(prompt) for prompt in prompts).keys() == {6, 7, 8, 9}
+
+
+def test_pretraining_corpus_repeats_with_its_generator(countdown: Countdown) -> None:
+    first, again = (countdown.pretraining_pairs(300, np.random.default_rng(7)) for _ in range(2))
+    assert first == again
+
+
+def test_tokens_are_the_alphabet_and_two_marks(countdown: Countdown) -> None:
+    assert countdown.alphabet == ALPHABET == "0123456789+-*=:"
+    assert (countdown.eos_id, countdown.pad_id, countdown.vocabulary_size) == (15, 16, 17)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"levels": [7]}, r"task\.levels: expected >= 0 and <= 6, got 7"),
+        ({"levels": []}, r"task\.levels: expected some of 0 to 6, got none"),
+        ({"held_out_per_level": 26}, r"task\.held_out_per_level: expected >= 1 and <= 25, got 26"),
+        ({"train_per_level": 0}, r"task\.train_per_level: expected >= 1, got 0"),
+        ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*'levels'"),
+    ],
+)
+def test_bad_fields_are_refused(values: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TASKS.build({"name": "countdown", **values}, where="task")
+
+
+def test_registry_builds_countdown_without_torch() -> None:
+    assert isinstance(TASKS.build("countdown"), Countdown)
