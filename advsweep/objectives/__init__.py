@@ -1,0 +1,1 @@
+"""Objectives: what turns advantages and log-probabilities into a loss."""

@@ -1,0 +1,81 @@
+"""The contract of an objective: advantages and log-probabilities in, a loss out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from advsweep.components import Component
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossInputs:
+    """The rollouts of one minibatch, one row each, padded to the longest completion.
+
+    Rollouts whose advantage is 0 may be left out where the objective `skips_exactly`; they
+    count in `rollouts` and `tokens` all the same, so that nothing changes by it.
+
+    Attributes:
+        log_probs: log π of the sampled tokens under the weights being trained.
+        old_log_probs: the same under the weights that sampled them, no gradient.
+        completion_mask: true for generated tokens, the end mark included. What stands in
+            the other places is never read.
+        advantages: one number per rollout; each of its tokens gets it.
+        rollouts: the minibatch's rollouts, those left out included.
+        tokens: their generated tokens, those left out included.
+        reference_log_probs: log π of the sampled tokens under the base model, no gradient.
+        entropies: exact entropy of each next-token distribution, in nats, with gradient.
+    """
+
+    log_probs: Float[Tensor, "rollouts tokens"]
+    old_log_probs: Float[Tensor, "rollouts tokens"]
+    completion_mask: Bool[Tensor, "rollouts tokens"]
+    advantages: Float[Tensor, " rollouts"]
+    rollouts: int
+    tokens: int
+    reference_log_probs: Float[Tensor, "rollouts tokens"] | None = None
+    entropies: Float[Tensor, "rollouts tokens"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOutput:
+    """What an objective returns.
+
+    Attributes:
+        loss: a scalar to be minimised.
+        metrics: scalars without gradient under their metric names: `loss/policy`,
+            `loss/kl`, `loss/clip_fraction`. Each is a mean over the minibatch.
+    """
+
+    loss: Float[Tensor, ""]
+    metrics: Mapping[str, Float[Tensor, ""]] = field(default_factory=dict)
+
+
+class Objective(Component):
+    """A loss over rollouts and their advantages."""
+
+    @property
+    def skips_exactly(self) -> bool:
+        """True where a rollout with advantage 0 adds nothing to loss and gradient."""
+        return False
+
+    @property
+    def needs_reference(self) -> bool:
+        """True where `LossInputs.reference_log_probs` must be given."""
+        return False
+
+    @property
+    def needs_entropy(self) -> bool:
+        """True where `LossInputs.entropies` must be given, with gradient."""
+        return False
+
+    @abstractmethod
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        """The loss of one minibatch."""

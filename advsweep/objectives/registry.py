@@ -1,0 +1,16 @@
+"""The objectives by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.components import Registry
+
+if TYPE_CHECKING:
+    from advsweep.objectives.base import Objective
+
+OBJECTIVES: Registry[Objective] = Registry(
+    "objective",
+    {"clipped": "advsweep.objectives.clipped"},
+    group="advsweep.objectives",
+)

@@ -1,0 +1,1 @@
+"""Rollout policies: how the groups of a step come to be."""
