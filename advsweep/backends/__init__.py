@@ -1,0 +1,1 @@
+"""Backends: what trains a run, and the run itself."""

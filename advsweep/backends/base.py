@@ -1,0 +1,106 @@
+"""The contract of a backend: what trains a run and answers problems with its weights."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from advsweep.components import Component, option
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.tasks.base import Sampler
+
+
+class Reporter(Protocol):
+    """What a backend tells the engine while it trains, and what it asks of it."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Metric points of a finished step (counted from 1)."""
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        """Evaluates the weights after `step` steps; step 0 is the base model."""
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        """A checkpoint was written, whole and in place."""
+
+    def pruned(self, path: Path) -> None:
+        """An old checkpoint was deleted."""
+
+    def resumed(self, step: int) -> None:
+        """Training goes on after `step`; whatever was reported past it is void."""
+
+    def stop_requested(self) -> bool:
+        """True when the run should write a checkpoint and return."""
+
+    def log(self, message: str) -> None:
+        """A line for the run's log."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """How far a stage that is not a training step has come (pretraining the base)."""
+
+
+@dataclass(kw_only=True)
+class Backend(Component):
+    """Trains runs; resumes them from its own checkpoints.
+
+    All randomness of a step comes from generators seeded by (seed, stream, step), so that a
+    checkpoint holds weights and moments alone and a resumed run equals an undisturbed one
+    bit for bit.
+    """
+
+    provides: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields of `GroupBatch` that this backend gives to estimators."""
+
+    checkpoint_every: int = option(
+        50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
+    )
+    keep_last: int = option(2, ge=1, identity=False, help="newest checkpoints that are kept")
+    keep_every: int = option(
+        0, ge=0, identity=False, help="checkpoints of these multiples are kept as well; 0: none"
+    )
+
+    @abstractmethod
+    def check(self, run: Run) -> None:
+        """Refuses a run that this backend cannot train.
+
+        Raises:
+            ConfigError: names the key, what the backend expects of it and what it got.
+        """
+
+    @abstractmethod
+    def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
+        """Trains to the last step, or until the reporter asks to stop.
+
+        Goes on from the newest sound checkpoint in the directory. Evaluates before the
+        first step, every `run.evaluation.every` steps and after the last, before it writes
+        that step's checkpoint: what is left undone by an interruption is done again.
+        `loop.train` does all this for a backend that can make single steps.
+
+        Raises:
+            TrainingError: a loss or a gradient is not finite; the message names the step.
+        """
+
+    @abstractmethod
+    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+        """The weights after `step` steps of a run; step 0 is the base model.
+
+        Raises:
+            CheckpointError: the directory holds no sound checkpoint of that step.
+        """
+
+    @abstractmethod
+    def base_key(self, run: Run) -> str:
+        """Names the base model: runs with the same key share its evaluation."""
+
+    @abstractmethod
+    def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
+        """Writes the weights after `step` steps as a Hugging Face folder.
+
+        Raises:
+            CheckpointError: the directory holds no sound checkpoint of that step.
+            ConfigError: this backend's weights are no language model.
+        """

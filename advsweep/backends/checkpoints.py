@@ -1,0 +1,209 @@
+"""Checkpoint directories, the same for every backend: whole and in place, or not there.
+
+A run directory holds `checkpoints/step-000050/`, with the files that the backend needs to go
+on after step 50 and a manifest of their checksums:
+
+    manifest.json    {"format": 1, "step": 50, "run": IDENTITY,
+                      "files": {"model.safetensors": {"bytes": 431296, "sha256": "..."}}}
+
+A checkpoint is written under another name, flushed to the disk and renamed, so that a process
+killed at any moment leaves the previous ones as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import CheckpointError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_PREFIX = "step-"
+_PARTIAL = ".partial-"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose checksums were right when it was read.
+
+    Attributes:
+        step: the training step after which it was written.
+        path: its directory.
+        files: contents by file name.
+    """
+
+    step: int
+    path: Path
+    files: Mapping[str, bytes]
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        directory: the run's directory; `checkpoints/` is made below it when needed.
+        run: the run's identity. A checkpoint of another run is refused, never used.
+    """
+
+    def __init__(self, directory: Path, run: str) -> None:
+        self.directory = directory / "checkpoints"
+        self._run = run
+
+    def path(self, step: int) -> Path:
+        return self.directory / f"{_PREFIX}{step:06d}"
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, sound or not, ascending."""
+        if not self.directory.is_dir():
+            return []
+        names = (entry.name for entry in self.directory.iterdir() if entry.is_dir())
+        numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def save(self, step: int, files: Mapping[str, bytes]) -> Path:
+        """Writes a checkpoint in one piece, in place of an older one of the same step.
+
+        Raises:
+            CheckpointError: the disk is full or cannot be written; what was there before
+                is still there.
+        """
+        partial = self.directory / f"{_PARTIAL}{step:06d}"
+        target = self.path(step)
+        try:
+            self._remove_partial()
+            partial.mkdir(parents=True)
+            for name, content in files.items():
+                write_durably(partial / name, content)
+            manifest = {"format": FORMAT, "step": step, "run": self._run, "files": _sums(files)}
+            write_durably(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
+            flush_directory(partial)
+            if target.exists():
+                target.rename(self.directory / f"{_PARTIAL}{step:06d}-replaced")
+            partial.rename(target)
+            flush_directory(self.directory)
+            self._remove_partial()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._remove_partial()
+            raise CheckpointError(
+                f"the checkpoint of step {step} cannot be written to {self.directory}: "
+                f"{error.strerror}; make room or make the folder writable, then start the run "
+                f"again: it goes on from {self._last_words()}"
+            ) from error
+        return target
+
+    def load(self, step: int) -> Checkpoint:
+        """Reads the checkpoint of a step.
+
+        Raises:
+            CheckpointError: there is none, it is damaged, or another run wrote it.
+        """
+        path = self.path(step)
+        if not path.is_dir():
+            steps = ", ".join(str(s) for s in self.steps()) or "none"
+            raise CheckpointError(
+                f"no checkpoint of step {step} in {self.directory}; steps that have one: {steps}"
+            )
+        manifest = self._manifest(path)
+        if manifest["run"] != self._run:
+            raise CheckpointError(
+                f"{path} belongs to the run {manifest['run'][:12]}, not to {self._run[:12]}; "
+                f"give the run a directory of its own"
+            )
+        try:
+            files = {name: (path / name).read_bytes() for name in manifest["files"]}
+        except OSError as error:
+            raise _DamagedError(f"{Path(error.filename).name}: {error.strerror}") from error
+        for name, sums in _sums(files).items():
+            expected = manifest["files"][name]
+            if sums != expected:
+                what = "length" if sums["bytes"] != expected["bytes"] else "checksum"
+                raise _DamagedError(f"{name}: wrong {what}")
+        return Checkpoint(step, path, files)
+
+    def newest_sound(self, log: Callable[[str], None]) -> Checkpoint | None:
+        """The newest checkpoint that is whole; damaged ones are logged and passed over.
+
+        Raises:
+            CheckpointError: the newest readable one belongs to another run.
+        """
+        damaged: list[str] = []
+        found = None
+        for step in reversed(self.steps()):
+            try:
+                found = self.load(step)
+                break
+            except _DamagedError as error:
+                damaged.append(f"checkpoint step {step} is damaged ({error})")
+        if damaged:
+            where = "the beginning" if found is None else f"step {found.step}"
+            log(f"{', '.join(damaged)}; going on from {where}")
+        return found
+
+    def prune(self, keep_last: int, keep_every: int) -> list[Path]:
+        """Deletes all but the newest `keep_last` and the multiples of `keep_every` (0: none).
+
+        Returns:
+            The directories that are gone.
+        """
+        old = self.steps()[:-keep_last]
+        gone = [self.path(s) for s in old if not keep_every or s % keep_every]
+        for path in gone:
+            shutil.rmtree(path)
+        return gone
+
+    def _manifest(self, path: Path) -> dict[str, Any]:
+        try:
+            manifest = json.loads((path / MANIFEST).read_bytes())
+            well_formed = manifest["format"] == FORMAT and isinstance(manifest["run"], str)
+        except OSError as error:
+            raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise _DamagedError(f"{MANIFEST}: unreadable") from error
+        if not well_formed:
+            raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']}")
+        return dict(manifest)
+
+    def _remove_partial(self) -> None:
+        for path in self.directory.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(path)
+
+    def _last_words(self) -> str:
+        steps = self.steps()
+        return f"step {steps[-1]}" if steps else "the beginning"
+
+
+class _DamagedError(CheckpointError):
+    """A checkpoint that another may stand in for."""
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Writes a file and waits until the disk has it."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Waits until the disk knows the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sums(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in files.items()
+    }

@@ -1,0 +1,255 @@
+"""A backend without a language model: one solve rate per difficulty level.
+
+It makes the engine around it testable in milliseconds, faults included, and takes every
+estimator, objective and rollout policy seriously: a rollout is one token, "solved" or "not",
+and the rates move along the gradient of the real loss with the real advantages.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from advsweep.backends import loop
+from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.components import option
+from advsweep.diagnostics import rollout_metrics
+from advsweep.errors import ConfigError, TrainingError
+from advsweep.estimators.base import Advantages, GroupBatch
+from advsweep.objectives.base import LossInputs
+from advsweep.tasks.base import Completions, Problem, Split
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from advsweep.backends.run import Run
+    from advsweep.tasks.base import Sampler
+
+_STATE = "state.json"
+
+
+@dataclass(kw_only=True)
+class Fake(Backend):
+    """Trains a table of solve rates, at about a millisecond a step.
+
+    The model and the optimizer of the run are accepted and not used.
+    """
+
+    name: ClassVar[str] = "fake"
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {"lengths", "token_entropy", "token_entropy_exact", "step", "total_steps"}
+    )
+
+    learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")
+    step_seconds: float = option(0.0, ge=0, help="seconds to sleep in every step")
+    fail_at: int = option(0, ge=0, help="step that raises an exception; 0: none")
+    exit_at: int = option(0, ge=0, help="step that ends the process on the spot; 0: none")
+    nan_at: int = option(0, ge=0, help="step whose loss is not a number; 0: none")
+    hang_at: int = option(0, ge=0, help="step that never ends; 0: none")
+
+    def check(self, run: Run) -> None:
+        """Refuses nothing."""
+
+    def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
+        loop.train(run, _Trainer(run, self), directory, reporter)
+
+    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+        trainer = _Trainer(run, self)
+        if step > 0:
+            trainer.restore(Checkpoints(directory, run.identity).load(step).files)
+        return trainer.sampler()
+
+    def base_key(self, run: Run) -> str:
+        material = {"backend": self.name, "revision": self.revision, "task": run.task.identity()}
+        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+    def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
+        raise ConfigError(
+            f"backend: '{self.name}' trains a table of solve rates, which cannot be exported; "
+            "expected a run of a backend that trains a language model"
+        )
+
+
+class _Trainer:
+    """The log-odds of solving a problem of each level, and their training."""
+
+    def __init__(self, run: Run, backend: Fake) -> None:
+        self._run = run
+        self._backend = backend
+        self._estimator = copy.deepcopy(run.estimator)
+        self._estimator.reset()
+        levels = sorted({problem.level for problem in run.task.problems(Split.TRAIN)})
+        self._rows = {level: row for row, level in enumerate(levels)}
+        self._base = torch.linspace(1.0, -2.0, len(levels), dtype=torch.float64)
+        self._log_odds = self._base.clone()
+
+    def step(self, step: int) -> Mapping[str, float]:
+        self._fault(step)
+        run = self._run
+        started = time.perf_counter()
+        source = _Source(run, self._rows, self._log_odds, step)
+        groups = run.rollout.collect(source, run.prompts_per_step)
+        rewards, rows = torch.cat(source.rewards)[groups], torch.cat(source.rows)[groups]
+        generated = sum(drawn.numel() for drawn in source.rewards)
+        sampled = time.perf_counter()
+        tempered = self._log_odds[rows] / run.generation.temperature
+        solved = rewards == 1
+        batch = GroupBatch(
+            rewards=rewards,
+            lengths=torch.ones_like(rewards),
+            token_entropy=-_log_probs(tempered, solved).float(),
+            token_entropy_exact=_entropies(tempered)[:, None].expand_as(rewards).float(),
+            step=step,
+            total_steps=run.steps,
+        )
+        advantages = self._estimator.compute(batch)
+        estimated = time.perf_counter()
+        losses = self._update(step, rows, solved, advantages)
+        updated = time.perf_counter()
+        return {
+            **rollout_metrics(batch, advantages, generated=generated),
+            **losses,
+            "time/rollout": sampled - started,
+            "time/reward": 0.0,
+            "time/estimator": estimated - sampled,
+            "time/update": updated - estimated,
+        }
+
+    def _update(
+        self,
+        step: int,
+        rows: Int[Tensor, " prompts"],
+        solved: Bool[Tensor, "prompts rollouts"],
+        advantages: Advantages,
+    ) -> dict[str, float]:
+        """One step along the gradient of the objective; returns the loss's metrics."""
+        objective, temperature = self._run.objective, self._run.generation.temperature
+        used = advantages.keep
+        if objective.skips_exactly:
+            used = used & (advantages.values != 0)
+
+        def log_probs(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, "used 1"]:
+            return _log_probs(log_odds[rows] / temperature, solved)[used][:, None]
+
+        log_odds = self._log_odds.clone().requires_grad_()
+        entropies = _entropies(log_odds / temperature)[rows, None].expand_as(solved)
+        old = log_probs(self._log_odds)
+        kept = int(advantages.keep.sum())
+        output = objective.loss(
+            LossInputs(
+                log_probs=log_probs(log_odds),
+                old_log_probs=old,
+                completion_mask=torch.ones_like(old, dtype=torch.bool),
+                advantages=advantages.values[used].to(old),
+                rollouts=kept,
+                tokens=kept,
+                reference_log_probs=log_probs(self._base),
+                entropies=entropies[used][:, None],
+            )
+        )
+        loss = output.loss * torch.nan if step == self._backend.nan_at else output.loss
+        (gradient,) = torch.autograd.grad(loss, log_odds)
+        norm = gradient.norm().item()
+        if not np.isfinite([loss.item(), norm]).all():
+            raise TrainingError(
+                f"step {step}: expected a finite loss and gradient, got a loss of "
+                f"{loss.item():g} and a gradient norm of {norm:g}"
+            )
+        self._log_odds = self._log_odds - self._backend.learning_rate * gradient
+        return {
+            **{name: value.item() for name, value in output.metrics.items()},
+            "optim/grad_norm": norm,
+            "optim/lr": self._backend.learning_rate,
+        }
+
+    def sampler(self) -> Sampler:
+        return _TableSampler(self._rows, self._log_odds)
+
+    def state(self) -> Mapping[str, bytes]:
+        state = {"log_odds": self._log_odds.tolist(), "estimator": self._estimator.state_dict()}
+        return {_STATE: json.dumps(state).encode()}
+
+    def restore(self, files: Mapping[str, bytes]) -> None:
+        state = json.loads(files[_STATE])
+        self._log_odds = torch.tensor(state["log_odds"], dtype=torch.float64)
+        self._estimator.load_state_dict(state["estimator"])
+
+    def _fault(self, step: int) -> None:
+        backend = self._backend
+        time.sleep(backend.step_seconds)
+        if step == backend.fail_at:
+            raise RuntimeError(f"step {step} fails, as the fake backend was told")
+        if step == backend.exit_at:
+            os._exit(70)
+        while step == backend.hang_at:
+            time.sleep(1)
+
+
+class _Source:
+    """Rollouts of one step: verdicts drawn with the present solve rates."""
+
+    def __init__(
+        self, run: Run, rows: Mapping[int, int], log_odds: Float[Tensor, " levels"], step: int
+    ) -> None:
+        self._run = run
+        self._rows = rows
+        self._rates = torch.sigmoid(log_odds / run.generation.temperature)
+        self._rng = np.random.default_rng([run.seed, step])
+        self.rewards: list[Float[Tensor, "prompts rollouts"]] = []
+        self.rows: list[Int[Tensor, " prompts"]] = []
+
+    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+        problems = self._run.task.draw(prompts, self._rng)
+        rows = torch.tensor([self._rows[problem.level] for problem in problems])
+        uniform = torch.from_numpy(self._rng.random((prompts, self._run.group_size)))
+        rewards = (uniform < self._rates[rows, None]).float()
+        self.rows.append(rows)
+        self.rewards.append(rewards)
+        return rewards
+
+
+@dataclass(frozen=True)
+class _TableSampler:
+    """Gives a problem's known solution as often as its level's solve rate says."""
+
+    rows: Mapping[int, int]
+    log_odds: Float[Tensor, " levels"]
+
+    def sample(
+        self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
+    ) -> Completions:
+        log_odds = self.log_odds / temperature
+        rows = torch.tensor([self.rows[problem.level] for problem in problems])
+        uniform = torch.from_numpy(np.random.default_rng(seed).random((len(problems), n)))
+        solved = (uniform < torch.sigmoid(log_odds)[rows, None]).tolist()
+        texts = [
+            [problem.gold["solution"] if right else "" for right in verdicts]
+            for problem, verdicts in zip(problems, solved, strict=True)
+        ]
+        return Completions(texts=texts, token_entropy=_entropies(log_odds)[rows].numpy())
+
+
+def _log_probs(
+    log_odds: Float[Tensor, " prompts"], solved: Bool[Tensor, "prompts rollouts"]
+) -> Float[Tensor, "prompts rollouts"]:
+    """log π of each rollout's one token."""
+    return logsigmoid(torch.where(solved, log_odds[:, None], -log_odds[:, None]))
+
+
+def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
+    """Exact entropies of the two-way choices, in nats."""
+    rates = torch.sigmoid(log_odds)
+    return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)

@@ -1,0 +1,27 @@
+"""The backends, the models that they train and the settings of a run, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.components import Component, Registry
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Backend
+    from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
+
+_SETTINGS = "advsweep.config.settings"
+
+BACKENDS: Registry[Backend] = Registry(
+    "backend",
+    {"tiny": "advsweep.backends.tiny.backend", "fake": "advsweep.backends.fake"},
+    group="advsweep.backends",
+)
+MODELS: Registry[Component] = Registry(
+    "model",
+    {"tiny": "advsweep.backends.tiny.model_config"},
+    group="advsweep.models",
+)
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS})
+GENERATIONS: Registry[Generation] = Registry("generation", {"sampling": _SETTINGS})
+EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

@@ -1,0 +1,151 @@
+"""A run: one training with one seed, as built objects, and what makes it the same as another."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from advsweep.backends.registry import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
+from advsweep.components import Component, Plain, Registry, option
+from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.estimators.registry import ESTIMATORS
+from advsweep.objectives.registry import OBJECTIVES
+from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Backend
+    from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
+    from advsweep.estimators.base import Estimator
+    from advsweep.objectives.base import Objective
+    from advsweep.rollouts.base import RolloutPolicy
+    from advsweep.tasks.base import Task
+
+NODES: Mapping[str, Registry[Any]] = {
+    "estimator": ESTIMATORS,
+    "objective": OBJECTIVES,
+    "rollout": ROLLOUTS,
+    "task": TASKS,
+    "model": MODELS,
+    "optimizer": OPTIMIZERS,
+    "generation": GENERATIONS,
+    "evaluation": EVALUATIONS,
+    "backend": BACKENDS,
+}
+"""The keys of a run's config that hold components."""
+
+INERT = frozenset({"executor", "resources", "search", "stopping", "tracking"})
+"""Keys that a config may have and that cannot change a run's results."""
+
+
+@dataclass(kw_only=True)
+class Numbers(Component):
+    """The plain numbers of a run, at the top level of its config."""
+
+    name: ClassVar[str] = "a run"
+
+    group_size: int = option(ge=1, help="rollouts per prompt (G)")
+    prompts_per_step: int = option(ge=1, help="prompts per training step (B)")
+    steps: int = option(ge=1, help="training steps")
+    seed: int = option(ge=0, help="seed of the training; replicates differ in it alone")
+
+
+_NUMBERS = tuple(f.name for f in fields(Numbers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training: built components and numbers; made by `build_run`.
+
+    Attributes:
+        group_size: rollouts per prompt (G).
+        prompts_per_step: prompts per training step (B).
+        steps: training steps.
+    """
+
+    estimator: Estimator
+    objective: Objective
+    rollout: RolloutPolicy
+    task: Task
+    model: Component
+    optimizer: Optimizer
+    generation: Generation
+    evaluation: EvaluationSettings
+    backend: Backend
+    group_size: int
+    prompts_per_step: int
+    steps: int
+    seed: int
+
+    def plain(self) -> Plain:
+        """The resolved config, in JSON types, every node with its name."""
+        nodes = {key: getattr(self, key).plain() for key in NODES}
+        return nodes | {key: getattr(self, key) for key in _NUMBERS}
+
+    @functools.cached_property
+    def config_hash(self) -> str:
+        """sha256, in hex, of all that can change a training's result but its seed.
+
+        Runs with the same hash are replicates. How a run is evaluated is not in it:
+        evaluations have identities of their own.
+        """
+        return _sha256(self._material)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """sha256, in hex, of all that can change a training's result."""
+        return _sha256({**self._material, "seed": self.seed})
+
+    @property
+    def _material(self) -> Plain:
+        nodes = {key: getattr(self, key).identity() for key in NODES if key != "evaluation"}
+        return nodes | {key: getattr(self, key) for key in _NUMBERS if key != "seed"}
+
+
+def _sha256(material: Plain) -> str:
+    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+def build_run(config: Mapping[str, Any]) -> Run:
+    """Builds a run from a plain config and refuses what does not fit together.
+
+    Nodes are names, or mappings with a `name`; fields that are left out take their defaults.
+
+    Raises:
+        ConfigError: a key is missing or unknown, a value does not fit, or the parts do not
+            fit each other; the message starts with the key's path.
+    """
+    known = [*NODES, *_NUMBERS]
+    for key in config:
+        if key not in known and key not in INERT:
+            raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
+    for key in known:
+        if key not in config:
+            expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
+            raise ConfigError(f"{key}: expected {expected}, got nothing")
+    numbers = Numbers.build({key: config[key] for key in _NUMBERS})
+    nodes = {key: registry.build(config[key], where=key) for key, registry in NODES.items()}
+    run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS})
+    _check(run)
+    return run
+
+
+def _check(run: Run) -> None:
+    estimator, backend = run.estimator, run.backend
+    if run.group_size < estimator.minimum_group:
+        raise ConfigError(
+            f"group_size: expected >= {estimator.minimum_group}, which estimator "
+            f"'{estimator.name}' needs, got {run.group_size}"
+        )
+    provided = backend.provides | run.rollout.provides
+    if missing := estimator.needs - provided:
+        raise ConfigError(
+            f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
+            f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give; "
+            f"they give {', '.join(sorted(provided)) or 'nothing'}"
+        )
+    backend.check(run)

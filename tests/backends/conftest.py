@@ -1,0 +1,164 @@
+"""What the tests of backends share: small runs of every backend, and a reporter that records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from advsweep.backends.run import Run, build_run
+from advsweep.tasks.base import Completions, Sampler, Split, Task
+
+# Solves about a tenth of the two easiest levels, so that training has something to go on.
+SMALL_MODEL = {
+    "name": "tiny",
+    "layers": 1,
+    "width": 32,
+    "heads": 2,
+    "kv_heads": 1,
+    "mlp_width": 64,
+    "pretraining_steps": 100,
+    "pretraining_batch": 64,
+    "pretraining_lr": 0.01,
+    "pretraining_warmup": 10,
+    "random_share": 0.0,
+    "left_to_right_share": 0.0,
+}
+
+
+class KilledError(Exception):
+    """Stands for the death of the process in the middle of a training."""
+
+
+@dataclass
+class Recorder:
+    """Keeps what a backend reports; evaluates by sampling a few completions.
+
+    Attributes:
+        stop_after: the step after which it asks to stop.
+        die_after: the step after whose metrics the training is interrupted.
+        die_evaluating: the step whose evaluation is interrupted.
+        on_metrics: called with every step once its metrics are recorded.
+    """
+
+    task: Task
+    stop_after: int | None = None
+    die_after: int | None = None
+    die_evaluating: int | None = None
+    on_metrics: Callable[[int], None] = lambda step: None
+    points: dict[int, dict[str, float]] = field(default_factory=dict)
+    evaluations: dict[int, Completions] = field(default_factory=dict)
+    evaluated: list[int] = field(default_factory=list)
+    checkpoints: list[tuple[int, Path]] = field(default_factory=list)
+    gone: list[Path] = field(default_factory=list)
+    resumptions: list[int] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        assert step == max(self.points, default=step - 1) + 1
+        self.points[step] = dict(values)
+        self.on_metrics(step)
+        if step == self.die_after:
+            raise KilledError
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        if step == self.die_evaluating:
+            raise KilledError
+        self.evaluated.append(step)
+        self.evaluations[step] = ask(sampler, self.task)
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        assert path.is_dir()
+        self.checkpoints.append((step, path))
+
+    def pruned(self, path: Path) -> None:
+        assert not path.exists()
+        self.gone.append(path)
+
+    def resumed(self, step: int) -> None:
+        self.resumptions.append(step)
+        self.points = {s: values for s, values in self.points.items() if s <= step}
+
+    def stop_requested(self) -> bool:
+        return self.stop_after is not None and max(self.points, default=0) >= self.stop_after
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        assert 0 <= done <= total
+
+    @property
+    def lasting(self) -> dict[int, dict[str, float]]:
+        """The metrics that two equal trainings share: all but times."""
+        return {
+            step: {name: v for name, v in values.items() if not name.startswith("time/")}
+            for step, values in self.points.items()
+        }
+
+
+def ask(sampler: Sampler, task: Task, *, n: int = 3, seed: int = 0) -> Completions:
+    return sampler.sample(task.problems(Split.HELD_OUT), n, temperature=1.0, seed=seed)
+
+
+@pytest.fixture(name="ask")
+def _ask() -> Callable[..., Completions]:
+    return ask
+
+
+@pytest.fixture(name="KilledError")
+def _killed_error() -> type[Exception]:
+    return KilledError
+
+
+@pytest.fixture
+def small_config() -> Callable[..., dict[str, Any]]:
+    """Makes the config of a run of a backend that takes a moment."""
+
+    def make(backend: str, /, **changes: Any) -> dict[str, Any]:
+        config = {
+            "estimator": {"name": "grpo"},
+            "objective": {"name": "clipped"},
+            "rollout": {"name": "plain"},
+            "task": {"name": "countdown", "levels": [0, 1], "held_out_per_level": 3},
+            "model": SMALL_MODEL,
+            "optimizer": {"name": "adamw", "lr": 0.003},
+            "generation": {"name": "sampling"},
+            "evaluation": {"name": "standard", "n": 2, "k": [1, 2], "every": 2},
+            "backend": {"name": backend, "checkpoint_every": 2},
+            "group_size": 6,
+            "prompts_per_step": 8,
+            "steps": 5,
+            "seed": 1,
+        }
+        for key, value in changes.items():
+            merged = isinstance(value, dict) and isinstance(config[key], dict)
+            config[key] = {**config[key], **value} if merged else value
+        return config
+
+    return make
+
+
+@pytest.fixture
+def small_run(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+    """Builds a run of a backend that takes a moment."""
+    return lambda backend, /, **changes: build_run(small_config(backend, **changes))
+
+
+class Train(Protocol):
+    def __call__(self, run: Run, directory: Path, **recorder: Any) -> Recorder: ...
+
+
+@pytest.fixture
+def train() -> Train:
+    """Trains a run in a directory and gives back what was reported."""
+
+    def train(run: Run, directory: Path, **recorder: Any) -> Recorder:
+        reporter = Recorder(run.task, **recorder)
+        run.backend.train(run, directory, reporter)
+        return reporter
+
+    return train

@@ -1,0 +1,470 @@
+"""What every backend must do, tried on each that is registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.registry import BACKENDS
+from advsweep.backends.run import Run
+from advsweep.errors import CheckpointError, TrainingError
+from advsweep.estimators.base import Estimator, GroupBatch
+from advsweep.estimators.groups import Groups
+from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.clipped import Clipped
+from advsweep.rollouts.base import RolloutPolicy, RolloutSource
+from advsweep.tasks.base import Completions, Split
+
+MakeRun = Callable[..., Run]
+
+METRICS = {
+    "reward/mean",
+    "reward/std",
+    "collapse/acr",
+    "collapse/all_wrong",
+    "collapse/all_correct",
+    "collapse/acr_after",
+    "advantage/zero_fraction",
+    "advantage/abs_mean",
+    "mass/success",
+    "mass/failure",
+    "entropy/token",
+    "entropy/token_sampled",
+    "cost/rollouts",
+    "cost/utilisation",
+    "prompts/fully_unsolved",
+    "loss/policy",
+    "loss/clip_fraction",
+    "optim/grad_norm",
+    "optim/lr",
+    "time/rollout",
+    "time/reward",
+    "time/update",
+    "time/estimator",
+}
+
+
+@pytest.fixture(params=BACKENDS.names())
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run(backend: str, small_run: MakeRun) -> Run:
+    """Five steps, checkpoints and evaluations every two, an estimator with memory."""
+    return small_run(backend, estimator={"name": "fade"})
+
+
+def same_files(run: Run, first: Path, second: Path) -> bool:
+    """The checkpoints after the last step are equal, byte for byte."""
+    files = [Checkpoints(d, run.identity).load(run.steps).files for d in (first, second)]
+    return dict(files[0]) == dict(files[1])
+
+
+def same_answers(first: Completions, second: Completions) -> bool:
+    entropies = [c.token_entropy for c in (first, second)]
+    if entropies[0] is None or entropies[1] is None:
+        return entropies[0] is entropies[1] and first.texts == second.texts
+    return first.texts == second.texts and np.array_equal(entropies[0], entropies[1])
+
+
+# Determinism, interruption and resumption
+
+
+def test_equal_runs_are_equal_in_everything(run: Run, train: Any, tmp_path: Path) -> None:
+    """Whatever the process did before: neither global generators nor the run object matter."""
+    torch.manual_seed(1)
+    np.random.seed(1)
+    first = train(run, tmp_path / "first")
+    torch.manual_seed(2)
+    np.random.seed(2)
+    second = train(run, tmp_path / "second")
+    assert first.lasting == second.lasting
+    assert sorted(first.lasting) == [1, 2, 3, 4, 5]
+    assert sum(values["optim/grad_norm"] > 0 for values in first.points.values()) >= 3
+    assert same_files(run, tmp_path / "first", tmp_path / "second")
+    assert all(same_answers(first.evaluations[s], second.evaluations[s]) for s in (0, 2, 4, 5))
+
+
+def test_the_estimator_of_a_run_is_left_as_it_is(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """A training has a memory of its own, empty at first."""
+    fresh = small_run(backend, estimator={"name": "fade"})
+    used = small_run(backend, estimator={"name": "fade"})
+    rewards = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
+    used.estimator(GroupBatch(rewards=rewards, token_entropy=torch.full_like(rewards, 3.0)))
+    memory = used.estimator.state_dict()
+    assert memory != fresh.estimator.state_dict()
+    first, second = train(fresh, tmp_path / "first"), train(used, tmp_path / "second")
+    assert first.lasting == second.lasting
+    assert used.estimator.state_dict() == memory
+
+
+def test_seeds_differ(run: Run, train: Any, tmp_path: Path) -> None:
+    other = replace(run, seed=run.seed + 1)
+    assert train(run, tmp_path / "a").lasting != train(other, tmp_path / "b").lasting
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+    run: Run, train: Any, tmp_path: Path, step: int
+) -> None:
+    whole = train(run, tmp_path / "whole")
+    begun = train(run, tmp_path / "parts", stop_after=step)
+    assert max(begun.points) == step
+    assert begun.checkpoints[-1][0] == step
+    rest = train(run, tmp_path / "parts")
+    assert rest.resumptions == [step]
+    assert begun.lasting | rest.lasting == whole.lasting
+    assert begun.evaluated + rest.evaluated == whole.evaluated == [0, 2, 4, 5]
+    assert same_files(run, tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(("step", "checkpoint"), [(1, 0), (2, 0), (3, 2), (5, 4)])
+def test_a_killed_run_goes_on_from_its_last_checkpoint(
+    run: Run, train: Any, KilledError: Any, tmp_path: Path, step: int, checkpoint: int
+) -> None:
+    whole = train(run, tmp_path / "whole")
+    with pytest.raises(KilledError):
+        train(run, tmp_path / "parts", die_after=step)
+    rest = train(run, tmp_path / "parts")
+    assert rest.resumptions == ([checkpoint] if checkpoint else [])
+    assert min(rest.points) == checkpoint + 1
+    expected = {s: values for s, values in whole.lasting.items() if s > checkpoint}
+    assert rest.lasting == expected
+    assert same_files(run, tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_finished_run_has_nothing_left_to_do(run: Run, train: Any, tmp_path: Path) -> None:
+    train(run, tmp_path)
+    again = train(run, tmp_path)
+    assert again.resumptions == [5]
+    assert not again.points
+    assert not again.evaluated
+
+
+def test_a_run_stopped_after_every_step_comes_to_the_same_end(
+    run: Run, train: Any, tmp_path: Path
+) -> None:
+    whole = train(run, tmp_path / "whole")
+    parts: dict[int, dict[str, float]] = {}
+    for step in range(1, 6):
+        parts |= train(run, tmp_path / "parts", stop_after=step).lasting
+    assert parts == whole.lasting
+    assert same_files(run, tmp_path / "whole", tmp_path / "parts")
+
+
+# Checkpoints
+
+
+def test_old_checkpoints_are_pruned(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    policy = {"checkpoint_every": 1, "keep_last": 2, "keep_every": 3}
+    run = small_run(backend, steps=7, backend=policy)
+    reporter = train(run, tmp_path)
+    assert [step for step, _ in reporter.checkpoints] == [1, 2, 3, 4, 5, 6, 7]
+    checkpoints = Checkpoints(tmp_path, run.identity)
+    assert checkpoints.steps() == [3, 6, 7]
+    assert reporter.gone == [checkpoints.path(step) for step in (1, 2, 4, 5)]
+    with pytest.raises(CheckpointError, match="step 5"):
+        run.backend.sampler(run, tmp_path, 5)
+
+
+def test_checkpoints_only_at_the_end(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, backend={"checkpoint_every": 0})
+    assert [step for step, _ in train(run, tmp_path).checkpoints] == [5]
+
+
+def test_a_damaged_checkpoint_is_passed_over(run: Run, train: Any, tmp_path: Path) -> None:
+    train(run, tmp_path / "whole")
+    parts = tmp_path / "parts"
+    train(run, parts, stop_after=4)
+    newest = Checkpoints(parts, run.identity).path(4)
+    largest = max(newest.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+    rest = train(run, parts)
+    assert rest.resumptions == [2]
+    assert any("step 4 is damaged" in line and "step 2" in line for line in rest.lines)
+    assert same_files(run, tmp_path / "whole", parts)
+
+
+# Evaluation
+
+
+@pytest.mark.parametrize(("every", "steps"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5])])
+def test_evaluations_come_when_they_should_and_disturb_nothing(
+    run: Run, train: Any, tmp_path: Path, every: int, steps: list[int]
+) -> None:
+    rare = train(run, tmp_path / "rare")
+    settings = replace(run.evaluation, every=every)
+    other = train(replace(run, evaluation=settings), tmp_path / "other")
+    assert other.evaluated == steps
+    assert other.lasting == rare.lasting
+
+
+@pytest.mark.parametrize("step", [0, 2, 5])
+def test_an_evaluation_that_was_cut_off_is_made_again(
+    run: Run, train: Any, KilledError: Any, tmp_path: Path, step: int
+) -> None:
+    with pytest.raises(KilledError):
+        train(run, tmp_path, die_evaluating=step)
+    assert step in train(run, tmp_path).evaluated
+
+
+def test_samplers_of_checkpoints_answer_as_the_training_did(
+    run: Run, train: Any, ask: Any, tmp_path: Path
+) -> None:
+    reporter = train(run, tmp_path)
+    for step in (0, 4, 5):
+        sampler = run.backend.sampler(run, tmp_path, step)
+        assert same_answers(ask(sampler, run.task), reporter.evaluations[step])
+
+
+def test_sampling_depends_on_its_seed_alone(run: Run, ask: Any, tmp_path: Path) -> None:
+    sampler = run.backend.sampler(run, tmp_path, 0)
+    first = ask(sampler, run.task, n=8)
+    torch.manual_seed(3)
+    assert same_answers(ask(sampler, run.task, n=8), first)
+    assert ask(sampler, run.task, n=8, seed=1).texts != first.texts
+    assert all(len(texts) == 8 for texts in first.texts)
+    assert len(set(first.texts[0])) > 1 or len({t for g in first.texts for t in g}) > 1
+
+
+def test_the_base_key_names_the_base_model_alone(backend: str, small_run: MakeRun) -> None:
+    run = small_run(backend)
+    others = [{"seed": 9}, {"estimator": {"name": "rloo"}}, {"steps": 9}, {"group_size": 8}]
+    keys = {r.backend.base_key(r) for r in [run, *(small_run(backend, **c) for c in others)]}
+    assert len(keys) == 1
+    other = small_run(backend, task={"levels": [0]})
+    assert other.backend.base_key(other) not in keys
+
+
+# Metrics
+
+
+@pytest.mark.parametrize("objective", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}])
+def test_every_metric_is_there_and_a_number(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, objective: dict[str, float]
+) -> None:
+    run = small_run(backend, estimator={"name": "fade"}, objective=objective)
+    for values in train(run, tmp_path).points.values():
+        found = {name for name in values if not name.startswith("estimator/")}
+        assert found == METRICS | ({"loss/kl"} if objective else set())
+        assert any(name.startswith("estimator/") for name in values)
+        assert all(type(v) is float and math.isfinite(v) for v in values.values())
+
+
+# What reaches the loss
+
+
+@dataclass(kw_only=True)
+class Spy(Estimator):
+    """Gives every rollout a number of its own, 0 to every third, and drops every fifth."""
+
+    name: ClassVar[str] = "spy"
+    needs: ClassVar[frozenset[str]] = frozenset({"lengths", "token_entropy"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.batches: list[GroupBatch] = []
+
+    def __deepcopy__(self, memo: object) -> Spy:
+        return self
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> Tensor:
+        self.batches.append(groups.batch)
+        return self.values(groups.rewards)
+
+    def values(self, rewards: Tensor) -> Tensor:
+        index = torch.arange(rewards.numel(), dtype=rewards.dtype).view(rewards.shape)
+        return torch.where(index % 3 == 0, 0.0, (index - 10) / 7)
+
+    def _keep(self, groups: Groups) -> Tensor:
+        return torch.arange(groups.rewards.numel()).view(groups.rewards.shape) % 5 != 0
+
+
+@dataclass(kw_only=True)
+class Witness(Clipped):
+    """Remembers what it is given."""
+
+    name: ClassVar[str] = "witness"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen: list[LossInputs] = []
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        self.seen.append(inputs)
+        return super().loss(inputs)
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1], ids=["skipping", "every rollout"])
+def test_rollouts_reach_the_loss_with_exactly_their_advantages(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, kl_coef: float
+) -> None:
+    spy, witness = Spy(), Witness(kl_coef=kl_coef)
+    run = replace(small_run(backend, steps=1), estimator=spy, objective=witness)
+    train(run, tmp_path)
+    (batch,) = spy.batches
+    assert batch.lengths is not None
+    assert batch.token_entropy is not None
+    advantages = spy.values(batch.rewards).flatten().tolist()
+    lengths, entropies = batch.lengths.flatten().tolist(), batch.token_entropy.flatten().tolist()
+    kept = [i for i in range(len(advantages)) if i % 5]
+    trained = [i for i in kept if kl_coef or advantages[i] != 0]
+
+    rows: Counter[float] = Counter()
+    for inputs in witness.seen:
+        mask = inputs.completion_mask
+        sampled = -inputs.old_log_probs.where(mask, 0.0).sum(dim=1) / mask.sum(dim=1)
+        given = zip(inputs.advantages.tolist(), mask.sum(dim=1), sampled, strict=True)
+        for advantage, length, entropy in given:
+            rows[advantage] += 1
+            alike = [i for i in trained if np.float32(advantages[i]) == np.float32(advantage)]
+            assert any(
+                lengths[i] == length and entropy.item() == pytest.approx(entropies[i], rel=1e-4)
+                for i in alike
+            ), "the advantage belongs to another rollout"
+    expected = Counter(advantages[i] for i in trained)
+    epochs = rows.total() / expected.total()
+    assert rows == {advantage: epochs * count for advantage, count in expected.items()}
+    assert sum(inputs.rollouts for inputs in witness.seen) == epochs * len(kept)
+    assert sum(inputs.tokens for inputs in witness.seen) == epochs * sum(lengths[i] for i in kept)
+    assert all((i.reference_log_probs is not None) or not kl_coef for i in witness.seen)
+
+
+def test_the_first_ratios_are_one(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Log-probabilities at sampling and in the update agree while the weights are the same."""
+    witness = Witness()
+    train(replace(small_run(backend, steps=1), estimator=Spy(), objective=witness), tmp_path)
+    first = witness.seen[0]
+    ratio = (first.log_probs - first.old_log_probs)[first.completion_mask]
+    assert ratio.abs().max() < 1e-4
+    assert not first.old_log_probs.requires_grad
+
+
+def test_estimators_get_what_the_backend_promises(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    spy = Spy()
+    run = replace(small_run(backend), estimator=spy)
+    train(run, tmp_path)
+    assert [batch.step for batch in spy.batches] == [1, 2, 3, 4, 5]
+    for batch in spy.batches:
+        assert batch.rewards.shape == (run.prompts_per_step, run.group_size)
+        assert set(batch.rewards.unique().tolist()) <= {0.0, 1.0}
+        given = {
+            field.name
+            for field in dataclasses.fields(batch)
+            if getattr(batch, field.name) is not None
+        }
+        assert run.backend.provides <= given
+
+
+@dataclass(kw_only=True)
+class Wasteful(RolloutPolicy):
+    """Draws twice and trains on the last groups, in reverse."""
+
+    name: ClassVar[str] = "wasteful"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.rewards: list[Tensor] = []
+
+    def collect(self, source: RolloutSource, prompts: int) -> Tensor:
+        drawn = torch.cat([source.draw(prompts), source.draw(2)])
+        chosen = torch.arange(len(drawn)).flip(0)[:prompts]
+        self.rewards.append(drawn[chosen])
+        return chosen
+
+
+def test_the_rollout_policy_chooses_the_groups(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    spy, policy = Spy(), Wasteful()
+    run = replace(small_run(backend), estimator=spy, rollout=policy)
+    points = train(run, tmp_path).points
+    for batch, rewards in zip(spy.batches, policy.rewards, strict=True):
+        assert torch.equal(batch.rewards, rewards.to(batch.rewards))
+    drawn = (run.prompts_per_step + 2) / run.prompts_per_step
+    assert points[1]["cost/rollouts"] == pytest.approx(drawn)
+
+
+# Numbers that are none
+
+
+@dataclass(kw_only=True)
+class Exploding(Clipped):
+    """Turns its loss, or only the gradient, into something that is no number."""
+
+    name: ClassVar[str] = "exploding"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.armed = ""
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        output = super().loss(inputs)
+        if self.armed == "loss":
+            return replace(output, loss=output.loss * torch.nan)
+        if self.armed == "gradient":
+            # The slope of √x at 0 is infinite, times 0.
+            return replace(output, loss=output.loss + (0 * output.loss).sqrt())
+        return output
+
+
+@pytest.fixture(params=["loss", "gradient"])
+def exploding(request: pytest.FixtureRequest) -> Iterator[tuple[Exploding, Callable[[int], None]]]:
+    objective = Exploding()
+
+    def arm(step: int) -> None:
+        objective.armed = request.param if step == 2 else ""
+
+    return objective, arm
+
+
+def test_training_stops_at_a_loss_that_is_not_finite(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, exploding: Any
+) -> None:
+    objective, arm = exploding
+    run = replace(small_run(backend), objective=objective, estimator=Spy())
+    with pytest.raises(TrainingError, match="step 3"):
+        train(run, tmp_path, on_metrics=arm)
+    assert Checkpoints(tmp_path, run.identity).steps() == [2]
+
+
+def test_held_out_problems_are_never_trained_on(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(backend, steps=3)
+    drawn: set[str] = set()
+    draw = type(run.task).draw
+
+    def record(task: Any, count: int, rng: np.random.Generator) -> Any:
+        problems = draw(task, count, rng)
+        drawn.update(problem.id for problem in problems)
+        return problems
+
+    monkeypatch.setattr(type(run.task), "draw", record)
+    train(run, tmp_path)
+    assert len(drawn) > 10
+    assert not drawn & {problem.id for problem in run.task.problems(Split.HELD_OUT)}
