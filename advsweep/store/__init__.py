@@ -1,0 +1,39 @@
+"""The database of runs, metrics and evaluations; SQLite by default, PostgreSQL by URL.
+
+    store = open_store()                       # ./advsweep.db, made if it is not there
+    [run_id] = store.add_runs([NewRun(...)], sweep="demo")
+    if store.claim(run_id, Owner.current()):
+        store.add_points(run_id, [("reward/mean", 1, 0.31)])
+        store.finish(run_id, Status.DONE)
+
+Nothing in it knows components: configs are plain mappings. Never imports torch.
+"""
+
+from advsweep.store.lease import Owner
+from advsweep.store.records import (
+    CheckpointRecord,
+    EvaluationRecord,
+    NewEvaluation,
+    NewRun,
+    ProblemCounts,
+    RunRecord,
+    Status,
+    SweepRecord,
+    parse_status,
+)
+from advsweep.store.store import Store, open_store
+
+__all__ = [
+    "CheckpointRecord",
+    "EvaluationRecord",
+    "NewEvaluation",
+    "NewRun",
+    "Owner",
+    "ProblemCounts",
+    "RunRecord",
+    "Status",
+    "Store",
+    "SweepRecord",
+    "open_store",
+    "parse_status",
+]

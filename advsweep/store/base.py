@@ -1,0 +1,88 @@
+"""What the parts of a store share: its engines, its clock, and a few statements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from advsweep.errors import NotFoundError, nearest
+from advsweep.store.engines import Engines
+from advsweep.store.models import Base, Run, Sweep
+
+if TYPE_CHECKING:
+    from sqlalchemy import Insert, Row
+
+    AnyRow = Row[*tuple[Any, ...]]
+
+_DIALECTS: dict[str, Any] = {"sqlite": sqlite, "postgresql": postgresql}
+
+CHUNK = 10_000
+"""Values in one IN (...), below what SQLite and PostgreSQL allow."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class StorePart:
+    """Base of the parts that make up a store."""
+
+    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
+        self._engines = engines
+        self._now = clock
+
+    def _write(self) -> AbstractContextManager[Connection]:
+        return self._engines.write()
+
+    def _read(self) -> AbstractContextManager[Connection]:
+        return self._engines.read()
+
+    def _insert_or_ignore(self, model: type[Base], *keys: str) -> Insert:
+        """An INSERT that leaves a row as it is that has these keys already."""
+        return _insert_or_ignore(self._engines.writer.dialect.name, model, keys)
+
+    def _insert_or_update(self, model: type[Base], *keys: str, update: str) -> Insert:
+        """An INSERT that gives a row that has these keys already another value."""
+        return _insert_or_update(self._engines.writer.dialect.name, model, keys, update)
+
+    def _require_sweep(self, connection: Connection, name: str) -> int:
+        found = connection.execute(select(Sweep.id).where(Sweep.name == name)).scalar()
+        if found is None:
+            names = connection.execute(select(Sweep.name)).scalars().all()
+            where = self._engines.location.name
+            raise NotFoundError(f"no sweep '{name}' in {where}; {nearest(name, names)}")
+        return found
+
+    def _require_run(self, connection: Connection, run_id: int) -> None:
+        if connection.execute(select(Run.id).where(Run.id == run_id)).scalar() is None:
+            raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
+
+
+# Making such a statement takes several times as long as running it.
+@functools.cache
+def _insert_or_ignore(dialect: str, model: type[Base], keys: tuple[str, ...]) -> Insert:
+    statement: Insert = _DIALECTS[dialect].insert(model).on_conflict_do_nothing(index_elements=keys)
+    return statement
+
+
+@functools.cache
+def _insert_or_update(
+    dialect: str, model: type[Base], keys: tuple[str, ...], update: str
+) -> Insert:
+    insert = _DIALECTS[dialect].insert(model)
+    changes = {update: getattr(insert.excluded, update)}
+    statement: Insert = insert.on_conflict_do_update(index_elements=keys, set_=changes)
+    return statement
+
+
+def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
+    """The values, as many at a time as one statement takes."""
+    listed = list(values)
+    for start in range(0, len(listed), CHUNK):
+        yield listed[start : start + CHUNK]

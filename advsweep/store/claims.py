@@ -1,0 +1,131 @@
+"""Claims: which process has a run, how far it is, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select, update
+
+from advsweep.errors import LeaseLostError, NotFoundError
+from advsweep.store.base import StorePart
+from advsweep.store.engines import Engines
+from advsweep.store.lease import Owner, is_held
+from advsweep.store.models import Run
+from advsweep.store.records import Status
+
+ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED})
+
+
+class Claims(StorePart):
+    """The part of a store that gives each run to one process at a time."""
+
+    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
+        super().__init__(engines, clock)
+        self._held: dict[int, Owner] = {}
+
+    def claim(self, run_id: int, owner: Owner) -> bool:
+        """Takes up a run for a process; True if it is the process's own now.
+
+        A run can be had that is pending, failed or interrupted, and one that is recorded as
+        running but whose process has ended (seen at once on the same host) or has given no
+        heartbeat for `lease.LEASE`. One that is done, or alive elsewhere, cannot.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        lease = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+        query = select(Run.status, *lease).where(Run.id == run_id).with_for_update()
+        with self._write() as connection:
+            now = self._now()
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
+            if row.status is Status.DONE:
+                return False
+            if row.status is Status.RUNNING:
+                holder = Owner(row.host, row.pid, row.process_started)
+                if is_held(holder, row.heartbeat, now):
+                    return False
+            connection.execute(
+                update(Run)
+                .where(Run.id == run_id)
+                .values(
+                    status=Status.RUNNING,
+                    host=owner.host,
+                    pid=owner.pid,
+                    process_started=owner.started,
+                    heartbeat=now,
+                    started=func.coalesce(Run.started, now),
+                    finished=None,
+                    stage=None,
+                    stop_requested=False,
+                    error=None,
+                    traceback=None,
+                )
+            )
+        self._held[run_id] = owner
+        return True
+
+    def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
+        """A sign of life of the process that has a run, with how far it is.
+
+        Raises:
+            LeaseLostError: another process has taken the run over; this one must let go.
+        """
+        news: dict[str, Any] = {"heartbeat": self._now()}
+        if step is not None:
+            news["step"] = step
+        if stage is not None:
+            news["stage"] = stage
+        self._update_own(run_id, news)
+
+    def finish(
+        self,
+        run_id: int,
+        status: Status,
+        *,
+        error: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        """Ends a run that this store object has claimed, as done, failed or interrupted.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        assert status in ENDS, status
+        now = self._now()
+        ending = {"status": status, "error": error, "traceback": traceback, "stage": None}
+        self._update_own(run_id, {**ending, "heartbeat": now, "finished": now})
+        del self._held[run_id]
+
+    def _update_own(self, run_id: int, values: dict[str, Any]) -> None:
+        owner = self._held.get(run_id)
+        assert owner is not None, f"run {run_id} was not claimed through this store object"
+        mine = update(Run).where(
+            Run.id == run_id,
+            Run.status == Status.RUNNING,
+            Run.host == owner.host,
+            Run.pid == owner.pid,
+            Run.process_started == owner.started,
+        )
+        with self._write() as connection:
+            updated = connection.execute(mine.values(values)).rowcount
+        if not updated:
+            raise LeaseLostError(
+                f"run {run_id} was taken over by another process, as this one gave no sign of "
+                "life for too long; this process must leave it"
+            )
+
+    def request_stop(self, run_id: int) -> None:
+        """Asks the process that has a run to write a checkpoint and end."""
+        with self._write() as connection:
+            self._require_run(connection, run_id)
+            connection.execute(update(Run).where(Run.id == run_id).values(stop_requested=True))
+
+    def stop_requested(self, run_id: int) -> bool:
+        """Whether a run was asked to stop since it was claimed."""
+        with self._read() as connection:
+            query = select(Run.stop_requested).where(Run.id == run_id)
+            return bool(connection.execute(query).scalar())

@@ -1,0 +1,87 @@
+"""Who holds a run: a process, under a lease that a heartbeat renews.
+
+A lease ends when its process does, which is seen at once on the same host, or when its
+heartbeat is older than `LEASE`, which is how other hosts find out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+LEASE = timedelta(seconds=60)
+"""How long a run is held after the last heartbeat of its process."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that trains a run.
+
+    Attributes:
+        started: when the process started, in seconds after its host did; it tells a process
+            from a later one that was given the same pid. Unlike a time of day it stays as it
+            is when somebody sets the clock. 0 where the system does not tell.
+    """
+
+    host: str
+    pid: int
+    started: float
+
+    @classmethod
+    def current(cls) -> Owner:
+        """This process."""
+        pid = os.getpid()
+        return cls(host=socket.gethostname(), pid=pid, started=process_started(pid) or 0.0)
+
+    def has_ended(self) -> bool:
+        """Whether the process is known to have ended; it is not known of other hosts."""
+        if self.host != socket.gethostname():
+            return False
+        return process_started(self.pid) != self.started
+
+
+def process_started(pid: int) -> float | None:
+    """When a living process of this host started, in seconds after the host did.
+
+    0 where the system does not tell; None if there is no such process, or only what is left
+    of it until its parent takes notice.
+    """
+    if not _has_proc():
+        return 0.0 if _exists(pid) else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the program's name in parentheses, which may hold spaces and more.
+    state, *fields = stat.rpartition(")")[2].split()
+    if state in "ZX":
+        return None
+    return int(fields[18]) / os.sysconf("SC_CLK_TCK")
+
+
+@functools.cache
+def _has_proc() -> bool:
+    return Path("/proc/self/stat").exists()
+
+
+def _exists(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # os.kill would end it; its heartbeat has to tell
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_held(owner: Owner | None, heartbeat: datetime | None, now: datetime) -> bool:
+    """Whether the lease of a run that is recorded as running still holds."""
+    if owner is None or heartbeat is None or now - heartbeat > LEASE:
+        return False
+    return not owner.has_ended()

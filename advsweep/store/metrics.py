@@ -1,0 +1,209 @@
+"""Metric points and summaries: what was measured in each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sqlalchemy import Connection, delete, func, select, update
+
+from advsweep.store.base import StorePart, chunks
+from advsweep.store.engines import Engines
+from advsweep.store.models import Checkpoint, Metric, Point, Run, Summary
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+
+
+class Metrics(StorePart):
+    """The part of a store that holds what was measured in each run."""
+
+    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
+        super().__init__(engines, clock)
+        # Names are never removed, so what was read once stays true.
+        self._metric_ids: dict[str, int] = {}
+
+    def add_points(self, run_id: int, points: Sequence[tuple[str, int, float]]) -> None:
+        """Adds metric points (name, step, value); of the same name and step the last counts.
+
+        Quickest with about 1,000 at a time.
+        """
+        if not points:
+            return
+        statement = self._insert_or_update(Point, "run_id", "metric_id", "step", update="value")
+        with self._write() as connection:
+            ids = self._name_ids(connection, {name for name, _, _ in points})
+            connection.execute(
+                statement,
+                [
+                    {
+                        "run_id": run_id,
+                        "metric_id": ids[name],
+                        "step": step,
+                        "value": _storable(value),
+                    }
+                    for name, step, value in points
+                ],
+            )
+        self._metric_ids.update(ids)
+
+    def _name_ids(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
+        ids = {name: self._metric_ids[name] for name in names if name in self._metric_ids}
+        if new := sorted(set(names) - set(ids)):
+            rows = [{"name": name} for name in new]
+            connection.execute(self._insert_or_ignore(Metric, "name"), rows)
+            query = select(Metric.name, Metric.id).where(Metric.name.in_(new))
+            ids.update((name, metric_id) for name, metric_id in connection.execute(query))
+        return ids
+
+    def truncate(self, run_id: int, after_step: int) -> None:
+        """Forgets the metric points and checkpoints past a step, to which a run goes back."""
+        with self._write() as connection:
+            for model in (Point, Checkpoint):
+                past = (model.run_id == run_id, model.step > after_step)
+                connection.execute(delete(model).where(*past))
+            ahead = (Run.id == run_id, Run.step > after_step)
+            connection.execute(update(Run).where(*ahead).values(step=after_step))
+
+    def metric_names(self, run_id: int) -> list[str]:
+        """The metrics that a run has points of, sorted."""
+        has_points = select(Point.step).where(Point.run_id == run_id, Point.metric_id == Metric.id)
+        with self._read() as connection:
+            query = select(Metric.name).where(has_points.exists()).order_by(Metric.name)
+            return list(connection.execute(query).scalars())
+
+    def points(
+        self, run_id: int, names: Sequence[str] | None = None
+    ) -> list[tuple[str, int, float]]:
+        """A run's metric points (name, step, value) by name and step; all of them by default."""
+        query = select(Metric.name, Point.step, Point.value).where(
+            Metric.id == Point.metric_id, Point.run_id == run_id
+        )
+        if names is not None:
+            query = query.where(Metric.name.in_(names))
+        with self._read() as connection:
+            rows = connection.execute(query.order_by(Metric.name, Point.step)).all()
+        return [(name, step, _number(value)) for name, step, value in rows]
+
+    def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
+        """The curve of one metric for each run that has it: steps and values, by step."""
+        curves: dict[int, Series] = {}
+        with self._read() as connection:
+            metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
+            for ids in chunks(run_ids):
+                query = select(Point.run_id, Point.step, Point.value).where(
+                    Point.metric_id == metric, Point.run_id.in_(ids)
+                )
+                cursor = connection.execute(query.order_by(Point.run_id, Point.step)).cursor
+                assert cursor is not None
+                # The driver's own tuples: making rows of them takes as long as reading them.
+                curves.update(_split(cursor.fetchall()))
+        return curves
+
+    def means(
+        self,
+        run_ids: Sequence[int],
+        name: str,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> dict[int, float]:
+        """The mean of a metric over the steps of each run; runs that lack it are left out.
+
+        Steps whose value is not a number are left out of the mean.
+
+        Args:
+            first: over this many steps from the start, or as many as there are.
+            last: over this many steps before the end that was planned.
+        """
+        query = select(Point.run_id, func.avg(Point.value)).where(
+            Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery()
+        )
+        if first is not None:
+            query = query.where(Point.step <= first)
+        if last is not None:
+            query = query.join(Run, Run.id == Point.run_id).where(Point.step > Run.steps - last)
+        found: dict[int, float] = {}
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                rows = connection.execute(query.where(Point.run_id.in_(ids)).group_by(Point.run_id))
+                found.update((run_id, mean) for run_id, mean in rows if mean is not None)
+        return found
+
+    def last_values(
+        self, run_ids: Sequence[int], names: Sequence[str]
+    ) -> dict[int, dict[str, float]]:
+        """The newest point of each metric in each run; what a run lacks is left out."""
+        newest = (
+            select(Point.value)
+            .where(Point.run_id == Run.id, Point.metric_id == Metric.id)
+            .order_by(Point.step.desc())
+            .limit(1)
+        )
+        # NULL is either no point or not a number.
+        exists = newest.with_only_columns(Point.step).order_by(None).exists()
+        found: dict[int, dict[str, float]] = {}
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                query = (
+                    select(Run.id, Metric.name, newest.scalar_subquery())
+                    .join(Metric, Metric.name.in_(names))
+                    .where(Run.id.in_(ids), exists)
+                )
+                for run_id, name, value in connection.execute(query):
+                    found.setdefault(run_id, {})[name] = _number(value)
+        return found
+
+    def set_summaries(self, run_id: int, values: Mapping[str, float]) -> None:
+        """Keeps numbers about a whole run, in the place of earlier ones of the same names."""
+        if not values:
+            return
+        statement = self._insert_or_update(Summary, "run_id", "metric_id", update="value")
+        with self._write() as connection:
+            ids = self._name_ids(connection, values)
+            connection.execute(
+                statement,
+                [
+                    {"run_id": run_id, "metric_id": ids[name], "value": _storable(value)}
+                    for name, value in values.items()
+                ],
+            )
+        self._metric_ids.update(ids)
+
+    def summaries(self, run_ids: Sequence[int]) -> dict[int, dict[str, float]]:
+        """The numbers about each run that has any."""
+        found: dict[int, dict[str, float]] = {}
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                query = select(Summary.run_id, Metric.name, Summary.value).where(
+                    Metric.id == Summary.metric_id, Summary.run_id.in_(ids)
+                )
+                for run_id, name, value in connection.execute(query.order_by(Metric.name)):
+                    found.setdefault(run_id, {})[name] = _number(value)
+        return found
+
+
+def _storable(value: float) -> float | None:
+    """What is not a number is kept as NULL, which means in SQL leave out."""
+    return None if math.isnan(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _split(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:
+    """Rows of (run, step, value), in order of the run, as one curve for each run."""
+    if not rows:
+        return {}
+    # Ids and steps are far below 2**53; NULL becomes NaN.
+    runs, steps, values = np.array(rows, dtype=np.float64).T
+    starts = np.flatnonzero(np.diff(runs, prepend=-1.0))
+    bounds = zip(starts, [*starts[1:], len(runs)], strict=True)
+    steps = steps.astype(np.int64)
+    return {int(runs[a]): (steps[a:b], values[a:b].copy()) for a, b in bounds}

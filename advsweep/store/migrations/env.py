@@ -1,0 +1,9 @@
+"""What alembic runs: the migrations, on the connection that `advsweep.store.schema` hands in."""
+
+from alembic import context
+
+from advsweep.store.models import Base
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,189 @@
+"""The tables. The migrations make them; a test holds the two together."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    Enum,
+    ForeignKey,
+    MetaData,
+    String,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from advsweep.store.records import Status
+from advsweep.store.types import Packed, UtcDateTime
+
+Counts = np.ndarray[Any, np.dtype[np.uint32]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+_STATUS = Enum(
+    Status,
+    native_enum=False,
+    length=16,
+    values_callable=lambda statuses: [status.value for status in statuses],
+)
+
+
+class Base(DeclarativeBase):
+    """Root of the models; constraints have names, so that migrations can change them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy's own declaration)
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(),
+        list[Any]: JSON(),
+        float: Double(),
+    }
+
+
+class Sweep(Base):
+    """A named set of runs."""
+
+    __tablename__ = "sweeps"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    spec: Mapped[dict[str, Any]]
+    created: Mapped[datetime]
+
+
+class Run(Base):
+    """One training with one seed, in one attempt; who has it, and how far it is."""
+
+    __tablename__ = "runs"
+    __table_args__ = (UniqueConstraint("identity", "attempt"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    identity: Mapped[str] = mapped_column(String(64))
+    attempt: Mapped[int]
+    config_hash: Mapped[str] = mapped_column(String(64), index=True)
+    seed: Mapped[int] = mapped_column(BigInteger)
+    estimator: Mapped[str]
+    backend: Mapped[str]
+    steps: Mapped[int]
+    config: Mapped[dict[str, Any]]
+    environment: Mapped[dict[str, Any] | None]
+    status: Mapped[Status] = mapped_column(_STATUS, index=True)
+    step: Mapped[int]
+    stage: Mapped[str | None]
+    created: Mapped[datetime]
+    started: Mapped[datetime | None]
+    finished: Mapped[datetime | None]
+    heartbeat: Mapped[datetime | None]
+    host: Mapped[str | None]
+    pid: Mapped[int | None]
+    process_started: Mapped[float | None]
+    stop_requested: Mapped[bool]
+    error: Mapped[str | None]
+    traceback: Mapped[str | None]
+
+
+class SweepRun(Base):
+    """That a run is part of a sweep, and where in its plan."""
+
+    __tablename__ = "sweep_runs"
+
+    sweep_id: Mapped[int] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True, index=True)
+    position: Mapped[int]
+
+
+class Metric(Base):
+    """The name of a metric, once."""
+
+    __tablename__ = "metrics"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+
+
+class Point(Base):
+    """A metric's value at a step; NULL is not a number.
+
+    The rows lie in the order of the key, so that a curve is one stretch of the table.
+    """
+
+    __tablename__ = "points"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    metric_id: Mapped[int] = mapped_column(ForeignKey("metrics.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float | None]
+
+
+class Summary(Base):
+    """A number about a whole run."""
+
+    __tablename__ = "summaries"
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    metric_id: Mapped[int] = mapped_column(ForeignKey("metrics.id"), primary_key=True)
+    value: Mapped[float | None]
+
+
+class Checkpoint(Base):
+    """A checkpoint; `path` is relative to the folder of all runs where it lies below it."""
+
+    __tablename__ = "checkpoints"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    step: Mapped[int]
+    created: Mapped[datetime]
+
+
+class ProblemSet(Base):
+    """Some problems in a fixed order; `problems` is a list of [id, prompt, level]."""
+
+    __tablename__ = "problem_sets"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    problems: Mapped[list[Any]]
+
+
+class Evaluation(Base):
+    """Counts per problem of a problem set, each an array in the order of its problems."""
+
+    __tablename__ = "evaluations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    identity: Mapped[str] = mapped_column(String(64), unique=True)
+    subject: Mapped[str]
+    task: Mapped[str]
+    settings: Mapped[dict[str, Any]]
+    created: Mapped[datetime]
+    problem_set_id: Mapped[int] = mapped_column(ForeignKey("problem_sets.id"))
+    n: Mapped[Counts] = mapped_column(Packed("<u4"))
+    c: Mapped[Counts] = mapped_column(Packed("<u4"))
+    distinct: Mapped[Counts] = mapped_column(Packed("<u4"))
+    unscorable: Mapped[Counts] = mapped_column(Packed("<u4"))
+    answer_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
+    token_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
+
+
+class RunEvaluation(Base):
+    """That an evaluation is of a run's weights after `step` steps; runs may share one."""
+
+    __tablename__ = "run_evaluations"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
+    step: Mapped[int]

@@ -1,0 +1,220 @@
+"""What goes into the store and comes out of it: frozen records, no ORM objects.
+
+Configs, settings and environments are plain mappings of JSON types; times are in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from advsweep.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+
+class Status(Enum):
+    """Where a run stands.
+
+    `LOST` is what a run is called whose process ended, or fell silent, without a word. It is
+    found out when a run is read, so that no record claims to be running for ever.
+    """
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+def parse_status(text: str | None) -> Status | None:
+    """A status by its name; None for None.
+
+    Raises:
+        ConfigError: there is no such status; the message offers the nearest.
+    """
+    if text is None:
+        return None
+    known = {status.value: status for status in Status}
+    if text not in known:
+        raise ConfigError(
+            f"status: expected one of {', '.join(known)}, got {text!r}; {nearest(text, known)}"
+        )
+    return known[text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A planned run.
+
+    Attributes:
+        identity: sha256, in hex, of all that can change the training's result.
+        config_hash: the same without the seed; runs that share it are replicates.
+        config: the resolved config.
+        steps: training steps.
+        estimator: the estimator's name.
+        backend: the backend's name.
+    """
+
+    identity: str
+    config_hash: str
+    seed: int
+    config: Mapping[str, Any]
+    steps: int
+    estimator: str
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A run as the store has it.
+
+    Attributes:
+        attempt: 1, or more for a run that was made again though it was done.
+        sweeps: names of the sweeps that it is part of, sorted.
+        step: training steps done.
+        stage: what it is at, such as `training`; None before it says so.
+        started: when it was first taken up; None before.
+        finished: when it last came to an end; None while it is pending or running.
+        heartbeat: when its process last gave a sign of life.
+        host, pid: the process that has, or last had, it.
+        directory: the run's folder, for checkpoints and its log.
+    """
+
+    id: int
+    identity: str
+    attempt: int
+    config_hash: str
+    seed: int
+    sweeps: tuple[str, ...]
+    estimator: str
+    backend: str
+    status: Status
+    step: int
+    steps: int
+    stage: str | None
+    config: dict[str, Any]
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    heartbeat: datetime | None
+    host: str | None
+    pid: int | None
+    stop_requested: bool
+    error: str | None
+    traceback: str | None
+    directory: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """A sweep as the store has it.
+
+    Attributes:
+        spec: what was asked for.
+        runs: how many of its runs are in each state; states without runs are left out.
+    """
+
+    id: int
+    name: str
+    spec: dict[str, Any]
+    created: datetime
+    runs: Mapping[Status, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointRecord:
+    """A checkpoint of a run.
+
+    Attributes:
+        step: training steps that its weights have seen.
+    """
+
+    step: int
+    path: Path
+    created: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemCounts:
+    """What n samples of one problem came to.
+
+    Attributes:
+        problem_id: stable name of the problem within its task.
+        n: samples that could be scored.
+        c: correct ones among them.
+        distinct: different answers among the samples.
+        unscorable: samples that the verifier could not judge.
+        answer_entropy: of the answers' empirical distribution, in nats.
+        token_entropy: mean per generated token, in nats; None where nobody can tell.
+    """
+
+    problem_id: str
+    prompt: str
+    level: int
+    n: int
+    c: int
+    distinct: int
+    unscorable: int
+    answer_entropy: float
+    token_entropy: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewEvaluation:
+    """An evaluation to keep.
+
+    Attributes:
+        identity: sha256, in hex, of the weights, the problems and the sampling.
+        subject: names the weights, such as `RUN_IDENTITY@STEP` or `base:KEY`.
+        run_id: the run that it belongs to; None leaves that to `link_evaluation`.
+        step: training steps that the weights have seen; 0 is the base model.
+        task: the task's name.
+        settings: how it was sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
+    """
+
+    identity: str
+    subject: str
+    run_id: int | None
+    step: int
+    task: str
+    settings: Mapping[str, Any]
+    problems: Sequence[ProblemCounts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRecord:
+    """An evaluation of a run's weights after `step` steps.
+
+    One that several runs share (of their base model) comes once for each of them.
+
+    Attributes:
+        problem_ids, prompts, levels: the problems; the arrays after them are in their order.
+        n, c: samples that could be scored, and correct ones among them.
+        answer_entropy, token_entropy: in nats; token_entropy is NaN where nobody can tell.
+    """
+
+    run_id: int
+    step: int
+    identity: str
+    subject: str
+    task: str
+    settings: dict[str, Any]
+    created: datetime
+    problem_ids: tuple[str, ...]
+    prompts: tuple[str, ...]
+    levels: Int[np.ndarray, " problems"]
+    n: Int[np.ndarray, " problems"]
+    c: Int[np.ndarray, " problems"]
+    distinct: Int[np.ndarray, " problems"]
+    unscorable: Int[np.ndarray, " problems"]
+    answer_entropy: Float[np.ndarray, " problems"]
+    token_entropy: Float[np.ndarray, " problems"]

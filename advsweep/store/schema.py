@@ -1,0 +1,124 @@
+"""The version of a store's schema: new stores, older ones and newer ones.
+
+Alembic is imported where it is needed, which is when a store is made or upgraded: opening
+one that is up to date compares two texts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from advsweep.errors import StoreError
+from advsweep.store.engines import Engines, Location, translated
+
+REVISIONS = ("0001", "0002")
+"""The names of the migrations, oldest first; a test holds them to the files."""
+
+HEAD = REVISIONS[-1]
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
+    """Sees to it that the store is there and of our version.
+
+    Returns:
+        What was changed in a store that was there before, one line per migration.
+
+    Raises:
+        StoreError: it cannot be opened or written, is no store, is of a newer version, or of
+            an older one and `upgrade` is not set.
+    """
+    location = engines.location
+    if location.file is not None:
+        _check_file(location, location.file, create=create)
+    with engines.read() as connection:
+        version = read_version(location, connection)
+    if version is None and not create:
+        raise StoreError(_absent(location))
+    if version == HEAD:
+        return []
+    if version is not None and not upgrade:
+        raise StoreError(
+            f"{location.name}: its schema ({version}) is older than this advsweep's ({HEAD}); "
+            f"run `advsweep db upgrade --store {location.name}`"
+        )
+    if version is None and location.file is not None:
+        _use_write_ahead_log(engines)
+    with engines.write() as connection:
+        # Another process may have been quicker.
+        before = read_version(location, connection)
+        changes = _migrate(connection, before)
+    return [] if before is None else changes
+
+
+def read_version(location: Location, connection: Connection) -> str | None:
+    """The version of a store's schema; None for an empty database.
+
+    Raises:
+        StoreError: it is another program's database, or newer than this advsweep.
+    """
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    if "alembic_version" not in tables or "sweep_runs" not in tables:
+        some = ", ".join(sorted(tables)[:3])
+        raise StoreError(
+            f"{location.name}: expected an advsweep store, got a database with other tables "
+            f"({some}); name another with --store"
+        )
+    version: str = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+    if version not in REVISIONS:
+        raise StoreError(
+            f"{location.name}: its schema ({version}) is newer than this advsweep's ({HEAD}); "
+            "install a newer advsweep"
+        )
+    return version
+
+
+def _absent(location: Location) -> str:
+    return (
+        f"there is no store at {location.name}; run `advsweep run` first or name one with --store"
+    )
+
+
+def _check_file(location: Location, file: Path, *, create: bool) -> None:
+    if file.is_dir():
+        raise StoreError(f"{location.name}: expected a file for the store, got a folder")
+    try:
+        empty = file.stat().st_size == 0
+    except OSError:
+        empty = True
+    if empty and not create:
+        raise StoreError(_absent(location))
+    if not file.parent.is_dir():
+        raise StoreError(
+            f"{location.name}: the store cannot be made, as {file.parent} is no folder; make it "
+            "or name another place with --store"
+        )
+
+
+def _use_write_ahead_log(engines: Engines) -> None:
+    # The mode is kept in the file. It cannot be changed within a transaction.
+    with translated(engines.location):
+        connection = engines.writer.raw_connection()
+        try:
+            connection.cursor().execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+
+
+def _migrate(connection: Connection, version: str | None) -> list[str]:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    scripts = ScriptDirectory.from_config(config)
+    newer = [] if version == HEAD else [*scripts.iterate_revisions(HEAD, version or "base")]
+    command.upgrade(config, HEAD)
+    return [f"{script.revision}: {script.doc}" for script in reversed(newer)]

@@ -1,0 +1,95 @@
+"""The store, and how to open one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from advsweep.store.base import utc_now
+from advsweep.store.checkpoints import Checkpoints
+from advsweep.store.claims import Claims
+from advsweep.store.engines import Engines, connect, locate
+from advsweep.store.evaluations import Evaluations
+from advsweep.store.metrics import Metrics
+from advsweep.store.runs import Runs
+from advsweep.store.schema import HEAD, prepare
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    create: bool = True,
+    upgrade: bool = False,
+    clock: Callable[[], datetime] = utc_now,
+) -> Store:
+    """Opens a store, and makes it if it is not there.
+
+    Args:
+        url: a path of a SQLite file or a SQLAlchemy URL; by default `$ADVSWEEP_STORE`, else
+            `advsweep.db` in the working folder.
+        create: make a store that is not there; commands that only read must not.
+        upgrade: bring a store of an older schema up to date.
+        clock: the time, in UTC.
+
+    Raises:
+        StoreError: it is no store, cannot be read or written, is not there, or its schema is
+            newer, or older, than this advsweep's.
+    """
+    engines = connect(locate(url))
+    return Store(engines, clock, upgraded=prepare(engines, create=create, upgrade=upgrade))
+
+
+class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
+    """The database of runs, metrics and evaluations; made by `open_store`.
+
+    What was written when a method returns outlives the process. Any number of processes may
+    have the same store open, and threads may share an object.
+
+    Attributes:
+        url: opens the same store from another process; it may hold a password.
+        name: what to call the store in a message: its path as it was given, or its URL
+            without a password.
+        upgraded: what `open_store(upgrade=True)` changed, one line per migration.
+        runs_directory: the folder of the runs' own folders: `$ADVSWEEP_RUNS`, else
+            `advsweep-runs` beside `advsweep.db`.
+
+    Raises:
+        StoreError: from any method, when the database cannot do it (the disk is full, the
+            file is locked for too long); nothing of that call is kept then.
+    """
+
+    def __init__(
+        self, engines: Engines, clock: Callable[[], datetime], upgraded: list[str]
+    ) -> None:
+        super().__init__(engines, clock)
+        location = engines.location
+        self.url = location.url.render_as_string(hide_password=False)
+        self.name = location.name
+        self.upgraded = upgraded
+        self.runs_directory = _runs_directory(location.file)
+
+    def schema_version(self) -> str:
+        """The version of the schema, which is always the newest that this advsweep knows."""
+        return HEAD
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._engines.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _runs_directory(file: Path | None) -> Path:
+    if chosen := os.environ.get("ADVSWEEP_RUNS"):
+        return Path(chosen).absolute()
+    if file is None:
+        return Path("advsweep-runs").absolute()
+    # Two stores in one folder keep their runs apart.
+    return file.with_name(f"{file.stem}-runs")

@@ -1,0 +1,153 @@
+"""Each run belongs to one process at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advsweep.errors import LeaseLostError, NotFoundError
+from advsweep.store import Owner, Status, open_store
+from advsweep.store.lease import process_started
+
+
+@pytest.fixture
+def run_id(store, new_run) -> int:
+    return store.add_runs([new_run()])[0]
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this host that lives until the test ends it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _owner_of(process: subprocess.Popen[bytes]) -> Owner:
+    started = process_started(process.pid)
+    assert started is not None
+    return Owner(Owner.current().host, process.pid, started)
+
+
+def _status(store, run_id: int) -> Status:
+    [run] = store.runs(ids=[run_id])
+    return run.status
+
+
+def test_a_claim_is_recorded(store, clock, run_id):
+    owner = Owner.current()
+    assert store.claim(run_id, owner)
+    [run] = store.runs()
+    assert (run.status, run.host, run.pid) == (Status.RUNNING, owner.host, os.getpid())
+    assert run.started == run.heartbeat == clock.now
+    assert run.finished is None
+
+
+def test_a_run_that_somebody_has_cannot_be_had(store, run_id, sleeper):
+    assert store.claim(run_id, _owner_of(sleeper))
+    assert not store.claim(run_id, Owner.current())
+
+
+def test_a_run_of_a_dead_process_can_be_had_at_once(store, run_id, sleeper):
+    store.claim(run_id, _owner_of(sleeper))
+    sleeper.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    # Dead, but its parent has not taken notice: the pid is still there.
+    assert Path(f"/proc/{sleeper.pid}").exists() or not Path("/proc/self").exists()
+    assert _status(store, run_id) is Status.LOST
+    assert store.claim(run_id, Owner.current())
+
+
+def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
+    earlier = _owner_of(sleeper)
+    store.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
+    assert store.claim(run_id, Owner.current())
+
+
+def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store, clock, run_id):
+    other = Owner("elsewhere", 1, 0.0)
+    assert store.claim(run_id, other)
+    clock.forward(59)
+    assert not store.claim(run_id, Owner.current())
+    store.heartbeat(run_id)
+    clock.forward(59)
+    assert not store.claim(run_id, Owner.current())
+    clock.forward(2)
+    assert _status(store, run_id) is Status.LOST
+    assert store.claim(run_id, Owner.current())
+
+
+@pytest.mark.parametrize("end", [Status.FAILED, Status.INTERRUPTED])
+def test_a_run_that_was_not_completed_can_be_taken_up_again(store, clock, run_id, end):
+    store.claim(run_id, Owner.current())
+    began = clock.now
+    clock.forward(5)
+    store.finish(run_id, end, error="boom", traceback="Traceback ...")
+    [run] = store.runs()
+    assert (run.status, run.error, run.traceback) == (end, "boom", "Traceback ...")
+    assert run.finished == clock.now
+    assert store.claim(run_id, Owner.current())
+    [run] = store.runs()
+    assert (run.status, run.error, run.traceback, run.finished) == (Status.RUNNING, *[None] * 3)
+    assert run.started == began
+
+
+def test_a_run_that_is_done_stays_done(store, run_id):
+    store.claim(run_id, Owner.current())
+    store.finish(run_id, Status.DONE)
+    assert not store.claim(run_id, Owner.current())
+
+
+def test_a_heartbeat_tells_step_and_stage(store, clock, run_id):
+    store.claim(run_id, Owner.current())
+    clock.forward(10)
+    store.heartbeat(run_id, step=7, stage="training")
+    clock.forward(10)
+    store.heartbeat(run_id)
+    [run] = store.runs()
+    assert (run.step, run.stage, run.heartbeat) == (7, "training", clock.now)
+
+
+def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(store, clock, run_id):
+    store.claim(run_id, Owner("elsewhere", 1, 0.0))
+    clock.forward(61)
+    with open_store(store.url, clock=clock) as other:
+        assert other.claim(run_id, Owner.current())
+        for act in (store.heartbeat, lambda i: store.finish(i, Status.DONE)):
+            with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
+                act(run_id)
+        other.finish(run_id, Status.DONE)
+    assert _status(store, run_id) is Status.DONE
+
+
+def test_a_request_to_stop_lasts_until_the_run_is_taken_up_again(store, run_id):
+    store.claim(run_id, Owner.current())
+    assert not store.stop_requested(run_id)
+    store.request_stop(run_id)
+    assert store.stop_requested(run_id)
+    store.finish(run_id, Status.INTERRUPTED)
+    store.claim(run_id, Owner.current())
+    assert not store.stop_requested(run_id)
+
+
+def test_runs_that_are_not_there(store):
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.claim(5, Owner.current())
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.request_stop(5)
+
+
+def test_processes_are_told_apart_by_when_they_started(sleeper):
+    assert process_started(os.getpid()) == Owner.current().started
+    assert not Owner.current().has_ended()
+    assert not _owner_of(sleeper).has_ended()
+    sleeper.kill()
+    sleeper.wait()
+    assert process_started(sleeper.pid) is None

@@ -1,0 +1,124 @@
+"""Evaluations and checkpoints in the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from advsweep.errors import NotFoundError
+from advsweep.store import NewEvaluation, ProblemCounts, open_store
+
+
+@pytest.fixture
+def ids(store, new_run) -> list[int]:
+    return store.add_runs([new_run(seed=i, steps=100) for i in range(3)])
+
+
+def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> NewEvaluation:
+    return NewEvaluation(
+        identity=identity,
+        subject=f"subject of {identity}",
+        run_id=run_id,
+        step=step,
+        task="countdown",
+        settings={"n": 4, "k": [1, 4], "temperature": 1.0},
+        problems=[
+            ProblemCounts(
+                problem_id="0/12=3",
+                prompt="12=03:",
+                level=0,
+                n=4,
+                c=c,
+                distinct=3,
+                unscorable=0,
+                answer_entropy=1.04,
+                token_entropy=0.5,
+            ),
+            ProblemCounts(
+                problem_id="6/é=9",
+                prompt="é=09:",
+                level=6,
+                n=3,
+                c=0,
+                distinct=1,
+                unscorable=1,
+                answer_entropy=0.0,
+            ),
+        ],
+    )
+
+
+def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
+    assert not store.has_evaluation("e")
+    store.add_evaluation(_evaluation("e", ids[0], 100))
+    assert store.has_evaluation("e")
+    [found] = store.evaluations(ids)
+    assert (found.run_id, found.step, found.identity) == (ids[0], 100, "e")
+    assert (found.subject, found.task, found.created) == ("subject of e", "countdown", clock.now)
+    assert found.settings == {"n": 4, "k": [1, 4], "temperature": 1.0}
+    assert found.problem_ids == ("0/12=3", "6/é=9")
+    assert found.prompts == ("12=03:", "é=09:")
+    columns = (found.levels, found.n, found.c, found.distinct, found.unscorable)
+    assert [column.tolist() for column in columns] == [[0, 6], [4, 3], [2, 0], [3, 1], [0, 1]]
+    assert all(np.issubdtype(column.dtype, np.integer) for column in columns)
+    assert found.answer_entropy.tolist() == [1.04, 0.0]
+    assert found.token_entropy[0] == 0.5
+    assert np.isnan(found.token_entropy[1])
+
+
+def test_the_same_evaluation_again_changes_nothing(store, ids):
+    first = store.add_evaluation(_evaluation("e", ids[0], 100))
+    assert store.add_evaluation(_evaluation("e", ids[0], 100, c=4)) == first
+    [found] = store.evaluations([ids[0]])
+    assert found.c.tolist() == [2, 0]
+
+
+def test_runs_share_the_evaluation_of_their_base_model(store, ids):
+    store.add_evaluation(_evaluation("base", None, 0))
+    assert store.evaluations(ids) == []
+    for run_id in (ids[1], ids[0], ids[0]):
+        store.link_evaluation(run_id, "base", 0)
+    assert [(e.run_id, e.step) for e in store.evaluations(ids)] == [(ids[0], 0), (ids[1], 0)]
+    with pytest.raises(NotFoundError, match="no evaluation other"):
+        store.link_evaluation(ids[0], "other", 0)
+    with pytest.raises(NotFoundError, match="no run 99"):
+        store.link_evaluation(99, "base", 0)
+
+
+def test_the_ends_of_a_training_can_be_asked_for_alone(store, ids):
+    for step in (0, 50, 100):
+        store.add_evaluation(_evaluation(f"e{step}", ids[0], step))
+    assert [e.step for e in store.evaluations(ids)] == [0, 50, 100]
+    assert [e.step for e in store.evaluations(ids, ends_only=True)] == [0, 100]
+
+
+def test_checkpoints(store, clock, ids):
+    [run] = store.runs(ids=[ids[0]])
+    inside, outside = run.directory / "checkpoints" / "step-000050", Path("/elsewhere/step-000100")
+    store.add_checkpoint(ids[0], 100, outside)
+    store.add_checkpoint(ids[0], 50, inside)
+    store.add_checkpoint(ids[0], 50, inside)
+    found = store.checkpoints(ids[0])
+    assert [(c.step, c.path, c.created) for c in found] == [
+        (50, inside, clock.now),
+        (100, outside, clock.now),
+    ]
+    store.remove_checkpoint(ids[0], inside)
+    assert [c.step for c in store.checkpoints(ids[0])] == [100]
+    assert store.checkpoints(ids[1]) == []
+
+
+def test_a_store_can_be_moved_together_with_its_runs(store, ids, tmp_path):
+    [run] = store.runs(ids=[ids[0]])
+    store.add_checkpoint(ids[0], 50, run.directory / "checkpoints" / "step-000050")
+    store.close()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "advsweep.db").rename(moved / "advsweep.db")
+    with open_store(str(moved / "advsweep.db"), create=False) as there:
+        [checkpoint] = there.checkpoints(ids[0])
+        [run] = there.runs(ids=[ids[0]])
+    assert checkpoint.path == run.directory / "checkpoints" / "step-000050"
+    assert run.directory.is_relative_to(moved)

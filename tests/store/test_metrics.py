@@ -1,0 +1,161 @@
+"""Metric points and summaries in the store."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event
+
+from advsweep.errors import StoreError
+from advsweep.store import Owner, Store, open_store
+
+
+@pytest.fixture
+def ids(store, new_run) -> list[int]:
+    return store.add_runs([new_run(seed=i, steps=20) for i in range(3)])
+
+
+def _same(a: object, b: object) -> bool:
+    return repr(a) == repr(b)  # nan is nan
+
+
+def test_points_come_back_by_name_and_step(store, ids):
+    store.add_points(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
+    store.add_points(ids[0], [("reward/mean", 1, 0.125)])
+    store.add_points(ids[1], [("reward/std", 1, 1.0)])
+    store.add_points(ids[2], [])
+    acr, first, second = (
+        ("collapse/acr", 1, 0.25),
+        ("reward/mean", 1, 0.125),
+        ("reward/mean", 2, 0.5),
+    )
+    assert store.points(ids[0]) == [acr, first, second]
+    assert store.points(ids[0], ["reward/mean", "unknown"]) == [first, second]
+    assert store.metric_names(ids[0]) == ["collapse/acr", "reward/mean"]
+    assert store.metric_names(ids[2]) == store.points(ids[2]) == []
+
+
+def test_of_points_with_the_same_name_and_step_the_last_counts(store, ids):
+    store.add_points(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
+    assert store.points(ids[0]) == [("x", 1, 2.0)]
+    store.add_points(ids[0], [("x", 1, 3.0)])
+    assert store.points(ids[0]) == [("x", 1, 3.0)]
+
+
+def test_numbers_come_back_to_the_last_bit(store, ids):
+    numbers = [0.1, 1e-308, 0.0, 1 / 3, math.inf, -math.inf, math.nan, 2**53]
+    store.add_points(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
+    assert [repr(float(v)) for _, _, v in store.points(ids[0])] == [repr(float(v)) for v in numbers]
+    store.set_summaries(ids[0], {"nan": math.nan, "inf": math.inf})
+    assert _same(store.summaries(ids), {ids[0]: {"inf": math.inf, "nan": math.nan}})
+
+
+def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
+    for run_id in ids[:2]:
+        store.claim(run_id, Owner.current())
+        store.heartbeat(run_id, step=9)
+        store.add_points(run_id, [(name, s, float(s)) for name in "xy" for s in range(1, 10)])
+        for step in (4, 8):
+            store.add_checkpoint(run_id, step, tmp_path / str(run_id) / str(step))
+    store.truncate(ids[0], 4)
+    assert store.points(ids[0]) == [(name, s, float(s)) for name in "xy" for s in range(1, 5)]
+    assert [c.step for c in store.checkpoints(ids[0])] == [4]
+    assert len(store.points(ids[1])) == 18
+    assert [run.step for run in store.runs(ids=ids)] == [4, 9, 0]
+
+
+def test_curves_of_several_runs(store, ids):
+    store.add_points(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
+    store.add_points(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
+    curves = store.series(ids, "x")
+    assert list(curves) == [ids[0], ids[2]]
+    steps, values = curves[ids[0]]
+    assert (steps.tolist(), values.tolist()) == ([1, 2, 3], [0.5, 1.0, 1.5])
+    assert (steps.dtype, values.dtype) == (np.int64, np.float64)
+    assert _same(curves[ids[2]][1].tolist(), [math.nan])
+    assert store.series(ids, "z") == store.series([], "x") == {}
+
+
+def test_the_newest_values(store, ids):
+    store.add_points(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
+    store.add_points(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])
+    newest = store.last_values(ids, ["x", "y"])
+    assert _same(newest, {ids[0]: {"x": 2.0, "y": math.nan}, ids[1]: {"y": 5.0}})
+
+
+def test_means_over_the_first_and_the_last_steps(store, ids):
+    # steps = 20: the last 10 are 11 to 20, of which the second run has but 11 and 12
+    store.add_points(ids[0], [("x", s, float(s)) for s in range(1, 21)])
+    store.add_points(ids[1], [("x", s, float(s)) for s in range(1, 13)])
+    assert store.means(ids, "x") == {ids[0]: 10.5, ids[1]: 6.5}
+    assert store.means(ids, "x", last=10) == {ids[0]: 15.5, ids[1]: 11.5}
+    assert store.means(ids, "x", first=4) == {ids[0]: 2.5, ids[1]: 2.5}
+    assert store.means(ids, "x", first=100) == {ids[0]: 10.5, ids[1]: 6.5}
+    assert store.means(ids, "y") == {}
+
+
+def test_means_leave_out_what_is_not_a_number(store, ids):
+    store.add_points(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
+    store.add_points(ids[1], [("x", 1, math.nan)])
+    assert store.means(ids, "x") == {ids[0]: 4.0}
+
+
+def test_summaries_are_replaced_by_name(store, ids):
+    store.set_summaries(ids[0], {"pass@1": 0.5, "cost": 3.0})
+    store.set_summaries(ids[0], {"pass@1": 0.75})
+    store.set_summaries(ids[1], {})
+    assert store.summaries(ids) == {ids[0]: {"cost": 3.0, "pass@1": 0.75}}
+
+
+_POINTS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.floats(allow_nan=False)), max_size=60
+)
+
+
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory) -> Iterator[Store]:
+    with open_store(str(tmp_path_factory.mktemp("shared") / "a.db")) as store:
+        yield store
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches=st.lists(_POINTS, max_size=4), back=st.integers(0, 9))
+def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, new_run):
+    """Whatever is added in whatever batches, a dict of (name, step) says what is there."""
+    store = shared_store
+    [run_id] = store.add_runs([new_run(seed=store.count_runs())])
+    expected: dict[tuple[str, int], float] = {}
+    for batch in batches:
+        store.add_points(run_id, batch)
+        expected.update({(name, step): value for name, step, value in batch})
+    assert store.points(run_id) == [(n, s, v) for (n, s), v in sorted(expected.items())]
+    store.truncate(run_id, back)
+    kept = {key: value for key, value in expected.items() if key[1] <= back}
+    assert store.points(run_id) == [(n, s, v) for (n, s), v in sorted(kept.items())]
+    newest = {name: kept[max(k for k in kept if k[0] == name)] for name, _ in sorted(kept)}
+    assert store.last_values([run_id], list("abc")).get(run_id, {}) == newest
+
+
+def test_a_full_disk_loses_nothing_that_was_written(store, ids):
+    """SQLite is given no more pages than it has, which it reports as a full disk."""
+    batch = [(f"metric {i}", s, 1.0) for i in range(10) for s in range(1000)]
+    store.add_points(ids[0], batch)
+
+    @event.listens_for(store._engines.writer, "checkout")
+    def _limit(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {limit}")
+
+    limit = 1  # which SQLite takes as: no more than there are
+    with pytest.raises(StoreError, match=r"advsweep\.db: the disk is full.*are kept"):
+        store.add_points(ids[1], batch)
+    assert store.points(ids[1]) == []
+    assert len(store.points(ids[0])) == len(batch)
+    limit = 1_000_000
+    store.add_points(ids[1], batch)
+    assert len(store.points(ids[1])) == len(batch)

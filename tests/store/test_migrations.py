@@ -1,0 +1,101 @@
+"""Migrations: they make what the models say, and keep what older stores hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+from advsweep.errors import StoreError
+from advsweep.store import Owner, Status, open_store
+from advsweep.store.models import Base
+from advsweep.store.schema import HEAD, MIGRATIONS, REVISIONS
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    return config
+
+
+@pytest.fixture
+def oldest(tmp_path: Path) -> Path:
+    """A store as the first migration made it, with a sweep of one finished run."""
+    path = tmp_path / "old.db"
+    config = _config()
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO sweeps VALUES (1, 'demo', '{}', '2026-03-01 12:00:00')")
+        connection.execute(
+            "INSERT INTO runs (id, identity, attempt, config_hash, seed, estimator, backend, steps,"
+            " config, status, step, created, stop_requested) VALUES (1, 'abcd', 1, 'ef', 7, 'grpo',"
+            " 'tiny', 50, '{\"seed\": 7}', 'done', 50, '2026-03-01 12:00:00', 0)"
+        )
+        connection.execute("INSERT INTO sweep_runs VALUES (1, 1, 0)")
+        connection.execute("INSERT INTO metrics VALUES (1, 'reward/mean')")
+        connection.execute("INSERT INTO points VALUES (1, 1, 50, 0.75)")
+    return path
+
+
+def test_the_list_of_revisions_is_that_of_the_files():
+    scripts = ScriptDirectory.from_config(_config()).walk_revisions()
+    assert tuple(script.revision for script in scripts) == REVISIONS[::-1]
+
+
+def test_migrations_make_the_tables_of_the_models(tmp_path):
+    open_store(str(tmp_path / "a.db")).close()
+    with create_engine(f"sqlite:///{tmp_path / 'a.db'}").connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_metric_points_lie_in_the_order_of_their_key(tmp_path):
+    open_store(str(tmp_path / "a.db")).close()
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        [(made,)] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'points'")
+    assert "WITHOUT ROWID" in made
+
+
+def test_an_older_store_asks_for_an_upgrade(oldest):
+    for create in (True, False):
+        with pytest.raises(StoreError, match=r"\(0001\) is older .* `advsweep db upgrade --store"):
+            open_store(str(oldest), create=create)
+
+
+def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
+    with open_store(str(oldest), create=False, upgrade=True) as store:
+        assert store.schema_version() == HEAD
+        assert [line[:6] for line in store.upgraded] == ["0002: "]
+        assert "runs.stage" in store.upgraded[0]
+        [run] = store.runs(sweep="demo")
+        assert (run.seed, run.status, run.stage) == (7, Status.DONE, None)
+        assert store.points(run.id) == [("reward/mean", 50, 0.75)]
+        assert not store.claim(run.id, Owner.current())
+    with open_store(str(oldest), create=False, upgrade=True) as store:
+        assert store.upgraded == []
+
+
+def test_an_upgrade_that_fails_changes_nothing(oldest):
+    with sqlite3.connect(oldest) as connection:
+        # In the way of what the second migration adds last.
+        connection.execute("CREATE INDEX ix_runs_config_hash ON runs (seed)")
+    with pytest.raises(StoreError, match="ix_runs_config_hash"):
+        open_store(str(oldest), upgrade=True)
+    with sqlite3.connect(oldest) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+    assert "stage" not in columns
+
+
+def test_there_is_nothing_to_upgrade_where_there_is_no_store(tmp_path):
+    with pytest.raises(StoreError, match="no store at"):
+        open_store(str(tmp_path / "a.db"), create=False, upgrade=True)

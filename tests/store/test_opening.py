@@ -1,0 +1,188 @@
+"""Opening a store: where it is, what it is, and every way in which that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from advsweep.errors import StoreError
+from advsweep.store import open_store
+from advsweep.store.schema import HEAD
+
+
+def test_a_new_store_is_made_at_the_newest_schema(tmp_path):
+    store = open_store(str(tmp_path / "a.db"))
+    assert store.schema_version() == HEAD
+    assert store.upgraded == []
+    assert store.runs() == []
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
+        assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+
+
+def test_a_store_is_named_by_argument_then_environment_then_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert open_store().url == f"sqlite:///{tmp_path}/advsweep.db"
+    monkeypatch.setenv("ADVSWEEP_STORE", "other.db")
+    assert open_store().url == f"sqlite:///{tmp_path}/other.db"
+    assert open_store("third.db").name == "third.db"
+    assert open_store(f"sqlite:///{tmp_path}/third.db", create=False).url == (
+        open_store("sqlite:///third.db", create=False).url
+    )
+
+
+def test_runs_have_a_folder_for_each_store(tmp_path, monkeypatch):
+    assert open_store(str(tmp_path / "advsweep.db")).runs_directory == tmp_path / "advsweep-runs"
+    assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "other-runs"
+    monkeypatch.setenv("ADVSWEEP_RUNS", str(tmp_path / "big-disk"))
+    assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "big-disk"
+
+
+def test_what_was_written_is_there_when_opened_again(tmp_path):
+    with open_store(str(tmp_path / "a.db")) as store:
+        store.add_sweep("demo", {"seeds": 3})
+    with open_store(str(tmp_path / "a.db"), create=False) as store:
+        assert [(s.name, s.spec) for s in store.sweeps()] == [("demo", {"seeds": 3})]
+
+
+def test_commands_that_read_make_no_store(tmp_path):
+    path = tmp_path / "a.db"
+    with pytest.raises(StoreError, match=r"no store at .*a\.db; run `advsweep run` first") as error:
+        open_store(str(path), create=False)
+    assert "--store" in str(error.value)
+    assert not path.exists()
+    path.touch()
+    with pytest.raises(StoreError, match="no store at"):
+        open_store(str(path), create=False)
+    assert open_store(str(path)).runs() == []
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("line\n" * 2000)
+    for create in (True, False):
+        with pytest.raises(StoreError, match=r"notes\.txt: expected an advsweep store"):
+            open_store(str(path), create=create)
+    assert path.read_text() == "line\n" * 2000
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    with pytest.raises(StoreError, match=r"other tables \(songs\)"):
+        open_store(str(path))
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+
+
+def test_a_newer_store_is_refused(tmp_path):
+    path = tmp_path / "a.db"
+    open_store(str(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    for upgrade in (False, True):
+        with pytest.raises(StoreError, match=r"schema \(9999\) is newer .* install a newer"):
+            open_store(str(path), upgrade=upgrade)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite://", "expected a file"),
+        ("sqlite:///:memory:", "expected a file"),
+        ("mysql://somebody:secret@host/x", "expected a store as a path"),
+        ("nonsense://", "expected a store as a path"),
+    ],
+)
+def test_urls_that_cannot_be_a_store(url, message):
+    with pytest.raises(StoreError, match=message) as error:
+        open_store(url)
+    assert "secret" not in str(error.value)
+
+
+def test_places_where_no_store_can_be(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="is no folder; make it"):
+        open_store(str(tmp_path / "missing" / "a.db"))
+    with pytest.raises(StoreError, match="is no folder"):
+        open_store(str(tmp_path / "file" / "a.db"))
+    with pytest.raises(StoreError, match="got a folder"):
+        open_store(str(tmp_path))
+
+
+@pytest.fixture
+def powerless() -> Iterator[Path]:
+    """A folder of its own, while this process has no rights that permission bits do not give."""
+    folder = Path(tempfile.mkdtemp(prefix="advsweep-test-"))
+    open_store(str(folder / "warm-up.db")).close()  # imports what its user may not read
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.chown(folder, 65534, -1)
+        os.chown(folder / "warm-up.db", 65534, -1)
+        os.seteuid(65534)
+    yield folder
+    folder.chmod(0o700)
+    if is_root:
+        os.seteuid(0)
+    shutil.rmtree(folder)
+
+
+def test_a_folder_that_cannot_be_written(powerless):
+    powerless.chmod(0o500)
+    with pytest.raises(StoreError, match=r"new\.db: it cannot be written"):
+        open_store(str(powerless / "new.db"))
+
+
+def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
+    path = powerless / "warm-up.db"
+    path.chmod(0o400)
+    store = open_store(str(path), create=False)
+    assert store.runs() == []
+    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be written"):
+        store.add_sweep("demo", {})
+
+
+def test_processes_that_make_the_same_store_at_once(tmp_path):
+    program = (
+        "import sys; from advsweep.store import open_store; import alembic.command\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "open_store('a.db').add_sweep(sys.argv[1], {})\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, f"sweep {i}"],
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    errors = [process.communicate("go\n")[1] for process in processes]
+    assert errors == [""] * 3
+    assert len(open_store(str(tmp_path / "a.db")).sweeps()) == 3
+
+
+def test_opening_loads_neither_torch_nor_alembic(tmp_path):
+    open_store(str(tmp_path / "a.db")).close()
+    program = (
+        "import sys; from advsweep.store import open_store; open_store('a.db').runs()\n"
+        "print([m for m in ('torch', 'alembic', 'pandas', 'scipy', 'hydra') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
