@@ -1,0 +1,125 @@
+"""One number for each run and column, from the store's points and evaluations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advsweep.errors import ReportError
+from advsweep.report.columns import Column
+from advsweep.statistics import pass_at_k
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+# What an evaluation was asked for, but no part of how its samples came to be.
+_NO_PROTOCOL = frozenset({"name", "k", "every"})
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluations that a table stands on, all made in the same way.
+
+    Attributes:
+        protocol: task, problems and sampling; None if no run was evaluated.
+        final: of each run that has one, after its last step.
+        base: of each run that has one, before its first step.
+    """
+
+    protocol: Mapping[str, Any] | None
+    final: Mapping[int, EvaluationRecord]
+    base: Mapping[int, EvaluationRecord]
+
+
+def choose_evaluations(store: Store, runs: Sequence[RunRecord]) -> Evaluated:
+    """The last evaluation of each run, by a protocol that they have in common.
+
+    Where there are several such, the one that was used last counts.
+
+    Raises:
+        ReportError: there is none; the message names the keys that differ.
+    """
+    steps = {run.id: run.steps for run in runs}
+    records = store.evaluations(list(steps), ends_only=True)
+    finals: dict[int, dict[str, EvaluationRecord]] = {}
+    protocols: dict[str, dict[str, Any]] = {}
+    keyed = [(_protocol_key(record, protocols), record) for record in records]
+    for key, record in keyed:
+        if record.step == steps[record.run_id]:
+            finals.setdefault(record.run_id, {})[key] = record
+    if not finals:
+        return Evaluated(None, {}, {})
+    common = set.intersection(*(set(found) for found in finals.values()))
+    if not common:
+        raise ReportError(_differing(finals, protocols))
+    chosen = max(common, key=lambda key: max(found[key].created for found in finals.values()))
+    return Evaluated(
+        protocol=protocols[chosen],
+        final={run_id: found[chosen] for run_id, found in finals.items()},
+        base={r.run_id: r for key, r in keyed if r.step == 0 and key == chosen},
+    )
+
+
+def _protocol_key(record: EvaluationRecord, protocols: dict[str, dict[str, Any]]) -> str:
+    settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
+    protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
+    problems = hashlib.sha256("\n".join(record.problem_ids).encode()).hexdigest()
+    key = json.dumps([protocol, problems], sort_keys=True)
+    protocols[key] = protocol
+    return key
+
+
+def _differing(
+    finals: Mapping[int, Mapping[str, EvaluationRecord]],
+    protocols: Mapping[str, Mapping[str, Any]],
+) -> str:
+    keys = sorted({key for found in finals.values() for key in found})
+    names = [name for name in protocols[keys[0]] if name != "problems"]
+    parts = []
+    for name in [*names, "problems"]:
+        counts = Counter(str(protocols[key].get(name)) for f in finals.values() for key in f)
+        if len(counts) > 1:
+            shown = name if name in ("task", "problems") else f"evaluation.{name}"
+            some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
+            parts.append(f"{shown}: {some}")
+    differences = "; ".join(parts) or "the problems themselves"
+    return (
+        f"these runs were not evaluated alike, so one table cannot hold them: {differences}; "
+        "report them apart, or start their sweep again with the same evaluation settings, which "
+        "evaluates without training again"
+    )
+
+
+def measure(
+    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, columns: Sequence[Column]
+) -> dict[str, dict[int, float]]:
+    """The value of each column for each run that has one."""
+    ids = [run.id for run in runs]
+    values: dict[str, dict[int, float]] = {}
+    for column in columns:
+        if column.metric is None:
+            values[column.name] = {i: score(e, column) for i, e in evaluated.final.items()}
+        else:
+            values[column.name] = store.means(
+                ids, column.metric, first=column.first, last=column.last
+            )
+    return values
+
+
+def score(evaluation: EvaluationRecord, column: Column) -> float:
+    """A column's value in one evaluation: the mean over its problems.
+
+    NaN where it is undefined: pass@k above the samples that could be scored.
+    """
+    if column.k is not None:
+        return _mean(pass_at_k(evaluation.n, evaluation.c, column.k))
+    return _mean(evaluation.answer_entropy)
+
+
+def _mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return float(values.mean()) if values.size else math.nan

@@ -1,0 +1,39 @@
+"""Writes a report in a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advsweep.errors import ConfigError, nearest
+from advsweep.report.data import to_csv, to_json
+from advsweep.report.markup import to_latex, to_markdown
+from advsweep.report.report import Report
+
+
+def _to_table(report: Report) -> str:
+    from advsweep.report.terminal import to_table  # rich is for people alone
+
+    return to_table(report)
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "table": _to_table,
+    "markdown": to_markdown,
+    "latex": to_latex,
+    "csv": to_csv,
+    "json": to_json,
+}
+
+
+def render(report: Report, format: str = "table") -> str:
+    """A report as text that ends with a line break; the same data give the same bytes.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if format not in FORMATS:
+        raise ConfigError(
+            f"format: expected one of {', '.join(FORMATS)}, got {format!r}; "
+            f"{nearest(format, FORMATS)}"
+        )
+    return FORMATS[format](report)

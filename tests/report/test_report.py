@@ -1,0 +1,329 @@
+"""What stands in a report: arithmetic, rows, marks and refusals."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report import Better, Mark, build_report, marks
+from advsweep.report.columns import parse_column
+from advsweep.store import Owner, Status
+
+
+def _rows(report):
+    return {row.group["estimator"]: row for row in report.rows}
+
+
+def test_every_number_can_be_checked_on_paper(demo):
+    report = build_report(demo.store, "demo")
+    assert [c.name for c in report.columns] == [
+        "collapse/acr@first100",
+        "collapse/acr@end",
+        "pass@1",
+        "pass@2",
+        "entropy/token@end",
+        "entropy/answer",
+        "cost/rollouts",
+    ]
+    row = _rows(report)["grpo"]
+    assert (row.n, row.seeds) == (3, (0, 1, 2))
+    # Solved of 4: (2, 0), (2, 2), (4, 2). pass@1 = mean of c/4: 1/4, 1/2, 3/4.
+    cell = row.cells["pass@1"]
+    assert cell.values == pytest.approx((0.25, 0.5, 0.75))
+    # t(0.975; 2) = 4.302653, s = 1/4, half = t s / sqrt(3) = 0.621034
+    assert (cell.mean, cell.n) == (pytest.approx(0.5), 3)
+    assert cell.half_width == pytest.approx(0.621034, abs=1e-6)
+    assert (cell.low, cell.high) == pytest.approx((-0.121034, 1.121034), abs=1e-6)
+    # pass@2 = 1 - C(4-c, 2)/C(4, 2): 0 for c=0, 5/6 for c=2, 1 for c=4.
+    assert row.cells["pass@2"].values == pytest.approx((5 / 12, 5 / 6, 11 / 12))
+    # ACR is 0.4 + seed/10 for ten steps and 0.1 less for the other ten.
+    assert row.cells["collapse/acr@first100"].values == pytest.approx((0.35, 0.45, 0.55))
+    assert row.cells["collapse/acr@end"].values == pytest.approx((0.3, 0.4, 0.5))
+    # Answer entropy is c/4 nats: means 1/4, 1/2, 3/4.
+    assert row.cells["entropy/answer"].mean == pytest.approx(0.5)
+
+
+def test_one_seed_has_no_interval(demo):
+    cell = _rows(build_report(demo.store, "demo"))["rloo"].cells["pass@1"]
+    assert (cell.mean, cell.n, cell.values) == (1.0, 1, (1.0,))
+    assert math.isnan(cell.low)
+    assert math.isnan(cell.high)
+
+
+def test_the_base_model_is_the_first_row(demo):
+    report = build_report(demo.store, "demo")
+    base = report.rows[0]
+    assert base.is_base
+    assert (base.group, base.n, base.seeds) == ({"estimator": "base"}, 1, ())
+    # Solved of 4: (1, 0). pass@1 = (1/4 + 0)/2; pass@2 = (1 - C(3,2)/C(4,2) + 0)/2 = 1/4.
+    assert base.cells["pass@1"].values == pytest.approx((0.125,))
+    assert base.cells["pass@2"].mean == pytest.approx(0.25)
+    assert base.cells["collapse/acr@end"].n == 0
+    assert [row.group["estimator"] for row in report.rows] == ["base", "grpo", "fade", "rloo"]
+
+
+def test_best_and_second_among_rows_of_three_seeds(demo):
+    report = build_report(demo.store, "demo")
+    number = {row.group["estimator"]: i for i, row in enumerate(report.rows)}
+    # rloo has the best of everything, but one seed; the base model is no rival either.
+    # Entropy and cost are better neither way.
+    assert marks(report) == {
+        (number["fade"], "collapse/acr@first100"): Mark.BEST,
+        (number["grpo"], "collapse/acr@first100"): Mark.SECOND,
+        (number["fade"], "collapse/acr@end"): Mark.BEST,
+        (number["grpo"], "collapse/acr@end"): Mark.SECOND,
+        (number["fade"], "pass@1"): Mark.BEST,
+        (number["grpo"], "pass@1"): Mark.SECOND,
+        (number["fade"], "pass@2"): Mark.BEST,
+        (number["grpo"], "pass@2"): Mark.SECOND,
+    }
+
+
+def test_numbers_that_are_printed_alike_are_marked_alike(lab, constant):
+    # 0.3004 and 0.2996 are both 0.300; 0.4 comes second; 0.5 has no mark.
+    for estimator, acr in {"a": 0.3004, "b": 0.2996, "c": 0.4, "d": 0.5}.items():
+        for seed in range(3):
+            lab.run(estimator, seed, points=constant(collapse__acr=acr))
+    report = build_report(lab.store, "demo", columns=["collapse/acr", "pass@1"])
+    found = {report.rows[i].group["estimator"]: mark for (i, _), mark in marks(report).items()}
+    # pass@1 is the same for all, so that none is best.
+    assert found == {"a": Mark.BEST, "b": Mark.BEST, "c": Mark.SECOND}
+
+
+def test_rows_are_told_apart_by_what_varies(lab):
+    lab.run("fade", 0, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
+    lab.run("fade", 1, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
+    lab.run("fade", 0, estimator__h_star=0.5, group_size=8, optimizer={"name": "adamw", "lr": 1})
+    lab.run("grpo", 0, estimator__eps=0.0, group_size=8, optimizer={"name": "adamw", "lr": 1})
+    report = build_report(lab.store, "demo")
+    assert [(list(row.group.items()), row.n) for row in report.rows[1:]] == [
+        ([("estimator", "fade"), ("group_size", 16), ("estimator.h_star", 0.3)], 2),
+        ([("estimator", "fade"), ("group_size", 8), ("estimator.h_star", 0.5)], 1),
+        ([("estimator", "grpo"), ("group_size", 8)], 1),
+    ]
+    assert report.keys == ["estimator", "group_size", "estimator.h_star"]
+
+
+def test_parameters_of_a_wrapped_estimator_compare_within_the_same_one(lab):
+    for base in ({"name": "grpo", "std": "sample"}, {"name": "grpo", "std": "population"}):
+        lab.run("a_grae", 0, estimator__base=base)
+    lab.run("a_grae", 0, estimator__base={"name": "rloo", "loo": True})
+    assert [row.group for row in build_report(lab.store, "demo").rows[1:]] == [
+        {"estimator": "a_grae", "estimator.base": "grpo", "estimator.base.std": "sample"},
+        {"estimator": "a_grae", "estimator.base": "grpo", "estimator.base.std": "population"},
+        {"estimator": "a_grae", "estimator.base": "rloo"},
+    ]
+
+
+def test_what_cannot_change_a_result_makes_no_rows(lab):
+    # Declared so by the backends; and replicates that differ in a key show that it is free.
+    for seed in range(2):
+        free = {"backend__checkpoint_every": 10 + seed, "task__folder": f"/data/{seed}"}
+        lab.run("grpo", seed, identity_free=free)
+    lab.run("rloo", 0, identity_free={"backend__checkpoint_every": 7, "task__folder": "/other"})
+    assert [(row.group, row.n) for row in build_report(lab.store, "demo").rows[1:]] == [
+        ({"estimator": "grpo"}, 2),
+        ({"estimator": "rloo"}, 1),
+    ]
+
+
+def test_results_from_before_and_after_a_fix_are_kept_apart(lab):
+    # The same config with another hash: a component's revision was raised.
+    ids = [lab.run("grpo", 0), lab.run("grpo", 0, group_size=9)]
+    with lab.store._engines.write() as connection:
+        connection.exec_driver_sql("UPDATE runs SET config = (SELECT config FROM runs WHERE id=1)")
+    rows = build_report(lab.store, "demo").rows[1:]
+    hashes = [run.config_hash[:8] for run in lab.store.runs(ids=ids)]
+    assert [row.group for row in rows] == [
+        {"estimator": "grpo", "config_hash": hashes[0]},
+        {"estimator": "grpo", "config_hash": hashes[1]},
+    ]
+
+
+def test_each_base_model_has_a_row_named_by_what_its_runs_share(lab):
+    for layers in (2, 3):
+        for estimator in ("grpo", "fade"):
+            lab.run(estimator, 0, model={"name": "tiny", "layers": layers}, base=f"base:{layers}ab")
+    assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
+        {"estimator": "base", "model.layers": 2},
+        {"estimator": "base", "model.layers": 3},
+    ]
+
+
+def test_base_models_that_nothing_tells_apart_are_named_by_their_keys(lab):
+    lab.run("grpo", 0, base="base:aaaaaaaaaaaa")
+    lab.run("grpo", 1, base="base:bbbbbbbbbbbb")
+    assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
+        {"estimator": "base", "base": "aaaaaaaa"},
+        {"estimator": "base", "base": "bbbbbbbb"},
+    ]
+
+
+def test_runs_that_are_not_done_are_left_out_and_counted(lab):
+    lab.run("grpo", 0)
+    lab.run("grpo", 1, status=Status.FAILED)
+    lab.run("grpo", 2, status=Status.PENDING)
+    lab.run("grpo", 3, status=Status.RUNNING)
+    report = build_report(lab.store, "demo")
+    assert _rows(report)["grpo"].seeds == (0,)
+    assert report.left_out == {Status.PENDING: 1, Status.RUNNING: 1, Status.FAILED: 1}
+    assert report.provenance.runs == 1
+
+
+def test_of_several_attempts_the_newest_that_is_done_counts(lab):
+    first = lab.run("grpo", 0, solved=(2, 0))
+    second = lab.store.new_attempt(first)
+    assert build_report(lab.store, None).provenance.runs == 1
+    lab.store.claim(second, Owner.current())
+    lab.evaluate(second, "again", 20, (4, 4))
+    lab.store.finish(second, Status.DONE)
+    assert _rows(build_report(lab.store, None))["grpo"].cells["pass@1"].values == (1.0,)
+
+
+def test_some_runs_or_all_of_them(demo):
+    demo.run("grpo", 7, sweep="other")
+    assert _rows(build_report(demo.store, None))["grpo"].seeds == (0, 1, 2, 7)
+    assert _rows(build_report(demo.store, None, [1, 7]))["grpo"].seeds == (0,)
+
+
+def test_a_number_that_is_missing_is_counted_as_missing(lab, constant):
+    lab.run("grpo", 0, points=constant(collapse__acr=0.5))
+    lab.run("grpo", 1, points=constant(collapse__acr=math.nan))
+    lab.run("grpo", 2, solved=None)
+    row = _rows(build_report(lab.store, "demo"))["grpo"]
+    acr, accuracy = row.cells["collapse/acr@end"], row.cells["pass@1"]
+    assert (row.n, acr.n, accuracy.n) == (3, 1, 2)
+    assert acr.values[0] == 0.5
+    assert all(math.isnan(value) for value in acr.values[1:])
+
+
+def test_pass_at_k_beyond_what_could_be_scored_is_undefined(lab):
+    lab.samples = 1
+    lab.run("grpo", 0, solved=(1, 0))
+    report = build_report(lab.store, "demo")
+    assert "pass@2" not in [c.name for c in report.columns]
+    assert _rows(report)["grpo"].cells["pass@1"].mean == 0.5
+
+
+def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
+    lab.run("grpo", 0)
+    lab.samples = 8
+    lab.run("fade", 0)
+    with pytest.raises(ReportError, match=r"evaluation\.n: 4 \(1 runs\) and 8 \(1 runs\)") as error:
+        build_report(lab.store, "demo")
+    assert "temperature" not in str(error.value)
+
+
+def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
+    ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
+    for run_id in ids:
+        # Made later: evaluations of the same age would be told apart by nothing.
+        lab.store._now = lambda: lab.store.runs()[0].created.replace(hour=13)
+        lab.evaluate(run_id, f"run {run_id}", 20, (8, 8), n=8)
+    report = build_report(lab.store, "demo")
+    assert report.provenance.evaluation == {
+        "task": "countdown",
+        "n": 8,
+        "temperature": 1.0,
+        "seed": 0,
+        "problems": 2,
+    }
+    assert _rows(report)["grpo"].cells["pass@1"].mean == 1.0
+
+
+def test_how_often_and_for_which_k_runs_were_evaluated_may_differ(lab):
+    first, second = lab.run("grpo", 0, solved=None), lab.run("fade", 0, solved=None)
+    lab.evaluate(first, "a", 20, (2, 0), k=[1], every=5)
+    lab.evaluate(second, "b", 20, (2, 0), k=[1, 4], every=0)
+    names = [c.name for c in build_report(lab.store, "demo").columns]
+    assert [name for name in names if name.startswith("pass")] == ["pass@1", "pass@4"]
+
+
+def test_nothing_to_report(lab):
+    with pytest.raises(ReportError, match=r"advsweep\.db has no runs to report"):
+        build_report(lab.store, None)
+    lab.run("grpo", 0, status=Status.FAILED)
+    lab.run("grpo", 1, status=Status.PENDING)
+    with pytest.raises(
+        ReportError, match=r"sweep 'demo' has no finished run to report yet \(1 pending, 1 failed\)"
+    ):
+        build_report(lab.store, "demo")
+    with pytest.raises(NotFoundError, match=r"no sweep 'dem'.*did you mean 'demo'"):
+        build_report(lab.store, "dem")
+
+
+def test_columns_of_ones_own(demo):
+    names = ["collapse/acr@first5", "pass@3", "collapse/acr"]
+    report = build_report(demo.store, "demo", columns=names)
+    assert [column.name for column in report.columns] == names
+    assert _rows(report)["fade"].cells["collapse/acr@first5"].mean == pytest.approx(0.4)
+    assert _rows(report)["fade"].cells["collapse/acr"].mean == pytest.approx(0.35)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("collapse/arc@end", "a metric 'collapse/arc'; did you mean 'collapse/acr'"),
+        ("pass@0", "no column is called 'pass@0'; expected a metric"),
+        ("collapse/acr@start", "no column is called"),
+    ],
+)
+def test_columns_that_are_not_there(demo, name, message):
+    with pytest.raises(NotFoundError, match=message):
+        build_report(demo.store, "demo", columns=[name])
+
+
+def test_what_a_column_is():
+    column = parse_column("collapse/acr@first100")
+    assert (column.metric, column.first, column.last) == ("collapse/acr", 100, None)
+    assert (column.header, column.better) == ("ACR 1-100", Better.LOWER)
+    column = parse_column("pass@64")
+    assert (column.k, column.metric, column.header) == (64, None, "p@64")
+    assert column.better is Better.HIGHER
+    assert parse_column("entropy/token@end").last == 10
+    assert parse_column("entropy/answer").metric is None
+    assert parse_column("collapse/all_correct@end").better is Better.NEITHER
+
+
+def test_where_the_numbers_come_from(demo):
+    p = build_report(demo.store, "demo").provenance
+    assert (p.store, p.sweep, p.runs, p.dirty) == ("advsweep.db", "demo", 7, False)
+    assert p.commits == ["0123456789abcdef"]
+    assert p.versions == {
+        "advsweep": ["0.1.0"],
+        "numpy": ["2.4.6"],
+        "python": ["3.11.7"],
+        "torch": ["2.13.0"],
+    }
+    assert p.hardware == ["A CPU, 2 cores, 8 GiB"]
+    assert p.first is not None
+    assert p.first.isoformat() == "2026-03-01T12:00:00+00:00"
+
+
+def test_versions_that_differ_are_all_named(lab):
+    first, second = lab.run("grpo", 0), lab.run("grpo", 1)
+    lab.store.set_environment(first, {"git": {"commit": "bbb", "dirty": True}, "python": "3.12.0"})
+    lab.store.set_environment(second, {"git": None, "python": "3.11.7"})
+    p = build_report(lab.store, "demo").provenance
+    assert (p.commits, p.dirty, p.versions["python"]) == (["bbb"], True, ["3.11.7", "3.12.0"])
+    assert p.hardware == []
+
+
+def test_a_report_loads_neither_torch_nor_pandas(demo, tmp_path):
+    program = (
+        "import sys\n"
+        "from advsweep.report import FORMATS, build_report, render\n"
+        "from advsweep.store import open_store\n"
+        "report = build_report(open_store('advsweep.db', create=False), 'demo')\n"
+        "for name in FORMATS: render(report, name)\n"
+        "heavy = ('torch', 'pandas', 'hydra', 'alembic', 'scipy.stats', 'transformers')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
