@@ -1,0 +1,1 @@
+"""Typed settings, composition of configurations, and spaces of runs."""

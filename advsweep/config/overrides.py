@@ -1,0 +1,123 @@
+"""Overrides of the command line, in Hydra's grammar and by Hydra's own parser.
+
+    steps=20   estimator=fade,grpo   'seed=range(3)'   'optimizer.lr=choice(1e-4,3e-4)'
+    +experiment=demo   ++steps=20   ~evaluation.k   'evaluation.k=[1,8]'
+
+Hydra is imported when the first override is parsed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+_ALLOWED = ("int", "str", "bool", "float", "choice", "range", "tag", "sort")
+_REFUSED = {
+    "glob": "a sweep should not change when a file is added to a group; list the names",
+    "interval": "an interval has no finite set of values; use range() or list them",
+    "shuffle": "a sweep must be the same each time it is started; list the values in order",
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One override.
+
+    Attributes:
+        text: the override as it was typed.
+        key: a config group, or a dotted path.
+        values: what it is set to; several when swept, none when deleted without a value.
+        swept: true where the grammar makes it a sweep, even one over a single value.
+        deleted: true for `~key` and `~key=value`.
+    """
+
+    text: str
+    key: str
+    values: tuple[Any, ...]
+    swept: bool = False
+    deleted: bool = False
+
+
+def parse_overrides(texts: Iterable[str]) -> list[Override]:
+    """Parses overrides; `+` and `++` mean what a plain assignment means.
+
+    Every key of a run exists, by its default, and no other may be added: there is nothing
+    for Hydra's prefixes to tell apart.
+
+    Raises:
+        ConfigError: an override that Hydra's grammar does not know, or one that a sweep
+            which can be resumed must not use (`glob`, `interval`, `shuffle`).
+    """
+    return [_parse(text) for text in texts]
+
+
+def _parse(text: str) -> Override:
+    from hydra.core.override_parser.types import Override as Parsed
+    from hydra.errors import HydraException
+
+    try:
+        parsed = _parser().parse_override(text)
+        values = _values(parsed)
+    except (HydraException, ValueError) as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise ConfigError(f"{text}: {error.__cause__}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"'{text}' is not an override ({reason}); "
+            f"expected KEY=VALUE in Hydra's grammar, such as estimator=fade or seed=0,1,2"
+        ) from error
+    assert isinstance(parsed, Parsed)
+    if parsed.package is not None:
+        raise ConfigError(
+            f"{text}: expected KEY=VALUE without a package; every group has one place, "
+            f"write {parsed.key_or_group}=VALUE"
+        )
+    if not parsed.key_or_group:
+        raise ConfigError(f"'{text}': expected KEY=VALUE, got no key")
+    if parsed.key_or_group.split("/")[0].split(".")[0] == "hydra":
+        raise ConfigError(
+            f"{text}: Hydra's own settings are not used; "
+            f"its grammar and its config groups are, its launchers and folders are not"
+        )
+    swept = parsed.is_sweep_override()
+    if swept and not values:
+        raise ConfigError(f"{text}: expected at least one value to sweep over, got none")
+    return Override(text, parsed.key_or_group, values, swept, parsed.is_delete())
+
+
+def _values(parsed: Any) -> tuple[Any, ...]:
+    if parsed.is_sweep_override():
+        return tuple(parsed.sweep_iterator(transformer=type(parsed)._convert_value))
+    if parsed.value_type is None:
+        return ()
+    return (parsed.value(),)
+
+
+@functools.cache
+def _parser() -> OverridesParser:
+    from hydra._internal.grammar.functions import Functions
+    from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
+
+    known = create_functions().functions
+    functions = Functions()
+    for name in _ALLOWED:
+        functions.register(name, known[name])
+    for name, reason in _REFUSED.items():
+        functions.register(name, _refuse(name, reason))
+    return OverridesParser(functions)
+
+
+def _refuse(name: str, reason: str) -> Callable[..., Any]:
+    def refuse(*values: Any, **options: Any) -> Any:
+        raise ConfigError(f"{name}() cannot be used here: {reason}")
+
+    # Hydra checks arguments against the annotations, which are texts in this module.
+    refuse.__annotations__ = {"values": Any, "options": Any}
+    return refuse

@@ -1,0 +1,207 @@
+"""Composition through Hydra, and values patched onto what it gives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.components import Registry
+from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
+from advsweep.config.directory import conf_directory
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.sweep.points import GROUPS
+
+MEMBERS = sorted(
+    (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()
+)
+
+
+@pytest.fixture(scope="module")
+def composer() -> Iterator[Composer]:
+    with Composer(GROUPS) as opened:
+        yield opened
+
+
+def write(directory: Path, member: str, text: str) -> None:
+    path = directory / f"{member}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_the_defaults_have_every_group_and_number(composer: Composer) -> None:
+    config = composer.compose({}).config
+    assert set(config) == {*GROUPS, "group_size", "prompts_per_step", "steps", "seed"}
+    assert all(config[group]["name"] for group in GROUPS)
+    assert (config["group_size"], config["steps"], config["seed"]) == (8, 200, 0)
+
+
+@pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] not in PRESET_GROUPS])
+def test_every_member_of_a_group_builds(group: str, member: str, composer: Composer) -> None:
+    node = composer.compose({group: member}).config[group]
+    assert GROUPS[group].build(node, where=group).name == node["name"]
+
+
+@pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] in PRESET_GROUPS])
+def test_every_preset_composes_to_what_builds(group: str, member: str, composer: Composer) -> None:
+    config = composer.compose({group: member}).config
+    for name, registry in GROUPS.items():
+        registry.build(config[name], where=name)
+
+
+def test_every_component_has_a_member() -> None:
+    registered = {(group, name) for group, registry in GROUPS.items() for name in registry}
+    assert registered <= set(MEMBERS)
+
+
+def test_a_choice_beats_a_preset(composer: Composer) -> None:
+    config = composer.compose({"method": "dr_grpo", "estimator": "fade"}).config
+    assert config["estimator"]["name"] == "fade"
+    assert config["objective"]["aggregation"] == "constant"
+
+
+def test_a_choice_is_composed_once(composer: Composer) -> None:
+    choice = {"estimator": "fade", "task": "countdown"}
+    assert composer.compose(choice) is composer.compose(dict(reversed(choice.items())))
+
+
+def test_values_are_patched_onto_a_copy(composer: Composer) -> None:
+    composed = composer.compose({})
+    config = composer.patched(composed, {"steps": 3, "optimizer.lr": 1e-4, "evaluation.k": [1]})
+    assert (config["steps"], config["optimizer"]["lr"], config["evaluation"]["k"]) == (3, 1e-4, [1])
+    assert composed.config["steps"] == 200
+    assert "lr" not in composed.config["optimizer"]
+
+
+def test_a_key_below_a_name_makes_it_a_mapping(composer: Composer) -> None:
+    composed = composer.compose({"estimator": "a_grae"})
+    node = composer.patched(composed, {"estimator.base.std": "sample"})["estimator"]
+    assert node["base"] == {"name": "grpo", "std": "sample"}
+
+
+def test_a_deleted_key_is_at_its_default(composer: Composer) -> None:
+    composed = composer.compose({"method": "dr_grpo"})
+    config = composer.patched(
+        composed, {"objective.aggregation": Delete(), "objective.max_tokens": Delete((10,))}
+    )
+    assert config["objective"] == {"name": "clipped"}
+    with pytest.raises(ConfigError, match=r"~objective.max_tokens: expected it to be 3, got 10"):
+        composer.patched(composed, {"objective.max_tokens": Delete((3,))})
+
+
+def test_interpolations_see_the_patched_values(composer: Composer) -> None:
+    config = composer.patched(composer.compose({}), {"steps": 30, "evaluation.every": "${steps}"})
+    assert config["evaluation"]["every"] == 30
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps.x": 1}, r"^steps.x: expected steps to be a mapping, got 200"),
+        ({"optimizer.lr": "${nothing}"}, r"^optimizer.lr: .*'nothing'"),
+        ({"steps": "???"}, r"^steps: .*[mM]issing"),
+    ],
+)
+def test_what_cannot_be_patched_is_refused(
+    values: dict[str, Any], message: str, composer: Composer
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        composer.patched(composer.compose({}), values)
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("estimator", "grop", r"^estimator: no estimator is called 'grop'; did you mean 'grpo'"),
+        ("method", "gprpo", r"^method: no method is called 'gprpo'; did you mean"),
+        ("experiment", "demp", r"did you mean 'demo'"),
+        ("estimator", ["grpo"], r"^estimator: expected the name of one estimator"),
+        ("estimator", None, r"^estimator: expected the name of one estimator"),
+        ("estimator", "dcpo", r"^estimator: 'dcpo' cannot be built: "),
+        ("search", "optuna", r"known: none"),
+    ],
+)
+def test_a_member_that_is_none_is_refused(
+    group: str, value: Any, message: str, composer: Composer
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        composer.member(group, value)
+
+
+def test_an_alias_is_the_member_it_stands_for(composer: Composer) -> None:
+    assert composer.member("estimator", "mean_grpo") == "dr_grpo"
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("estimatr", r"^estimatr: no config group or key .* did you mean 'estimator'\?"),
+        ("stpes", r"did you mean 'steps'\?"),
+        ("optimiser.lr", r"did you mean 'optimizer'\?"),
+        ("method.clip", r"^method.clip: method sets other groups"),
+        ("estimator.name", r"choose by estimator=NAME"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(key: str, message: str, composer: Composer) -> None:
+    with pytest.raises(ConfigError, match=message):
+        composer.check_key(key)
+
+
+def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
+    write(tmp_path, "estimator/mine", "name: fade\n")
+    write(tmp_path, "optimizer/adamw", "name: adamw\nlr: 0.25\n")
+    write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
+    with Composer(GROUPS, [tmp_path]) as composer:
+        assert "mine" in composer.members("estimator")
+        assert composer.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
+        assert composer.compose({}).config["optimizer"]["lr"] == 0.25
+        first = composer.member("experiment", "study/first")
+        assert composer.compose({"experiment": first}).config["steps"] == 7
+        with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
+            composer.member("estimator", "mien")
+    with Composer(GROUPS) as composer:
+        assert "mine" not in composer.members("estimator")
+
+
+def test_a_config_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--config-dir: expected a folder"):
+        Composer(GROUPS, [tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])
+def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    write(tmp_path, "task/broken", text)
+    with Composer(GROUPS, [tmp_path]) as composer, pytest.raises(ConfigError) as caught:
+        composer.patched(composer.compose({"task": "broken"}), {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_component_without_a_file_can_be_chosen() -> None:
+    registry: Registry[Any] = Registry("task", {"plugged_in": "some.package"})
+    with Composer({**GROUPS, "task": registry}) as composer:
+        assert composer.member("task", "plugged_in") == "plugged_in"
+        config = composer.compose({"task": "plugged_in"}).config
+    assert config["task"] == {"name": "plugged_in"}
+
+
+def test_the_hydra_of_the_caller_is_left_as_it_was(composer: Composer) -> None:
+    from hydra.core.global_hydra import GlobalHydra
+
+    callers = GlobalHydra.instance().hydra
+    assert callers is not None
+    with Composer(GROUPS) as inner:
+        inner.compose({})
+        assert GlobalHydra.instance().hydra is not callers
+    assert GlobalHydra.instance().hydra is callers
+
+
+def test_hydra_is_loaded_by_the_first_override_alone() -> None:
+    code = (
+        "import sys, advsweep.config.compose, advsweep.config.overrides, advsweep.config.space;"
+        "assert not {'hydra', 'omegaconf', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

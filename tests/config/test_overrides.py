@@ -1,0 +1,95 @@
+"""Hydra's override grammar, and what of it a sweep refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advsweep.config.overrides import Override, parse_overrides
+from advsweep.errors import ConfigError
+
+
+def parse(text: str) -> Override:
+    [override] = parse_overrides([text])
+    return override
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("steps=20", "steps", (20,)),
+        ("optimizer.lr=1e-4", "optimizer.lr", (1e-4,)),
+        ("estimator=fade", "estimator", ("fade",)),
+        ("+experiment=demo", "experiment", ("demo",)),
+        ("++steps=20", "steps", (20,)),
+        ("a='x, y'", "a", ("x, y",)),
+        ('a="1"', "a", ("1",)),
+        ("a=null", "a", (None,)),
+        ("a=true", "a", (True,)),
+        ("a=", "a", ("",)),
+        ("evaluation.k=[1,8]", "evaluation.k", ([1, 8],)),
+        ("a={b: 1, c: 'd'}", "a", ({"b": 1, "c": "d"},)),
+        ("a=float(2)", "a", (2.0,)),
+        ("a=${steps}", "a", ("${steps}",)),
+    ],
+)
+def test_one_value(text: str, key: str, values: tuple[Any, ...]) -> None:
+    assert parse(text) == Override(text, key, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=1,2", (1, 2)),
+        ("a='x',\"y\"", ("x", "y")),
+        ("a=[1],[1,8]", ([1], [1, 8])),
+        ("a=range(3)", (0, 1, 2)),
+        ("a=range(1,6,2)", (1, 3, 5)),
+        ("a=range(0,1,0.5)", (0.0, 0.5)),
+        ("a=choice(x,y)", ("x", "y")),
+        ("a=sort(3,1,2)", (1, 2, 3)),
+        ("a=sort(1,2,reverse=true)", (2, 1)),
+        ("a=tag(t,choice(1,2))", (1, 2)),
+        ("a=int(choice('1','2'))", (1, 2)),
+    ],
+)
+def test_a_sweep(text: str, values: tuple[Any, ...]) -> None:
+    assert parse(text) == Override(text, "a", values, swept=True)
+
+
+@pytest.mark.parametrize(("text", "values"), [("~a.b", ()), ("~a.b=3", (3,))])
+def test_a_deletion(text: str, values: tuple[Any, ...]) -> None:
+    assert parse(text) == Override(text, "a.b", values, deleted=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a=glob(*)", "a file is added"),
+        ("a=interval(0,1)", "no finite set"),
+        ("a=shuffle(1,2)", "the same each time"),
+        ("a=shuffle([1,2])", "the same each time"),
+        ("a=shuffle(range(3))", "the same each time"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "=3", "a b=3", "a=[1", "a=foo(3)", "a=range(1,5,0)", "a=range(0)", "a=sort(1,b)", "--a"],
+)
+def test_what_is_no_override_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected") as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a@b=c", "hydra.run.dir=x", "hydra/launcher=joblib"])
+def test_places_that_are_not_used_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"package|not used"):
+        parse(text)
