@@ -1,0 +1,5 @@
+"""Evaluation: n samples per held-out problem become counts; the same for every backend."""
+
+from advsweep.evaluation.evaluate import ProblemResult, evaluate, evaluation_identity
+
+__all__ = ["ProblemResult", "evaluate", "evaluation_identity"]

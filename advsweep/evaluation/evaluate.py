@@ -1,0 +1,104 @@
+"""Samples answers to held-out problems, verifies them and counts.
+
+Counts are kept per problem, so that any pass@k, any split by level and any bootstrap can be
+made later without the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advsweep.config.settings import EvaluationSettings
+from advsweep.statistics import answer_entropy
+from advsweep.tasks.base import Problem, Sampler, Split, Task
+
+REVISION = 1
+"""Raised when a fix changes what an evaluation counts; old evaluations are then made again."""
+
+
+@dataclass(frozen=True)
+class ProblemResult:
+    """What n samples of one problem came to.
+
+    Attributes:
+        n: samples that could be scored.
+        c: correct ones among them.
+        distinct: different canonical answers; unreadable ones are not counted.
+        unscorable: samples that the verifier could not judge; they are not in `n`.
+        answer_entropy: entropy of the answers' empirical distribution, in nats, unreadable
+            answers being one class of their own.
+        token_entropy: mean exact entropy per generated token, in nats; None where the
+            sampler cannot tell.
+    """
+
+    problem: Problem
+    n: int
+    c: int
+    distinct: int
+    unscorable: int
+    answer_entropy: float
+    token_entropy: float | None
+
+
+def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
+    """Draws `settings.n` answers to each held-out problem and counts the correct ones."""
+    problems = task.problems(Split.HELD_OUT)
+    completions = sampler.sample(
+        problems, settings.n, temperature=settings.temperature, seed=settings.seed
+    )
+    repeated = [problem for problem in problems for _ in range(settings.n)]
+    texts = [text for group in completions.texts for text in group]
+    rewards = task.score(repeated, texts).reshape(len(problems), settings.n)
+    answers = task.answers(repeated, texts)
+    entropies = completions.token_entropy
+    return [
+        _count(
+            problem,
+            rewards[i],
+            answers[i * settings.n : (i + 1) * settings.n],
+            None if entropies is None else float(entropies[i]),
+        )
+        for i, problem in enumerate(problems)
+    ]
+
+
+def _count(
+    problem: Problem,
+    rewards: np.ndarray,
+    answers: Sequence[str | None],
+    token_entropy: float | None,
+) -> ProblemResult:
+    counts = Counter(answers)
+    scored = ~np.isnan(rewards)
+    return ProblemResult(
+        problem=problem,
+        n=int(scored.sum()),
+        c=int((rewards[scored] == 1.0).sum()),
+        distinct=len(counts) - (None in counts),
+        unscorable=int((~scored).sum()),
+        answer_entropy=answer_entropy(list(counts.values())),
+        token_entropy=token_entropy,
+    )
+
+
+def evaluation_identity(subject: str, task: Task, settings: EvaluationSettings) -> str:
+    """What makes two evaluations the same: the weights, the problems and the sampling.
+
+    Args:
+        subject: names the weights, such as `RUN_IDENTITY@STEP` or `base:KEY`.
+    """
+    material = {
+        "revision": REVISION,
+        "subject": subject,
+        "task": task.identity(),
+        "n": settings.n,
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+    }
+    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,81 @@
+"""Evaluation counts what a sampler answers; identities say when a count can be reused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from advsweep.config.settings import EvaluationSettings
+from advsweep.evaluation import evaluate, evaluation_identity
+from advsweep.tasks.base import Completions, Problem, Split
+from advsweep.tasks.registry import TASKS
+
+
+@dataclass
+class Scripted:
+    """A sampler that gives each problem the same list of texts."""
+
+    texts: Sequence[str]
+    token_entropy: float | None = None
+
+    def sample(
+        self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
+    ) -> Completions:
+        assert n == len(self.texts)
+        known = None
+        if self.token_entropy is not None:
+            known = np.full(len(problems), self.token_entropy)
+        return Completions(texts=[list(self.texts)] * len(problems), token_entropy=known)
+
+
+@pytest.fixture
+def task():
+    return TASKS.build("countdown")
+
+
+def test_counts_are_per_problem(task):
+    settings = EvaluationSettings(n=4, k=(1, 4))
+    results = evaluate(Scripted(["1+1", "", "1+1", "junk"]), task, settings)
+    assert [r.problem for r in results] == list(task.problems(Split.HELD_OUT))
+    for result in results:
+        assert result.n == 4
+        assert result.unscorable == 0
+        # Two readable answers at most and the rest in the class of the unreadable.
+        assert result.distinct in (0, 1)
+        assert result.token_entropy is None
+
+
+def test_correct_answers_are_counted(task):
+    problems = list(task.problems(Split.HELD_OUT))
+    solution = next(p for p in problems if p.level == 0)
+    digits = solution.prompt.split("=")[0]
+    answers = [f"{digits[0]}{op}{digits[1]}" for op in "+-*"]
+    answers += [f"{digits[1]}{op}{digits[0]}" for op in "+-*"]
+    expected = int(task.score([solution] * 6, answers).sum())
+    assert expected >= 1
+    results = evaluate(Scripted(answers, 0.25), task, EvaluationSettings(n=6, k=(1,)))
+    [result] = [r for r in results if r.problem == solution]
+    assert result.c == expected
+    assert result.token_entropy == 0.25
+    assert result.distinct == len(set(answers))
+    # Six answers; equal digits make pairs of them coincide.
+    entropy = math.log(6) if digits[0] != digits[1] else math.log(3)
+    assert result.answer_entropy == pytest.approx(entropy)
+
+
+def test_identity_depends_on_what_changes_the_counts(task):
+    settings = EvaluationSettings(n=8, k=(1, 8))
+    same = evaluation_identity("run@10", task, settings)
+    assert same == evaluation_identity("run@10", task, EvaluationSettings(n=8, k=(1, 2), every=7))
+    others = [
+        evaluation_identity("run@11", task, settings),
+        evaluation_identity("run@10", task, EvaluationSettings(n=9, k=(1, 8))),
+        evaluation_identity("run@10", task, EvaluationSettings(n=8, k=(1, 8), temperature=0.5)),
+        evaluation_identity("run@10", task, EvaluationSettings(n=8, k=(1, 8), seed=1)),
+        evaluation_identity("run@10", TASKS.build("countdown", levels=[0]), settings),
+    ]
+    assert len({same, *others}) == 1 + len(others)
