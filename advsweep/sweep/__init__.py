@@ -1,0 +1,1 @@
+"""Sweeps: a plan of everything first, then processes under supervision, resumable."""

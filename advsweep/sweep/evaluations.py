@@ -1,0 +1,103 @@
+"""Evaluations of a run: each made once, base models' shared between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from advsweep.evaluation import ProblemResult, evaluate, evaluation_identity
+from advsweep.statistics import pass_at_k
+from advsweep.store import NewEvaluation, ProblemCounts
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.store import EvaluationRecord, Store
+    from advsweep.tasks.base import Sampler
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates one run by the settings of its `evaluation` node.
+
+    Attributes:
+        attempt: of the run; a repeated training is evaluated anew.
+    """
+
+    store: Store
+    run: Run
+    run_id: int
+    attempt: int
+
+    def identity(self, step: int) -> str:
+        """What makes the evaluation after `step` steps the same as another."""
+        return evaluation_identity(self._subject(step), self.run.task, self.run.evaluation)
+
+    def missing(self) -> list[int]:
+        """The steps of a finished training, first and last, that were not evaluated so."""
+        steps = (0, self.run.steps)
+        linked = {e.identity for e in self.store.evaluations([self.run_id])}
+        return [step for step in steps if self.identity(step) not in linked]
+
+    def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
+        """The evaluation after `step` steps, made now if the store does not have it.
+
+        Args:
+            sampler: gives the weights; called only when they are needed.
+        """
+        identity = self.identity(step)
+        if step == 0:
+            # Runs that start together share a base model: one evaluates it, the others wait.
+            locks = self.store.runs_directory / ".locks"
+            locks.mkdir(parents=True, exist_ok=True)
+            with FileLock(locks / f"evaluation-{identity[:16]}.lock"):
+                self._make(identity, step, sampler)
+        else:
+            self._make(identity, step, sampler)
+        self.store.link_evaluation(self.run_id, identity, step)
+        evaluations = self.store.evaluations([self.run_id])
+        return next(e for e in evaluations if e.identity == identity)
+
+    def _make(self, identity: str, step: int, sampler: Callable[[], Sampler]) -> None:
+        if self.store.has_evaluation(identity):
+            return
+        results = evaluate(sampler(), self.run.task, self.run.evaluation)
+        self.store.add_evaluation(
+            NewEvaluation(
+                identity=identity,
+                subject=self._subject(step),
+                run_id=None if step == 0 else self.run_id,
+                step=step,
+                task=self.run.task.name,
+                settings=self.run.evaluation.plain(),
+                problems=[_counts(result) for result in results],
+            )
+        )
+
+    def _subject(self, step: int) -> str:
+        if step == 0:
+            return f"base:{self.run.backend.base_key(self.run)}"
+        attempt = f".{self.attempt}" if self.attempt > 1 else ""
+        return f"{self.run.identity}{attempt}@{step}"
+
+
+def evaluation_metrics(evaluation: EvaluationRecord, ks: tuple[int, ...]) -> dict[str, float]:
+    """pass@k and answer entropy over all problems, under their metric names."""
+    values = {f"pass@{k}": float(pass_at_k(evaluation.n, evaluation.c, k).mean()) for k in ks}
+    return values | {"entropy/answer": float(evaluation.answer_entropy.mean())}
+
+
+def _counts(result: ProblemResult) -> ProblemCounts:
+    return ProblemCounts(
+        problem_id=result.problem.id,
+        prompt=result.problem.prompt,
+        level=result.problem.level,
+        n=result.n,
+        c=result.c,
+        distinct=result.distinct,
+        unscorable=result.unscorable,
+        answer_entropy=result.answer_entropy,
+        token_entropy=result.token_entropy,
+    )

@@ -1,0 +1,84 @@
+"""What an execution tells whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord
+
+
+class EventKind(Enum):
+    """What happened to a run."""
+
+    SKIPPED = "skipped"
+    STARTED = "started"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """Something happened to a run.
+
+    Attributes:
+        run: the run's record just after it.
+        message: why, for people; empty where the kind says it all.
+    """
+
+    kind: EventKind
+    run: RunRecord
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an execution is; sent several times a second.
+
+    Attributes:
+        active: ids of the runs whose workers are alive.
+        waiting: ids of the runs that another execution works on.
+        queued: runs that have not been started.
+        stopping: true after the user asked to stop.
+    """
+
+    active: Sequence[int]
+    waiting: Sequence[int]
+    queued: int
+    stopping: bool
+
+
+Event = RunEvent | Progress
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an execution.
+
+    Attributes:
+        run_ids: the plan's runs in the store, each once, in the plan's order.
+        done: runs that this execution brought to their end.
+        skipped: runs that were done before.
+        failed: why runs failed, by id.
+        unfinished: runs that were interrupted or never started.
+        stopped: true when the user asked to stop.
+    """
+
+    run_ids: Sequence[int]
+    done: int
+    skipped: int
+    failed: dict[int, str]
+    unfinished: int
+    stopped: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 all is well, 1 a run failed or is unfinished, 130 stopped by the user."""
+        if self.stopped:
+            return 130
+        return 1 if self.failed or self.unfinished else 0

@@ -1,0 +1,1 @@
+"""Executors: where the processes of runs live."""

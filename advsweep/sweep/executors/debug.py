@@ -1,0 +1,48 @@
+"""Runs in this very process, one after another: for a debugger, and for tests."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.exits import STOPPED
+
+
+@dataclass(kw_only=True)
+class DebugExecutor(Executor):
+    """Works on a run before `start` returns. What ends the process ends the sweep."""
+
+    name: ClassVar[str] = "debug"
+
+    def capacity(self) -> int:
+        return 1
+
+    def start(self, job: Job) -> Handle:
+        from advsweep.store import open_store
+        from advsweep.sweep.worker import work
+
+        with open_store(job.store_url, create=False) as store:
+            [record] = store.runs(ids=[job.run_id])
+            code = work(store, record, job.evaluations, parent_pid=None)
+        if code == STOPPED:
+            # The request reached the run alone; the sweep is to hear of it too.
+            signal.raise_signal(signal.SIGTERM)
+        return Ended(code)
+
+
+@dataclass(frozen=True)
+class Ended(Handle):
+    """Work that is over."""
+
+    code: int
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def stop(self) -> None:
+        """There is nothing left to stop."""
+
+    def kill(self) -> None:
+        """There is nothing left to kill."""

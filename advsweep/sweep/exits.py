@@ -1,0 +1,14 @@
+"""Exit codes of a worker; all others mean that it ended without a word to the store."""
+
+from __future__ import annotations
+
+DONE = 0
+"""Everything that was asked for is made."""
+FAILED = 10
+"""The run failed, and why is recorded."""
+STOPPED = 11
+"""It was asked to stop and did, with a checkpoint where there was something to save."""
+ELSEWHERE = 12
+"""Another process has the run."""
+ORPHANED = 13
+"""The process that started it was gone, and it did not stop in time."""

@@ -1,0 +1,83 @@
+"""The thread that keeps a worker's lease and watches its parent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from advsweep.errors import LeaseLostError, StoreError
+from advsweep.sweep.exits import ELSEWHERE, ORPHANED
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+    from advsweep.sweep.interruption import StopRequest
+
+BEAT_SECONDS = 5.0
+PARENT_SECONDS = 0.5
+ORPHAN_SECONDS = 10.0
+"""What a run whose parent is gone has to write a checkpoint, before it is ended."""
+
+_log = logging.getLogger(__name__)
+
+
+class Heartbeat(threading.Thread):
+    """Beats for a run while it is open as a context manager.
+
+    Args:
+        run_id: the run whose lease is kept; None to watch the parent alone.
+        parent_pid: ends the process when that is no longer its parent; None: never.
+    """
+
+    def __init__(
+        self, store: Store, run_id: int | None, stop: StopRequest, parent_pid: int | None
+    ) -> None:
+        super().__init__(name="heartbeat", daemon=True)
+        self._store = store
+        self._run_id = run_id
+        self._stop_request = stop
+        self._parent_pid = parent_pid
+        self._ended = threading.Event()
+        self._orphaned: float | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self.join()
+
+    def run(self) -> None:
+        beaten = time.monotonic()
+        while not self._ended.wait(PARENT_SECONDS):
+            self._watch_parent()
+            if self._run_id is not None and time.monotonic() - beaten >= BEAT_SECONDS:
+                beaten = time.monotonic()
+                self._beat(self._run_id)
+
+    def _beat(self, run_id: int) -> None:
+        try:
+            self._store.heartbeat(run_id)
+            if self._store.stop_requested(run_id):
+                self._stop_request.request("asked to stop")
+        except LeaseLostError as error:
+            _log.error("%s", error)
+            os._exit(ELSEWHERE)
+        except StoreError as error:
+            # A store that is busy or full may recover before the lease is over.
+            _log.warning("no heartbeat: %s", error)
+
+    def _watch_parent(self) -> None:
+        if self._parent_pid is None or os.getppid() == self._parent_pid:
+            return
+        now = time.monotonic()
+        if self._orphaned is None:
+            self._orphaned = now
+            _log.warning("the process that started this run is gone")
+            self._stop_request.request("the process that started it is gone")
+        elif now - self._orphaned > ORPHAN_SECONDS:
+            _log.error("still busy %g s after the parent's end: ending now", ORPHAN_SECONDS)
+            os._exit(ORPHANED)

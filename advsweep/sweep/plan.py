@@ -1,0 +1,156 @@
+"""Plans: every run of a sweep, built and validated before anything starts.
+
+`run` and `sweep` go through the same path: overrides and the `sweep` node of an experiment
+are a space (`advsweep.config.space`); each of its points is composed, patched and built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advsweep.backends.run import Run
+from advsweep.components import Plain
+from advsweep.config.compose import Composer
+from advsweep.config.overrides import Override, parse_overrides
+from advsweep.config.space import Space, read_space
+from advsweep.errors import ConfigError
+from advsweep.sweep.executors.base import Executor
+from advsweep.sweep.points import GROUPS, Points
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a plan.
+
+    Attributes:
+        config: the run's resolved config, as the store keeps it.
+    """
+
+    run: Run
+    config: Plain
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep, or a single run, comes to.
+
+    Attributes:
+        name: the sweep's name; None for a single run.
+        runs: every run once, in the order of the space.
+        duplicates: runs that were left out since an earlier one is the same.
+        executor: where the runs go.
+        spec: what was asked for, in JSON types.
+    """
+
+    name: str | None
+    runs: Sequence[PlannedRun]
+    duplicates: int
+    executor: Executor
+    spec: Plain
+
+
+def make_plan(
+    overrides: Iterable[str],
+    *,
+    config_dirs: Sequence[str | Path] = (),
+    name: str | None = None,
+    single: bool = False,
+) -> Plan:
+    """Plans a sweep, or a single run.
+
+    Args:
+        overrides: in Hydra's grammar, such as `estimator=grpo,fade`.
+        config_dirs: folders of the user's own config groups, searched first.
+        name: the sweep's name; else the `sweep` node's, the experiment's, or a hash of the
+            runs, so that the same command resumes the same sweep.
+        single: refuse anything that makes more than one run.
+
+    Raises:
+        ConfigError: anything that does not fit. Errors of several runs come as one message.
+    """
+    texts = list(overrides)
+    parsed = parse_overrides(texts)
+    if single:
+        _refuse_sweeps(parsed)
+    with Composer(GROUPS, [Path(d) for d in config_dirs]) as composer:
+        spaces = _spaces(composer, parsed)
+        points = Points(composer)
+        for space in spaces:
+            for assignment in space:
+                points.add(assignment)
+        if single and len(points) > 1:
+            raise ConfigError(
+                f"{spaces[0].name}: expected one run, got a sweep of {len(points)}; "
+                f"start it with `advsweep sweep`"
+            )
+        built, settings = points.build()
+    runs = _unique(built)
+    if not single:
+        name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
+    return Plan(
+        name=None if single else name,
+        runs=runs,
+        duplicates=len(built) - len(runs),
+        executor=settings["executor"],
+        spec={"overrides": texts, "runs": len(runs)},
+    )
+
+
+def _refuse_sweeps(overrides: Iterable[Override]) -> None:
+    for override in overrides:
+        if override.swept:
+            raise ConfigError(
+                f"{override.text}: expected one value, as a run has one, got a sweep over "
+                f"{len(override.values)}; sweep over them with `advsweep sweep`"
+            )
+
+
+def _spaces(composer: Composer, overrides: Sequence[Override]) -> list[Space]:
+    """One space for each experiment that is chosen; a single one where none is."""
+    changes = [o for o in overrides if o.key.split(".")[0] == "sweep"]
+    chosen = [o for o in overrides if o.key == "experiment"]
+    rest = [o for o in overrides if o not in changes and o not in chosen]
+    for override in rest:
+        composer.check_key(override.key)
+    values = () if not chosen or chosen[-1].deleted else chosen[-1].values
+    experiments = [composer.member("experiment", v) for v in values if v is not None]
+    spaces = []
+    for name in experiments or (None,):
+        choice = {} if name is None else {"experiment": name}
+        node = _changed(composer.compose(choice).config.get("sweep"), changes)
+        fixed = [Override(f"experiment={n}", key, (n,)) for key, n in choice.items()]
+        space = read_space(node, [*fixed, *rest])
+        spaces.append(dataclasses.replace(space, name=space.name or name))
+    return spaces
+
+
+def _changed(node: Any, changes: Iterable[Override]) -> Any:
+    """The `sweep` node with the command line's changes to it, such as `sweep.seeds=5`."""
+    for change in changes:
+        _, *path = change.key.split(".")
+        if len(path) != 1 or change.swept or change.deleted:
+            raise ConfigError(
+                f"{change.text}: expected sweep.name, sweep.seeds, sweep.common or "
+                f"sweep.blocks with one value"
+            )
+        node = {**(node or {}), path[0]: change.values[0]}
+    return node
+
+
+def _unique(built: Iterable[Run]) -> list[PlannedRun]:
+    """Each training once for each way to evaluate it."""
+    unique: dict[tuple[str, str], PlannedRun] = {}
+    for run in built:
+        config = run.plain()
+        unique.setdefault((run.identity, repr(config["evaluation"])), PlannedRun(run, config))
+    return list(unique.values())
+
+
+def _content_name(runs: Iterable[PlannedRun]) -> str:
+    identities = sorted({planned.run.identity for planned in runs})
+    return "sweep-" + hashlib.sha256("".join(identities).encode()).hexdigest()[:8]

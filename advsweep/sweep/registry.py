@@ -1,0 +1,35 @@
+"""The executors and the other settings of a sweep, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from advsweep.components import Component, Registry
+
+if TYPE_CHECKING:
+    from advsweep.sweep.executors.base import Executor
+
+_SETTINGS = "advsweep.sweep.settings"
+
+EXECUTORS: Registry[Executor] = Registry(
+    "executor",
+    {
+        "local": "advsweep.sweep.executors.local",
+        "debug": "advsweep.sweep.executors.debug",
+    },
+    group="advsweep.executors",
+)
+RESOURCES: Registry[Component] = Registry("resources", {"default": _SETTINGS})
+SEARCHES: Registry[Component] = Registry("search", {"none": _SETTINGS})
+STOPPINGS: Registry[Component] = Registry("stopping", {"none": _SETTINGS})
+TRACKINGS: Registry[Component] = Registry("tracking", {"none": _SETTINGS})
+
+SETTINGS: Mapping[str, Registry[Any]] = {
+    "executor": EXECUTORS,
+    "resources": RESOURCES,
+    "search": SEARCHES,
+    "stopping": STOPPINGS,
+    "tracking": TRACKINGS,
+}
+"""The groups of a configuration that set the sweep and not its runs."""

@@ -1,0 +1,109 @@
+"""What a training tells the store: the reporter that a worker hands to a backend."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advsweep.sweep.evaluations import Evaluator, evaluation_metrics
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+    from advsweep.sweep.interruption import StopRequest
+    from advsweep.tasks.base import Sampler
+
+BATCH_POINTS = 1000
+BATCH_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class StoreReporter:
+    """Writes what a run reports to the store, metric points in batches.
+
+    The points of a step are in the store before a checkpoint of that step is in place, so
+    that a run killed at any moment goes on without a gap: the last step, the steps at which
+    the backend's policy writes a checkpoint and the step of a stop are flushed at once.
+    """
+
+    def __init__(self, store: Store, evaluator: Evaluator, stop: StopRequest) -> None:
+        self._store = store
+        self._evaluator = evaluator
+        self._run = evaluator.run
+        self._run_id = evaluator.run_id
+        self._stop = stop
+        self._points: list[tuple[str, int, float]] = []
+        self._positioned = False
+        self._flushed = time.monotonic()
+        self._staged = 0.0
+        self.step = 0
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._position(step - 1)
+        self._stop.protect()
+        self.step = step
+        self._points += [(name, step, float(value)) for name, value in values.items()]
+        every = self._run.backend.checkpoint_every
+        checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
+        stale = time.monotonic() - self._flushed >= BATCH_SECONDS
+        if checkpoint or stale or len(self._points) >= BATCH_POINTS:
+            self.flush()
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        self._position(step)
+        self.flush()
+        self._store.heartbeat(self._run_id, stage="evaluating")
+        with self._stop.interruptible():
+            evaluation = self._evaluator.ensure(step, lambda: sampler)
+        values = evaluation_metrics(evaluation, self._run.evaluation.k)
+        self._points += [(name, step, value) for name, value in values.items()]
+        self._store.heartbeat(self._run_id, stage="training")
+        self.flush()
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        self.flush()
+        self._store.add_checkpoint(self._run_id, step, path)
+
+    def pruned(self, path: Path) -> None:
+        self._store.remove_checkpoint(self._run_id, path)
+
+    def resumed(self, step: int) -> None:
+        self._position(step)
+        self.step = step
+        self.log(f"going on after step {step}")
+
+    def stop_requested(self) -> bool:
+        if self._stop.reason is None:
+            return False
+        self.flush()
+        return True
+
+    def log(self, message: str) -> None:
+        _log.info("%s", message)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._staged >= BATCH_SECONDS:
+            self._staged = now
+            self._store.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
+
+    def flush(self) -> None:
+        """Writes what is waiting; after it the store holds all that was reported.
+
+        Raises:
+            LeaseLostError: another process has the run now, and nothing was written.
+        """
+        self._store.heartbeat(self._run_id, step=self.step)
+        if self._points:
+            self._store.add_points(self._run_id, self._points)
+            self._points = []
+        self._flushed = time.monotonic()
+
+    def _position(self, step: int) -> None:
+        """Voids what an earlier process reported past the step that this one starts from."""
+        if not self._positioned:
+            self._positioned = True
+            self._store.truncate(self._run_id, after_step=step)

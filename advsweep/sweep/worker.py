@@ -1,0 +1,175 @@
+"""One run's process: `python -m advsweep.sweep.worker --run ID`.
+
+Claims the run under a lease, trains what is missing from its last checkpoint, makes the
+evaluations that are missing and records what came of it. It ends by itself when the process
+that started it is gone, and stops with a checkpoint on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from advsweep.components import Plain
+from advsweep.errors import AdvsweepError, LeaseLostError
+from advsweep.store import Owner, Status, open_store
+from advsweep.sweep.environment import describe_environment
+from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, STOPPED
+from advsweep.sweep.heartbeat import Heartbeat
+from advsweep.sweep.interruption import RunStopped, StopRequest
+from advsweep.sweep.summaries import Costs
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.evaluations import Evaluator
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a worker's work ended."""
+
+    code: int
+    status: Status
+    error: str | None = None
+    traceback: str | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Works on one run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m advsweep.sweep.worker", description=__doc__)
+    parser.add_argument("--run", type=int, required=True, help="the run's id in the store")
+    parser.add_argument("--store", help="the store's URL (default: $ADVSWEEP_STORE)")
+    parser.add_argument("--parent-pid", type=int, help="end when this is no longer the parent")
+    parser.add_argument(
+        "--evaluation",
+        type=json.loads,
+        action="append",
+        default=[],
+        help="evaluation settings as JSON in place of the run's own; may be repeated",
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="%(asctime)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    logging.captureWarnings(True)
+    store = open_store(options.store, create=False)
+    [record] = store.runs(ids=[options.run])
+    return work(store, record, options.evaluation, options.parent_pid)
+
+
+def work(
+    store: Store, record: RunRecord, evaluations: Sequence[Plain], parent_pid: int | None
+) -> int:
+    """Trains and evaluates a run as far as that is missing; returns the exit code.
+
+    Args:
+        evaluations: settings to evaluate by, the first of them during training too; those
+            of the run's config when empty.
+    """
+    costs = Costs()
+    claimed = store.claim(record.id, Owner.current())
+    [record] = store.runs(ids=[record.id])
+    if not claimed and record.status is not Status.DONE:
+        return ELSEWHERE
+    lease = record.id if claimed else None
+    stop = StopRequest()
+    with stop.installed():
+        try:
+            with Heartbeat(store, lease, stop, parent_pid):
+                end = _supervised(store, record, evaluations, stop, train=claimed)
+            if end.traceback:
+                _log.error("%s", end.traceback)
+            _log.info("%s", f"{end.status.value}: {end.error}" if end.error else end.status.value)
+            if claimed:
+                costs.record(store, record.id)
+                store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
+        except LeaseLostError as error:
+            _log.error("%s", error)
+            return ELSEWHERE
+    return end.code
+
+
+def _supervised(
+    store: Store,
+    record: RunRecord,
+    evaluations: Sequence[Plain],
+    stop: StopRequest,
+    *,
+    train: bool,
+) -> _End:
+    """Does the work; whatever goes wrong in it becomes part of the record.
+
+    Raises:
+        LeaseLostError: there is no record to write to: another process has the run.
+    """
+    try:
+        if train:
+            store.set_environment(record.id, describe_environment())
+        with stop.interruptible():
+            evaluators = _evaluators(store, record, evaluations)
+        if train and not _train(store, record, evaluators[0], stop):
+            return _End(STOPPED, Status.INTERRUPTED, stop.reason)
+        with stop.interruptible():
+            _evaluate(record, evaluators)
+    except LeaseLostError:
+        raise
+    except RunStopped as stopped:
+        return _End(STOPPED, Status.INTERRUPTED, str(stopped))
+    except AdvsweepError as error:
+        return _End(FAILED, Status.FAILED, str(error))
+    except BaseException as error:  # noqa: BLE001 - no run takes down a sweep, whatever it raises
+        message = f"{type(error).__name__}: {error}"
+        return _End(FAILED, Status.FAILED, message, traceback.format_exc())
+    return _End(DONE, Status.DONE)
+
+
+def _evaluators(store: Store, record: RunRecord, evaluations: Sequence[Plain]) -> list[Evaluator]:
+    # Imported here, under supervision: this takes seconds and loads what the run is made of.
+    from advsweep.backends.run import build_run
+    from advsweep.sweep.evaluations import Evaluator
+
+    runs = [
+        build_run(record.config | {"evaluation": settings})
+        for settings in evaluations or [record.config["evaluation"]]
+    ]
+    return [Evaluator(store, run, record.id, record.attempt) for run in runs]
+
+
+def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest) -> bool:
+    """Trains from the last checkpoint on; true when the last step is done."""
+    from advsweep.sweep.reporter import StoreReporter
+
+    run = evaluator.run
+    reporter = StoreReporter(store, evaluator, stop)
+    try:
+        with stop.interruptible():
+            run.backend.train(run, record.directory, reporter)
+    finally:
+        reporter.flush()
+    return reporter.step == run.steps
+
+
+def _evaluate(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
+    """Makes the evaluations of a finished training that the store does not have."""
+    for evaluator in evaluators:
+        run = evaluator.run
+        for step in evaluator.missing():
+            _log.info("evaluating step %d with n=%d", step, run.evaluation.n)
+            sampler = partial(run.backend.sampler, run, record.directory, step)
+            evaluator.ensure(step, sampler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Plans on the fake backend that are over in a moment, and a store to execute them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from advsweep.store import Store, open_store
+from advsweep.sweep.plan import Plan, make_plan
+
+QUICK = [
+    "backend=fake",
+    "executor=debug",
+    "steps=20",
+    "prompts_per_step=8",
+    "task.held_out_per_level=2",
+    "task.train_per_level=50",
+    "evaluation.n=8",
+    "evaluation.k=[1,8]",
+    "evaluation.every=10",
+    "backend.checkpoint_every=5",
+]
+
+Planner = Callable[..., Plan]
+
+
+@pytest.fixture(scope="session")
+def quick() -> list[str]:
+    """Overrides of a run that takes a fraction of a second, in this very process."""
+    return list(QUICK)
+
+
+@pytest.fixture(scope="session")
+def plan() -> Planner:
+    """Plans a quick sweep with the overrides given; later ones of a key count."""
+
+    def make(*overrides: str, name: str | None = None) -> Plan:
+        return make_plan([*QUICK, *overrides], name=name)
+
+    return make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "advsweep.db")) as opened:
+        yield opened

@@ -1,0 +1,224 @@
+"""Faults of real processes: whatever dies, nothing is lost, done twice or left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from advsweep.store import Status, Store, open_store
+from advsweep.store.lease import process_started
+from advsweep.sweep.engine import execute
+from advsweep.sweep.events import Event
+from advsweep.sweep.plan import Plan
+
+pytestmark = pytest.mark.slow
+
+Planner = Callable[..., Plan]
+Launcher = Callable[[Plan], multiprocessing.process.BaseProcess]
+Measured = dict[int, list[tuple[str, int, float]]]
+
+STEPS = "steps=40"
+SLOW = ("executor=local", STEPS, "backend.step_seconds=0.05")
+"""Processes that are long enough at it to be caught in the middle: two seconds."""
+
+
+def parent(plan: Plan, url: str) -> None:
+    # A shell that starts the tests in the background would have it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with open_store(url) as store:
+        sys.exit(execute(plan, store, jobs=2).exit_code)
+
+
+@pytest.fixture
+def launch(store: Store) -> Iterator[Launcher]:
+    """Executes a plan in a process of its own; what is left of it ends with the test."""
+    parents: list[multiprocessing.process.BaseProcess] = []
+
+    def start(plan: Plan) -> multiprocessing.process.BaseProcess:
+        # A fork has everything imported already, which takes seconds otherwise.
+        process = multiprocessing.get_context("fork").Process(target=parent, args=(plan, store.url))
+        process.start()
+        parents.append(process)
+        return process
+
+    yield start
+    for process in parents:
+        process.kill()
+        process.join()
+    wait_until(lambda: not workers(store))
+
+
+def exit_code(process: multiprocessing.process.BaseProcess, seconds: float) -> int | None:
+    process.join(timeout=seconds)
+    return process.exitcode
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def workers(store: Store) -> list[int]:
+    """The processes that have, or had, a run and are still there."""
+    pids = [run.pid for run in store.runs() if run.pid not in (None, os.getpid())]
+    return [pid for pid in pids if pid is not None and process_started(pid) is not None]
+
+
+def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
+    """Whether so many runs are being trained and have that many steps behind them."""
+
+    def check() -> bool:
+        running = store.runs(status=Status.RUNNING)
+        return sum(run.step >= step for run in running) >= runs
+
+    return check
+
+
+def measured(store: Store) -> Measured:
+    """What the run of each seed measured, times left out."""
+    return {
+        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What seeds 0 and 1 measure in this very process, where nothing happens to them."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    with open_store(str(directory / "advsweep.db")) as store:
+        assert execute(plan(STEPS, "seed=0,1"), store).exit_code == 0
+        return measured(store)
+
+
+def test_killed_runs_and_killed_parents_change_nothing(
+    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
+) -> None:
+    process = launch(plan(*SLOW, "seed=0,1"))
+    wait_until(trained_past(store, 8, runs=2))
+    killed, left = store.runs(status=Status.RUNNING)
+    assert killed.pid is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    wait_until(lambda: store.runs(ids=[killed.id])[0].status is Status.FAILED)
+    process.kill()
+    wait_until(lambda: not workers(store), seconds=15)
+
+    failed, stopped = store.runs(ids=[killed.id, left.id])
+    assert failed.error == "killed by signal 9 (SIGKILL)"
+    assert stopped.status is Status.INTERRUPTED
+    assert stopped.error == "the process that started it is gone"
+    assert stopped.step >= 8
+    log = (stopped.directory / "log.txt").read_text(encoding="utf-8")
+    assert "interrupted: the process that started it is gone" in log
+
+    outcome = execute(plan(*SLOW, "seed=0,1", "executor=debug"), store)
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert measured(store) == undisturbed
+
+
+def test_parent_and_runs_killed_at_once(
+    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
+) -> None:
+    process = launch(plan(*SLOW, "seed=0,1"))
+    wait_until(trained_past(store, 8, runs=2))
+    process.kill()
+    killed = store.runs(status=Status.RUNNING)
+    for run in killed:
+        assert run.pid is not None
+        os.kill(run.pid, signal.SIGKILL)
+    wait_until(lambda: not workers(store))
+    assert [r.status for r in store.runs()] == [Status.LOST] * 2
+
+    outcome = execute(plan(*SLOW, "seed=0,1"), store, jobs=2)
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert measured(store) == undisturbed
+    for run in killed:
+        log = (run.directory / "log.txt").read_text(encoding="utf-8")
+        [after] = [line for line in log.splitlines() if "going on after step" in line]
+        # At most one interval of five steps was trained twice.
+        assert int(after.split()[-1]) >= run.step - 5
+
+
+def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
+    signals = {1: signal.SIGSEGV, 2: signal.SIGTERM}
+
+    def disturb(event: Event) -> None:
+        """Sends each seed's signal to its run while that is trained."""
+        for run in store.runs(status=Status.RUNNING):
+            if run.seed in signals and run.step >= 5 and run.pid is not None:
+                os.kill(run.pid, signals[run.seed])
+
+    plans = [
+        plan("executor=local", "backend.exit_at=5"),
+        plan("executor=local", "backend.nan_at=5"),
+        plan(*SLOW, "seed=1,2,3"),
+    ]
+    runs = [run for each in plans for run in each.runs]
+    together = Plan("together", runs, 0, plans[0].executor, {})
+    outcome = execute(together, store, jobs=3, on_event=disturb)
+    exited, not_finite, segfault, stopped, sound = store.runs(ids=outcome.run_ids)
+    assert exited.error == "its process ended with exit status 70"
+    assert (not_finite.error or "").startswith("step 5: expected a finite loss")
+    assert segfault.error == "killed by signal 11 (SIGSEGV)"
+    assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
+    assert (sound.status, sound.step) == (Status.DONE, 40)
+    assert (outcome.done, len(outcome.failed), outcome.unfinished) == (1, 3, 1)
+
+
+def test_ctrl_c_stops_everything_cleanly(plan: Planner, store: Store, launch: Launcher) -> None:
+    process = launch(plan(*SLOW, "steps=200", "seed=0,1,2", "evaluation.every=0"))
+    wait_until(trained_past(store, 7, runs=2))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    assert exit_code(process, seconds=15) == 130
+    assert not workers(store)
+    *stopped, never = store.runs(newest_first=False)
+    assert len(stopped) == 2
+    for run in stopped:
+        assert run.status is Status.INTERRUPTED
+        # Each has a checkpoint of the very step at which it stopped.
+        assert store.checkpoints(run.id)[-1].step == run.step >= 7
+    assert never.status is Status.PENDING
+
+
+def test_a_second_request_kills_what_hangs(plan: Planner, store: Store, launch: Launcher) -> None:
+    process = launch(plan(*SLOW, "backend.step_seconds=0.6", "backend.hang_at=3"))
+    wait_until(trained_past(store, 2, runs=1))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGTERM)
+    time.sleep(1)
+    assert process.is_alive()
+    os.kill(process.pid, signal.SIGTERM)
+    assert exit_code(process, seconds=15) == 130
+    [run] = store.runs()
+    assert run.status is Status.INTERRUPTED
+    assert run.error == "killed by signal 9 (SIGKILL) while stopping"
+
+
+def test_two_sweeps_at_once_train_each_run_once(
+    plan: Planner, store: Store, launch: Launcher, undisturbed: Measured
+) -> None:
+    first = launch(plan(*SLOW, "seed=0,1", name="first"))
+    second = launch(plan(*SLOW, "seed=1,0", name="second"))
+    assert (exit_code(first, 60), exit_code(second, 60)) == (0, 0)
+    assert [run.status for run in store.runs()] == [Status.DONE] * 2
+    assert measured(store) == undisturbed
+    for run in store.runs():
+        assert run.sweeps == ("first", "second")
+        log = (run.directory / "log.txt").read_text(encoding="utf-8")
+        assert log.count("done") == 1
+
+
+def test_a_worker_started_by_hand_needs_no_parent(plan: Planner, store: Store) -> None:
+    from advsweep.sweep import worker
+
+    outcome = execute(plan(), store)
+    assert worker.main(["--store", store.url, "--run", str(outcome.run_ids[0])]) == 0

@@ -1,0 +1,399 @@
+"""One run's work: what reaches the store, in which order, and how it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends import fake
+from advsweep.errors import LeaseLostError
+from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
+from advsweep.sweep import evaluations, heartbeat
+from advsweep.sweep.evaluations import Evaluator
+from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, ORPHANED, STOPPED
+from advsweep.sweep.heartbeat import Heartbeat
+from advsweep.sweep.interruption import RunStopped, StopRequest
+from advsweep.sweep.plan import Plan
+from advsweep.sweep.reporter import StoreReporter
+from advsweep.sweep.worker import work
+
+Planner = Callable[..., Plan]
+Measured = list[tuple[str, int, float]]
+
+
+def added(plan: Plan, store: Store) -> RunRecord:
+    [planned] = plan.runs
+    run = planned.run
+    new = NewRun(
+        identity=run.identity,
+        config_hash=run.config_hash,
+        seed=run.seed,
+        config=planned.config,
+        steps=run.steps,
+        estimator=run.estimator.name,
+        backend=run.backend.name,
+    )
+    return store.runs(ids=store.add_runs([new]))[0]
+
+
+def measured(store: Store, run_id: int) -> Measured:
+    """What a run measured; times differ from one training to the next."""
+    return [p for p in store.points(run_id) if not p[0].startswith("time/")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What the quick run measures when nobody disturbs it."""
+    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
+        record = added(plan(), store)
+        assert work(store, record, (), None) == DONE
+        return measured(store, record.id)
+
+
+def in_step(monkeypatch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
+    """Makes something happen at the start of a step, once."""
+    plain, once = fake._Trainer.step, iter([True])
+
+    def disturbed(trainer: Any, now: int) -> Any:
+        if now == step and next(once, False):
+            happens()
+        return plain(trainer, now)
+
+    monkeypatch.setattr(fake._Trainer, "step", disturbed)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 10, 13, 20])
+def test_an_interrupted_run_goes_on_to_the_same_metrics(
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = added(plan(), store)
+    in_step(monkeypatch, step, terminate)
+    assert work(store, record, (), None) == STOPPED
+    [stopped] = store.runs()
+    assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 6, 10, 11, 20])
+def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gone(BaseException):
+        """Leaves as a killed process would: nothing after it is written."""
+
+    def vanish() -> None:
+        monkeypatch.setattr(StoreReporter, "flush", lambda self: None)
+        raise Gone
+
+    record = added(plan(), store)
+    with monkeypatch.context() as context:
+        in_step(context, step, vanish)
+        assert work(store, record, (), None) == FAILED
+    monkeypatch.undo()
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+
+
+def test_an_evaluation_is_broken_off_at_once(
+    plan: Planner, store: Store, undisturbed: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = time.monotonic()
+    calls = iter(range(10))
+    evaluate = evaluations.evaluate
+
+    def slow(*arguments: Any) -> Any:
+        if next(calls) == 1:  # the one after step 10
+            terminate()
+            time.sleep(30)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(evaluations, "evaluate", slow)
+    record = added(plan(), store)
+    assert work(store, record, (), None) == STOPPED
+    assert time.monotonic() - started < 20
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+
+
+def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    with open_store(store.url) as other:
+        assert other.claim(record.id, Owner.current())
+        assert work(store, record, (), None) == ELSEWHERE
+    assert store.points(record.id) == []
+
+
+def test_a_run_that_was_taken_over_is_let_go(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = added(plan(), store)
+
+    def lose() -> None:
+        raise LeaseLostError("another process has it")
+
+    in_step(monkeypatch, 7, lose)
+    assert work(store, record, (), None) == ELSEWHERE
+    [left] = store.runs()
+    assert left.status is Status.RUNNING
+
+
+def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    assert work(store, record, (), None) == DONE
+    before = store.runs()
+    assert work(store, record, ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
+    assert store.runs() == before
+    assert [e.step for e in store.evaluations([record.id]) if e.settings["n"] == 4] == [0, 20]
+
+
+def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Store) -> None:
+    [planned] = plan().runs
+    config = {**planned.config, "task": {"name": "countdown", "gone": 1}}
+    new = NewRun(
+        identity="0" * 64,
+        config_hash="0" * 64,
+        seed=0,
+        config=config,
+        steps=20,
+        estimator="grpo",
+        backend="fake",
+    )
+    [run_id] = store.add_runs([new])
+    [record] = store.runs()
+    assert work(store, record, (), None) == FAILED
+    [failed] = store.runs(ids=[run_id])
+    assert failed.error is not None
+    assert failed.error.startswith("task.gone: countdown has no parameter 'gone'")
+
+
+@pytest.fixture
+def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
+    """A reporter of a claimed run that writes a checkpoint every 5 of its 20 steps."""
+    quick = plan()
+    record = added(quick, store)
+    assert store.claim(record.id, Owner.current())
+    evaluator = Evaluator(store, quick.runs[0].run, record.id, 1)
+    return StoreReporter(store, evaluator, StopRequest()), record
+
+
+def steps(store: Store, record: RunRecord) -> list[int]:
+    return [step for _, step, _ in store.points(record.id, ["reward/mean"])]
+
+
+def test_points_are_written_in_batches_and_before_each_checkpoint(
+    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.reporter.BATCH_SECONDS", 1e9)
+    reporter, record = reported
+    for step in range(1, 5):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    assert steps(store, record) == []
+    reporter.metrics(5, {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4, 5]
+    reporter.metrics(6, {f"estimator/{i}": 0.0 for i in range(1000)} | {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4, 5, 6]
+    assert store.runs()[0].step == 6
+
+
+def test_points_wait_no_longer_than_a_moment(
+    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.reporter.BATCH_SECONDS", 0.0)
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    assert steps(store, record) == [1]
+
+
+def test_what_was_reported_past_a_resume_is_void(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, record = reported
+    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    reporter.resumed(5)
+    reporter.metrics(6, {"reward/mean": 0.5})
+    reporter.flush()
+    assert steps(store, record) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_training_from_the_beginning_voids_everything(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, record = reported
+    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    reporter.metrics(1, {"reward/mean": 0.5})
+    reporter.flush()
+    assert store.points(record.id) == [("reward/mean", 1, 0.5)]
+
+
+def test_a_stage_shows_in_the_record(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, _ = reported
+    reporter.progress("pretraining", 10, 600)
+    assert store.runs()[0].stage == "pretraining 10/600"
+    reporter.progress("pretraining", 11, 600)  # too soon to be written
+    assert store.runs()[0].stage == "pretraining 10/600"
+    reporter.progress("pretraining", 600, 600)
+    assert store.runs()[0].stage == "pretraining 600/600"
+
+
+def test_a_request_is_seen_after_the_step() -> None:
+    stop = StopRequest()
+    with stop.installed():
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.reason == "asked to stop"
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
+    stop = StopRequest()
+    unwound = False
+
+    def interrupted() -> None:
+        nonlocal unwound
+        with stop.interruptible():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+                unwound = True
+
+    with stop.installed(), pytest.raises(RunStopped):
+        interrupted()
+    assert unwound
+
+
+def test_a_stretch_does_not_begin_after_a_request() -> None:
+    stop = StopRequest()
+    with stop.installed():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(RunStopped), stop.interruptible():
+            raise AssertionError
+
+
+def test_a_stretch_ends_where_there_is_something_to_save() -> None:
+    stop = StopRequest()
+    with stop.installed(), stop.interruptible():
+        stop.protect()
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.reason is not None
+
+
+def test_signals_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest().installed():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def quick_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.1)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_heart_beats(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    store.claim(record.id, Owner.current())
+    before = store.runs()[0].heartbeat
+    with Heartbeat(store, record.id, StopRequest(), os.getppid()):
+        wait_for(lambda: store.runs()[0].heartbeat != before)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_request_in_the_store_reaches_the_run(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    store.claim(record.id, Owner.current())
+    stop = StopRequest()
+    with stop.installed(), Heartbeat(store, record.id, stop, None):
+        store.request_stop(record.id)
+        wait_for(lambda: stop.reason)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_run_without_a_parent_stops_and_then_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    stop = StopRequest()
+    with stop.installed(), Heartbeat(store, None, stop, parent_pid=1 << 30):
+        wait_for(lambda: ends)
+    assert stop.reason == "the process that started it is gone"
+    assert ends[0] == ORPHANED
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_process_that_lost_its_lease_ends_at_once(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    record = added(plan(), store)
+    store.claim(record.id, Owner(host="elsewhere", pid=1, started=0.0))
+    with Heartbeat(store, record.id, StopRequest(), None):
+        with open_store(store.url) as other:
+            other.claim(record.id, Owner.current())
+            store._held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
+        wait_for(lambda: ends)
+    assert ends[0] == ELSEWHERE
+
+
+def test_runs_that_start_together_make_one_base_evaluation(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    evaluate = evaluations.evaluate
+
+    def counted(*arguments: Any) -> Any:
+        made.append(1)
+        time.sleep(0.2)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(evaluations, "evaluate", counted)
+    records = [added(plan(f"seed={seed}"), store) for seed in (0, 1, 2)]
+
+    evaluators = [Evaluator(store, plan(f"seed={r.seed}").runs[0].run, r.id, 1) for r in records]
+    threads = [
+        threading.Thread(
+            target=e.ensure, args=(0, lambda e=e: e.run.backend.sampler(e.run, Path(), 0))
+        )
+        for e in evaluators
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len({e.identity for e in store.evaluations([r.id for r in records])}) == 1
+    assert len(store.evaluations([r.id for r in records])) == 3
