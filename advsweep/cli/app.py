@@ -1,0 +1,68 @@
+"""The typer application and what every command shares: options, errors, exit codes.
+
+Exit codes: 0 all is well; 1 a run failed; 2 the user can mend it (one line on stderr says
+what was expected, what was got and what to do); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from advsweep import __version__
+from advsweep.cli import db, estimators, export, logs, ls, metrics, report, run, show, sweep
+from advsweep.errors import AdvsweepError
+
+app = typer.Typer(
+    name="advsweep",
+    help="Compare advantage estimators for RLVR: train, record, and report with intervals.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
+app.command("report")(report.report)
+app.command("ls")(ls.ls)
+app.command("show")(show.show)
+app.command("logs")(logs.logs)
+app.command("metrics")(metrics.metrics)
+app.command("export")(export.export)
+app.add_typer(estimators.app, name="estimators")
+app.add_typer(db.app, name="db")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"advsweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+) -> None:
+    """Compare advantage estimators for RLVR: train, record, and report with intervals."""
+
+
+def main() -> None:
+    """The console script: errors of the user become one line and exit code 2."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    try:
+        app([a for a in arguments if a != "--debug"], prog_name="advsweep")
+    except AdvsweepError as error:
+        if debug:
+            raise
+        typer.echo(f"advsweep: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (`| head`) has left; Python would complain again when it flushes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,79 @@
+"""`advsweep ls`: the runs of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord
+
+NEWEST = 50
+
+
+def ls(
+    sweep: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="Only this sweep's runs.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only runs in this state, such as failed.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help=f"The newest so many (a table shows {NEWEST})."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them in a table, too.")] = False,
+    store: options.Store = None,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """List runs, newest first."""
+    from advsweep.cli.output import print_listing
+    from advsweep.store import open_store
+    from advsweep.store.records import parse_status
+
+    if output is ListFormat.TABLE and not every:
+        limit = limit or NEWEST
+    opened = open_store(store, create=False)
+    runs = opened.runs(sweep=sweep, status=parse_status(status), limit=limit)
+    if output is ListFormat.JSON:
+        print_listing([_whole(r, sweep) for r in runs], output)
+        return
+    print_listing([_row(r) for r in runs], output)
+    left = opened.count_runs(sweep=sweep, status=parse_status(status)) - len(runs)
+    if left:
+        typer.echo(f"... and {left} older ones (--all shows them)", err=True)
+    if not runs:
+        typer.echo("no runs", err=True)
+
+
+def _row(run: RunRecord) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "identity": run.identity[:10],
+        "sweep": list(run.sweeps),
+        "estimator": run.estimator,
+        "seed": run.seed,
+        "status": run.status,
+        "step": run.step,
+        "steps": run.steps,
+    }
+
+
+def _whole(run: RunRecord, sweep: str | None) -> dict[str, Any]:
+    return {
+        **_row(run),
+        "identity": run.identity,
+        "sweep": sweep or (run.sweeps[0] if run.sweeps else None),
+        "sweeps": list(run.sweeps),
+        "backend": run.backend,
+        "attempt": run.attempt,
+        "created": run.created,
+        "started": run.started,
+        "finished": run.finished,
+        "error": run.error,
+        "config": run.config,
+    }

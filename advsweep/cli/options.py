@@ -1,0 +1,63 @@
+"""Options that several commands share, so that they are spelt and explained alike."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="ADVSWEEP_STORE",
+        metavar="URL",
+        help="The store of runs: a path or a SQLAlchemy URL (default: ./advsweep.db).",
+        show_envvar=True,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Overrides in Hydra's grammar, such as estimator=fade seed=3 optimizer.lr=1e-4.",
+        show_default=False,
+    ),
+]
+ConfigDir = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config-dir",
+        metavar="DIR",
+        help="A folder of config groups of your own, searched first; may be repeated.",
+    ),
+]
+RunKey = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, the start of its identity, or 'last'."),
+]
+
+
+class ListFormat(Enum):
+    """How a listing is printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+class RecordFormat(Enum):
+    """How a single record is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Listing = Annotated[
+    ListFormat, typer.Option("--format", help="table for people; csv or json for programs.")
+]
+Record = Annotated[
+    RecordFormat, typer.Option("--format", help="text for people; json for programs.")
+]

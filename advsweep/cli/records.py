@@ -1,0 +1,166 @@
+"""A run as people and programs read it: `show`, and the summary at the end of `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from advsweep.store import EvaluationRecord, RunRecord, Store
+
+SUMMARISED = (
+    ("reward/mean", "mean reward"),
+    ("collapse/acr", "collapsed groups (ACR)"),
+    ("entropy/token", "token entropy, nats"),
+)
+
+
+def whole(store: Store, run: RunRecord) -> dict[str, Any]:
+    """Everything that the store holds of a run, for `--format json`."""
+    from dataclasses import fields
+
+    record = {f.name: getattr(run, f.name) for f in fields(run)}
+    names = store.metric_names(run.id)
+    return {
+        **record,
+        "sweep": run.sweeps[0] if run.sweeps else None,
+        "environment": store.environment(run.id),
+        "metrics": store.last_values([run.id], names).get(run.id, {}),
+        "summaries": store.summaries([run.id]).get(run.id, {}),
+        "evaluations": [evaluation_record(e) for e in store.evaluations([run.id])],
+        "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints(run.id)],
+    }
+
+
+def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
+    """An evaluation with its scores, and the counts of each problem."""
+    e = evaluation
+    columns = {
+        "problem_id": e.problem_ids,
+        "prompt": e.prompts,
+        "level": e.levels.tolist(),
+        "n": e.n.tolist(),
+        "c": e.c.tolist(),
+        "distinct": e.distinct.tolist(),
+        "unscorable": e.unscorable.tolist(),
+        "answer_entropy": e.answer_entropy.tolist(),
+        "token_entropy": e.token_entropy.tolist(),
+    }
+    return {
+        "identity": e.identity,
+        "subject": e.subject,
+        "step": e.step,
+        "task": e.task,
+        "settings": e.settings,
+        "created": e.created,
+        "scores": scores(e),
+        "problems": [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ],
+    }
+
+
+def scores(evaluation: EvaluationRecord) -> dict[str, float]:
+    """pass@k for the k that were asked for, and entropies; means over the problems."""
+    from advsweep.statistics import pass_at_k
+
+    e = evaluation
+    values = {f"pass@{k}": float(pass_at_k(e.n, e.c, k).mean()) for k in e.settings["k"]}
+    values["entropy/answer"] = float(e.answer_entropy.mean())
+    values["entropy/token"] = float(e.token_entropy.mean())
+    return values
+
+
+def print_whole(store: Store, run: RunRecord) -> None:
+    """A run in words: what it is, how it went, what came out."""
+    _print_pairs(
+        {
+            "run": f"{run.id} (attempt {run.attempt})",
+            "identity": run.identity,
+            "sweeps": ", ".join(run.sweeps) or "none",
+            "status": run.status.value + (f": {run.error}" if run.error else ""),
+            "step": f"{run.step} of {run.steps}",
+            "started": _time(run.started),
+            "finished": _time(run.finished),
+            "folder": str(run.directory),
+        }
+    )
+    typer.echo("\nconfig")
+    _print_pairs(dict(flat(run.config)), indent="  ")
+    if environment := store.environment(run.id):
+        typer.echo("\nenvironment")
+        _print_pairs(dict(flat(environment)), indent="  ")
+    _print_evaluations(store.evaluations([run.id]))
+    names = store.metric_names(run.id)
+    if last := store.last_values([run.id], names).get(run.id):
+        typer.echo("\nmetrics, last values")
+        _print_pairs({name: f"{value:.6g}" for name, value in sorted(last.items())}, indent="  ")
+    if checkpoints := store.checkpoints(run.id):
+        typer.echo("\ncheckpoints")
+        for checkpoint in checkpoints:
+            typer.echo(f"  step {checkpoint.step}: {checkpoint.path}")
+    if run.traceback:
+        typer.echo(f"\n{run.traceback.rstrip()}")
+
+
+def print_summary(store: Store, run: RunRecord) -> None:
+    """What came out of a run, in a few lines, before and after training side by side."""
+    took = ""
+    if run.started and run.finished:
+        took = f" in {(run.finished - run.started).total_seconds():.0f} s"
+    typer.echo(
+        f"run {run.id}: {run.estimator}, seed {run.seed}: {run.status.value}, "
+        f"step {run.step} of {run.steps}{took}"
+    )
+    if run.error:
+        typer.echo(f"  {run.error}")
+    rows = []
+    for name, label in SUMMARISED:
+        values = store.series([run.id], name).get(run.id)
+        if values is not None and len(values[1]):
+            rows.append((label, values[1][0], values[1][-1]))
+    evaluations = store.evaluations([run.id])
+    if len(evaluations) > 1:
+        first, last = scores(evaluations[0]), scores(evaluations[-1])
+        rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
+        rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
+    if rows:
+        typer.echo(f"  {'':<24} {'first':>8} {'last':>8}")
+    for label, before, after in rows:
+        typer.echo(f"  {label:<24} {before:8.3f} {after:8.3f}")
+    typer.echo(f"\nadvsweep show {run.id} has the rest.", err=True)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """A nested mapping as dotted keys and texts; a node's name stands for the node."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            if "name" in inner:
+                yield f"{prefix}{key}", str(inner.pop("name"))
+            yield from flat(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "null" if value is None else str(value)
+
+
+def _print_evaluations(evaluations: Iterable[EvaluationRecord]) -> None:
+    for e in evaluations:
+        s = e.settings
+        how = f"n={s['n']}, temperature {s['temperature']:g}, {len(e.problem_ids)} problems"
+        typer.echo(f"\nevaluation after step {e.step}: {e.task}, {how}")
+        _print_pairs({k: f"{v:.4f}" for k, v in scores(e).items()}, indent="  ")
+        by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
+        rates = "  ".join(f"{level}: {e.c[at].sum() / e.n[at].sum():.3f}" for level, at in by_level)
+        typer.echo(f"  pass@1 by level  {rates}")
+
+
+def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
+    width = max((len(key) for key in pairs), default=0)
+    for key, value in pairs.items():
+        typer.echo(f"{indent}{key.ljust(width)}  {value}")
+
+
+def _time(value: Any) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"

@@ -1,0 +1,45 @@
+"""`advsweep run`: one training, from overrides to a summary."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
+
+
+def run(
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    config_dir: options.ConfigDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved config; start nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train again what is done, as a new attempt.")
+    ] = False,
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Train one run and print what came out of it.
+
+    The run is evaluated before, during and after training, and recorded in the store. A run
+    that was interrupted goes on from its last checkpoint; one that is done is not repeated.
+    """
+    from advsweep.cli import execution, records
+    from advsweep.cli.output import print_json
+    from advsweep.sweep.plan import make_plan
+
+    plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True)
+    if dry_run:
+        execution.print_config(plan.runs[0].config, output)
+        return
+    with execution.opened(store) as opened:
+        outcome = execution.execute(plan, opened, jobs=1, force=force)
+        [record] = opened.runs(ids=outcome.run_ids)
+        if output is RecordFormat.JSON:
+            print_json(records.whole(opened, record))
+        else:
+            records.print_summary(opened, record)
+    raise typer.Exit(outcome.exit_code)

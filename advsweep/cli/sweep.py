@@ -1,0 +1,53 @@
+"""`advsweep sweep`: many runs, side by side, only what is missing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.options import RecordFormat
+
+
+def sweep(
+    overrides: options.Overrides = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
+    ] = None,
+    store: options.Store = None,
+    config_dir: options.ConfigDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan; start nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train again what is done, as new attempts.")
+    ] = False,
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Train every combination of the values given; start it again to resume it.
+
+    Values are swept as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'. A sweep
+    file is named by +experiment=NAME. Runs that are done are not repeated, and interrupted
+    ones go on from their last checkpoint. One failing run never stops the others.
+    """
+    from advsweep.cli import execution
+    from advsweep.cli.output import print_json
+    from advsweep.sweep.plan import make_plan
+
+    plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    if dry_run:
+        execution.print_plan(plan, store, jobs, output)
+        return
+    with execution.opened(store) as opened:
+        outcome = execution.execute(plan, opened, jobs=jobs, force=force)
+        if output is RecordFormat.JSON:
+            print_json(execution.outcome_record(plan, outcome))
+        else:
+            execution.print_outcome(plan, outcome)
+    raise typer.Exit(outcome.exit_code)

@@ -1,0 +1,60 @@
+"""The command line as a user has it: a process of its own in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Small enough that a run takes milliseconds once its process has started.
+FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+
+
+def _advsweep(
+    folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture
+def advsweep(tmp_path: Path) -> Advsweep:
+    """Runs `advsweep ARGUMENTS` in an empty folder and returns the finished process."""
+    return lambda *arguments, **environment: _advsweep(tmp_path, *arguments, **environment)
+
+
+@pytest.fixture(scope="session")
+def fake_folder(tmp_path_factory: pytest.TempPathFactory, cache_directory: Path) -> Path:
+    """A folder with a finished sweep of two estimators and three seeds on the fake backend."""
+    folder = tmp_path_factory.mktemp("fake-sweep")
+    done = _advsweep(
+        folder,
+        "sweep",
+        "--name=two",
+        "--jobs=2",
+        "estimator=grpo,fade",
+        "seed=0,1,2",
+        *FAKE,
+        ADVSWEEP_CACHE=str(cache_directory),
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def finished(fake_folder: Path) -> Advsweep:
+    """Runs `advsweep ARGUMENTS` in the folder of the finished sweep, which it must not change."""
+    return lambda *arguments, **environment: _advsweep(fake_folder, *arguments, **environment)

@@ -1,0 +1,167 @@
+"""The commands over a finished sweep: what they print for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+
+
+def test_help_names_every_command(finished):
+    text = finished("--help").stdout
+    for command in (
+        *("run", "sweep", "report", "ls", "show", "logs"),
+        *("metrics", "export", "estimators", "db"),
+    ):
+        assert re.search(rf"^  {command} ", text, re.MULTILINE)
+        assert finished(command, "--help").returncode == 0
+
+
+def test_ls_as_json_has_what_scripts_need(finished):
+    runs = json.loads(finished("ls", "two", "--format", "json").stdout)
+    assert len(runs) == 6
+    for run in runs:
+        assert run["sweep"] == "two"
+        assert run["status"] == "done"
+        assert run["step"] == run["steps"] == 12
+        assert run["config"]["estimator"]["name"] == run["estimator"]
+        assert run["config"]["seed"] == run["seed"]
+        assert {"group_size", "steps", "backend", "task", "model"} <= run["config"].keys()
+    assert {(r["estimator"], r["seed"]) for r in runs} == {
+        (estimator, seed) for estimator in ("grpo", "fade") for seed in (0, 1, 2)
+    }
+    assert len({r["identity"] for r in runs}) == 6
+
+
+def test_ls_as_a_table_and_as_csv_agree(finished):
+    table = finished("ls").stdout.splitlines()
+    rows = list(csv.DictReader(io.StringIO(finished("ls", "--format", "csv").stdout)))
+    assert table[0].split() == list(rows[0])
+    assert [line.split()[0] for line in table[1:]] == [row["id"] for row in rows]
+
+
+def test_ls_filters(finished):
+    assert json.loads(finished("ls", "--status", "failed", "--format", "json").stdout) == []
+    assert len(json.loads(finished("ls", "--limit", "2", "--format", "json").stdout)) == 2
+    wrong = finished("ls", "--status", "faled")
+    assert wrong.returncode == 2
+    assert "failed" in wrong.stderr
+
+
+def test_show_has_the_whole_record(finished):
+    record = json.loads(finished("show", "last", "--format", "json").stdout)
+    assert record["status"] == "done"
+    assert record["config"]["backend"]["name"] == "fake"
+    assert "reward/mean" in record["metrics"]
+    assert [e["step"] for e in record["evaluations"]] == [0, 6, 12]
+    for evaluation in record["evaluations"]:
+        assert all(0 <= p["c"] <= p["n"] == 16 for p in evaluation["problems"])
+        rates = [p["c"] / p["n"] for p in evaluation["problems"]]
+        assert evaluation["scores"]["pass@1"] == pytest.approx(sum(rates) / len(rates))
+    same = json.loads(finished("show", record["identity"][:8], "--format", "json").stdout)
+    assert same["id"] == record["id"]
+
+
+def test_show_in_words(finished):
+    text = finished("show", "1").stdout
+    for word in ("identity", "done", "estimator.", "evaluation after step 12", "pass@8"):
+        assert word in text
+
+
+def test_metrics_as_csv_are_the_raw_numbers(finished):
+    text = finished("metrics", "1", "--name", "collapse/acr", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["step"]) for row in rows] == list(range(1, 13))
+    assert all(0 <= float(row["value"]) <= 1 for row in rows)
+    everything = finished("metrics", "1", "--format", "csv").stdout
+    assert text.splitlines()[1] in everything.splitlines()
+
+
+def test_an_unknown_metric_is_answered_with_the_nearest(finished):
+    done = finished("metrics", "1", "--name", "colapse/acr")
+    assert done.returncode == 2
+    assert "collapse/acr" in done.stderr
+
+
+def test_an_unknown_run_or_sweep_is_refused(finished):
+    for command in (["show", "77"], ["logs", "ffff0000"], ["report", "tow"], ["ls", "tow"]):
+        done = finished(*command)
+        assert done.returncode == 2, command
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+
+
+def test_logs_print_what_the_process_wrote(finished):
+    assert "done" in finished("logs", "1").stdout
+
+
+def test_estimators_are_listed_and_shown(finished):
+    listed = json.loads(finished("estimators", "--format", "json").stdout)
+    assert {"grpo", "fade", "avspo", "a_grae"} <= {e["name"] for e in listed}
+    shown = json.loads(finished("estimators", "show", "asym_grpo", "--format", "json").stdout)
+    delta = next(p for p in shown["parameters"] if p["name"] == "delta")
+    assert delta["range"] == "> 0"
+    assert "delta" in finished("estimators", "show", "asym_grpo").stdout
+
+
+def test_a_report_of_the_sweep(finished):
+    report = json.loads(finished("report", "two", "--format", "json").stdout)
+    rows = {row["group"]["estimator"]: row for row in report["rows"]}
+    assert {"base", "grpo", "fade"} == set(rows)
+    for estimator in ("grpo", "fade"):
+        cell = rows[estimator]["metrics"]["pass@1"]
+        assert cell["n"] == rows[estimator]["n"] == 3
+        assert cell["low"] <= cell["mean"] <= cell["high"]
+        assert cell["mean"] == pytest.approx(sum(cell["values"]) / 3)
+    for output in ("table", "markdown", "latex", "csv"):
+        done = finished("report", "two", "--format", output)
+        assert done.returncode == 0, done.stderr
+        assert "fade" in done.stdout
+
+
+def test_a_fake_run_cannot_be_exported(finished, tmp_path):
+    done = finished("export", "1", "--to", "hf", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert "fake" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_db_upgrade_of_a_store_that_is_up_to_date(finished):
+    assert "up to date" in finished("db", "upgrade").stdout
+
+
+def test_a_dry_run_starts_nothing(advsweep, tmp_path):
+    config = json.loads(advsweep("run", "--dry-run", "--format", "json", "seed=5", *FAKE).stdout)
+    assert config["seed"] == 5
+    plan = json.loads(
+        advsweep("sweep", "--dry-run", "--format", "json", "seed=0,1,0", *FAKE).stdout
+    )
+    assert len(plan["runs"]) == 2
+    assert plan["duplicates"] == 1
+    assert plan["steps_left"] == 24
+    text = advsweep("sweep", "--dry-run", "seed=0,1", *FAKE).stdout
+    assert "2 runs" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_done_is_not_repeated_unless_forced(advsweep):
+    first = json.loads(advsweep("run", "--format", "json", *FAKE).stdout)
+    again = json.loads(advsweep("run", "--format", "json", *FAKE).stdout)
+    assert again["id"] == first["id"]
+    assert again["started"] == first["started"]
+    forced = json.loads(advsweep("run", "--force", "--format", "json", *FAKE).stdout)
+    assert forced["identity"] == first["identity"]
+    assert forced["attempt"] == 2
+    assert forced["id"] != first["id"]
+
+
+def test_a_failing_run_is_exit_code_1_and_named(advsweep):
+    done = advsweep("run", "+backend.fail_at=5", *FAKE)
+    assert done.returncode == 1
+    assert "step 5" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr

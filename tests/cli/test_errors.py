@@ -1,0 +1,71 @@
+"""Every mistake of a user gets one clear line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.cli import main
+
+MISTAKES = {
+    "unknown estimator": (["run", "estimator=grop"], ["grop", "grpo"]),
+    "unknown key": (["run", "estimator=fade", "estimator.h_stra=1"], ["h_stra", "h_star"]),
+    "unknown top-level key": (["run", "grop_size=4"], ["grop_size", "group_size"]),
+    "added key that nothing has": (["run", "+estimator.epz=1"], ["epz", "eps"]),
+    "value out of range": (
+        ["run", "estimator=asym_grpo", "estimator.delta=0"],
+        ["estimator.delta", "> 0", "0"],
+    ),
+    "wrong type": (["run", "steps=many"], ["steps", "an integer", "many"]),
+    "group too small": (["run", "estimator=rloo", "group_size=1"], ["group_size", "rloo", "2"]),
+    "k above n": (["run", "evaluation.n=16", "evaluation.k=[1,64]"], ["evaluation", "64", "16"]),
+    "swept values in a run": (["run", "seed=0,1"], ["seed", "advsweep sweep"]),
+    "grammar that makes no grid": (["sweep", "optimizer.lr=interval(0,1)"], ["interval"]),
+    "unknown experiment": (["sweep", "+experiment=dmo"], ["dmo", "demo"]),
+    "no store to read": (["ls"], ["advsweep.db", "--store"]),
+    "no store to report from": (["report", "demo"], ["advsweep.db", "--store"]),
+    "config folder that is not there": (["run", "--config-dir", "nowhere"], ["nowhere"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, tmp_path, monkeypatch, capsys):
+    arguments, words = MISTAKES[mistake]
+    # In this process, as importing torch once per mistake would take most of the time.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("advsweep: ")
+    assert printed.err.count("\n") == 1
+    for word in words:
+        assert word in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(advsweep):
+    done = advsweep("run", "estimator=grop", "--debug")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "UnknownNameError" in done.stderr
+
+
+def test_a_store_that_is_no_database(advsweep, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to be read as one\n" * 99)
+    for command in (["ls"], ["report"], ["run", "backend=fake", "steps=1"]):
+        done = advsweep(*command, "--store", "notes.txt")
+        assert done.returncode == 2, done.stderr
+        assert "notes.txt" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "notes.txt").read_text().startswith("not a database")
+
+
+def test_a_folder_that_cannot_be_written(advsweep, tmp_path):
+    # A regular file where a folder is needed refuses root too, unlike permission bits.
+    (tmp_path / "file").write_text("")
+    done = advsweep("run", "backend=fake", "steps=1", "--store", "file/advsweep.db")
+    assert done.returncode == 2, done.stderr
+    assert "file/advsweep.db" in done.stderr
+    assert "Traceback" not in done.stderr

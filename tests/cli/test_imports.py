@@ -1,0 +1,39 @@
+"""What a command loads: the commands that only read must never load torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "hydra", "transformers", "trl", "vllm", "scipy.stats")
+LIGHT = {
+    "--help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "ls": ("pandas", *HEAVY),
+    "show last": HEAVY,
+    "metrics last": ("pandas", *HEAVY),
+    "report two": HEAVY,
+    "report two --format json": HEAVY,
+    "logs last": HEAVY,
+}
+
+
+@pytest.mark.parametrize("command", LIGHT)
+def test_reading_commands_load_nothing_heavy(command, fake_folder):
+    program = (
+        "import sys; from advsweep.cli import main\n"
+        f"sys.argv = ['advsweep', *{command.split()!r}]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"loaded = [m for m in {LIGHT[command]!r} if m in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=fake_folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
