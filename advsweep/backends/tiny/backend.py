@@ -1,0 +1,99 @@
+"""The tiny backend: trains a transformer of 100,000 parameters on one CPU core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from advsweep.backends import loop
+from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.tiny import pretraining
+from advsweep.backends.tiny.export import export_folder
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.sampling import TinySampler
+from advsweep.backends.tiny.trainer import WEIGHTS_FILE, Trainer
+from advsweep.backends.tiny.weights import Weights, from_bytes
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import SymbolTask
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.tasks.base import Sampler
+
+
+@dataclass(kw_only=True)
+class TinyBackend(Backend):
+    """Trains the tiny model on a task over a small alphabet."""
+
+    name: ClassVar[str] = "tiny"
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {
+            "lengths",
+            "token_entropy",
+            "token_entropy_exact",
+            "solve_rates",
+            "step",
+            "total_steps",
+        }
+    )
+
+    minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
+    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
+    skip_zero_advantages: bool = option(
+        True, help="leave rollouts of advantage 0 out of the computation where that is exact"
+    )
+    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+
+    def check(self, run: Run) -> None:
+        _parts(run)
+        if run.prompts_per_step < self.minibatches:
+            raise ConfigError(
+                f"backend.minibatches: expected at most prompts_per_step = "
+                f"{run.prompts_per_step}, got {self.minibatches}"
+            )
+
+    def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
+        model, task = _parts(run)
+        torch.set_num_threads(self.threads)
+        try:
+            base = pretraining.base_weights(model, task, reporter)
+        except pretraining.PretrainingStoppedError:
+            return
+        loop.train(run, Trainer(run, self, model, task, base), directory, reporter)
+
+    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+        model, task = _parts(run)
+        torch.set_num_threads(self.threads)
+        return TinySampler(self._weights(run, directory, step), model, task)
+
+    def base_key(self, run: Run) -> str:
+        return pretraining.base_key(*_parts(run))
+
+    def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
+        model, task = _parts(run)
+        weights = self._weights(run, directory, step)
+        export_folder(target, weights, model, task, temperature=run.generation.temperature)
+
+    def _weights(self, run: Run, directory: Path, step: int) -> Weights:
+        if step == 0:
+            return pretraining.base_weights(*_parts(run))
+        return from_bytes(Checkpoints(directory, run.identity).load(step).files[WEIGHTS_FILE])
+
+
+def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:
+    """The run's model and task, where they are such as this backend can train."""
+    if not isinstance(run.model, TinyModel):
+        raise ConfigError(
+            f"model: backend 'tiny' trains the model '{TinyModel.name}', got '{run.model.name}'"
+        )
+    if not isinstance(run.task, SymbolTask):
+        raise ConfigError(
+            f"task: backend 'tiny' needs a task over a small alphabet, such as 'countdown', "
+            f"got '{run.task.name}'"
+        )
+    return run.model, run.task

@@ -1,0 +1,66 @@
+"""The tiny model: its sizes, and the recipe that its base weights are pretrained by.
+
+Only the standard library is imported here, so that plans are made without torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advsweep.components import Component, option
+from advsweep.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class TinyModel(Component):
+    """A transformer with the layout of Qwen2, and how its base weights are made.
+
+    The corpus holds correct answers, answers computed left to right and random ones, so that
+    the base model is right sometimes and unsure often: what reinforcement learning needs.
+
+    Source: Qwen2 Technical Report (arXiv:2407.10671), Sec. 2.2.
+    """
+
+    name: ClassVar[str] = "tiny"
+
+    layers: int = option(2, ge=1, help="transformer blocks")
+    width: int = option(64, ge=2, help="features of the residual stream")
+    heads: int = option(4, ge=1, help="attention heads")
+    kv_heads: int = option(2, ge=1, help="key and value heads; fewer than heads: grouped")
+    mlp_width: int = option(192, ge=1, help="hidden features of the gated MLP")
+    tied_embeddings: bool = option(True, help="the output layer is the embedding")
+    rope_theta: float = option(10_000.0, gt=0, help="longest wavelength of the rotary positions")
+    norm_eps: float = option(1e-6, gt=0, help="added to the mean square in RMSNorm")
+
+    pretraining_steps: int = option(1000, ge=0, help="updates of the base model's pretraining")
+    pretraining_batch: int = option(96, ge=1, help="corpus examples per update")
+    pretraining_lr: float = option(5e-3, gt=0, help="peak learning rate; a cosine down to 0")
+    pretraining_warmup: int = option(50, ge=0, help="updates over which the rate rises from 0")
+    pretraining_seed: int = option(0, ge=0, help="seed of the initial weights and the corpus")
+    random_share: float = option(
+        0.1, ge=0, le=1, help="share of corpus examples whose target is random"
+    )
+    left_to_right_share: float = option(
+        0.6, ge=0, le=1, help="share whose target ignores precedence, a misconception"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % (2 * self.heads):
+            raise ConfigError(
+                f"width: expected a multiple of 2 x heads = {2 * self.heads}, got {self.width}"
+            )
+        if self.heads % self.kv_heads:
+            raise ConfigError(
+                f"kv_heads: expected a divisor of heads = {self.heads}, got {self.kv_heads}"
+            )
+        if self.random_share + self.left_to_right_share > 1:
+            raise ConfigError(
+                f"left_to_right_share: expected at most 1 - random_share = "
+                f"{1 - self.random_share:g}, got {self.left_to_right_share:g}"
+            )
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads

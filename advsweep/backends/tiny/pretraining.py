@@ -1,0 +1,186 @@
+"""The base model: pretrained once per recipe, then taken from the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import platformdirs
+import torch
+from filelock import FileLock, Timeout
+
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.tiny.continuations import Continuations
+from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
+from advsweep.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from advsweep.backends.base import Reporter
+    from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.tasks.base import SymbolTask
+
+REVISION = 1
+"""Raised when a fix changes what a recipe makes."""
+
+_WEIGHTS = "model.safetensors"
+_BETAS = (0.9, 0.95)
+_MAX_GRAD_NORM = 1.0
+_UPDATES_PER_REPORT = 10
+_WAIT_SECONDS = 0.5
+_STAGE = "pretraining"
+
+
+class PretrainingStoppedError(Exception):
+    """The reporter asked to stop."""
+
+
+def base_key(model: TinyModel, task: SymbolTask) -> str:
+    """Names the base model that a recipe makes, in hex."""
+    material = {"revision": REVISION, "model": model.identity(), "task": task.identity()}
+    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where base models are kept: $ADVSWEEP_CACHE, or the user's cache folder."""
+    configured = os.environ.get("ADVSWEEP_CACHE")
+    return Path(configured) if configured else platformdirs.user_cache_path("advsweep")
+
+
+def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:
+    """The base model's weights, from the cache or pretrained now.
+
+    Of several processes that ask at once, one pretrains and the others wait for it. A
+    damaged cache entry is made again.
+
+    Args:
+        reporter: is told how far the pretraining has come, and asked whether to stop.
+
+    Raises:
+        PretrainingStoppedError: the reporter asked to stop.
+        CheckpointError: the cache folder cannot be written.
+    """
+    key = base_key(model, task)
+    folder = cache_folder() / "base-models"
+    entry = Checkpoints(folder / key[:16], key)
+    if (weights := _cached(entry, reporter)) is not None:
+        return weights
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{key[:16]}.lock")
+        _acquire(lock, reporter)
+    except OSError as error:
+        raise CheckpointError(
+            f"the cache folder {folder} cannot be written: {error.strerror}; set ADVSWEEP_CACHE "
+            f"to a folder that can"
+        ) from error
+    try:
+        if (weights := _cached(entry, reporter)) is not None:
+            return weights
+        weights = pretrain(model, task, reporter)
+        entry.save(model.pretraining_steps, {_WEIGHTS: to_bytes(weights)})
+    finally:
+        lock.release()
+    return weights
+
+
+def _cached(entry: Checkpoints, reporter: Reporter | None) -> Weights | None:
+    def log(message: str) -> None:
+        if reporter:
+            reporter.log(f"cached base model: {message}")
+
+    found = entry.newest_sound(log)
+    return from_bytes(found.files[_WEIGHTS]) if found else None
+
+
+def _acquire(lock: FileLock, reporter: Reporter | None) -> None:
+    """Waits for the lock, and says so if that takes a while."""
+    try:
+        lock.acquire(timeout=_WAIT_SECONDS)
+    except Timeout:
+        if reporter:
+            reporter.log("another run is pretraining the base model; waiting for it")
+        while not lock.is_locked:
+            _poll(reporter)
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=_WAIT_SECONDS)
+
+
+def _poll(reporter: Reporter | None) -> None:
+    if reporter and reporter.stop_requested():
+        raise PretrainingStoppedError
+
+
+def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:
+    """Trains new weights to write the corpus's answers after its prompts.
+
+    AdamW with linear warm-up and cosine decay; the loss is the mean over answer tokens,
+    end marks included.
+
+    Raises:
+        PretrainingStoppedError: the reporter asked to stop.
+    """
+    steps, batch = model.pretraining_steps, model.pretraining_batch
+    generator = torch_generator(model.pretraining_seed, Stream.WEIGHTS)
+    weights = initial_weights(model, task.vocabulary_size, generator)
+    if steps == 0:
+        return weights
+    prompts, completions = _corpus(model, task)
+    parameters = [weight.requires_grad_() for weight in weights.values()]
+    optimizer = torch.optim.AdamW(parameters, betas=_BETAS, weight_decay=0.0, fused=True)
+    for step in range(steps):
+        if reporter and step % _UPDATES_PER_REPORT == 0:
+            reporter.progress(_STAGE, step, steps)
+        _poll(reporter)
+        optimizer.param_groups[0]["lr"] = model.pretraining_lr * _schedule(step, model)
+        rows = slice(step * batch, (step + 1) * batch)
+        loss = _loss(weights, model, prompts[rows], completions[rows])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(parameters, _MAX_GRAD_NORM)
+        optimizer.step()
+    if reporter:
+        reporter.progress(_STAGE, steps, steps)
+    return {name: weight.detach() for name, weight in weights.items()}
+
+
+def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
+    """The prompts and answers of the whole pretraining, in the order of training."""
+    prompts, answers = task.pretraining_pairs(
+        model.pretraining_steps * model.pretraining_batch,
+        numpy_generator(model.pretraining_seed, Stream.CORPUS),
+        random_share=model.random_share,
+        left_to_right_share=model.left_to_right_share,
+    )
+    return encode(prompts, task), encode(answers, task, end=True)
+
+
+def _schedule(step: int, model: TinyModel) -> float:
+    """The learning rate of an update (counted from 0), as a share of its peak."""
+    warmup = model.pretraining_warmup
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, model.pretraining_steps - warmup)
+    return 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _loss(
+    weights: Weights, model: TinyModel, prompts: Encoded, completions: Encoded
+) -> Float[Tensor, ""]:
+    """Mean of -log p over the tokens of the completions."""
+    rows = np.arange(len(prompts.lengths))
+    layout = Continuations.lay_out(prompts, rows, completions.tokens, completions.lengths)
+    log_probs, _ = layout.log_probs(fuse(weights, model), temperature=1.0)
+    mask = torch.from_numpy(completions.mask)
+    return -log_probs.where(mask, 0.0).sum() / mask.sum()

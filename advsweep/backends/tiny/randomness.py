@@ -1,0 +1,28 @@
+"""Generators made from (seed, stream, step) alone, so that resuming needs no generator state."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+
+class Stream(IntEnum):
+    """What random numbers are for; no two uses share a sequence."""
+
+    WEIGHTS = 0
+    CORPUS = 1
+    PROMPTS = 2
+    ROLLOUTS = 3
+    EVALUATION = 4
+
+
+def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:
+    return np.random.default_rng((seed, stream, step))
+
+
+def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator:
+    (state,) = np.random.SeedSequence((seed, stream, step)).generate_state(1, np.uint64)
+    # torch takes signed 64-bit seeds.
+    return torch.Generator().manual_seed(int(state) >> 1)
