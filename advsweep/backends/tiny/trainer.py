@@ -44,7 +44,8 @@ class Trainer:
         self._task = task
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
-        self._weights = {name: weight.clone() for name, weight in base.items()}
+        # In one order, whoever made the base: the optimizer's moments are kept by position.
+        self._weights = {name: base[name].clone() for name in sorted(base)}
         self._update = PolicyUpdate(run, backend, model, self._weights, base)
 
     def step(self, step: int) -> Mapping[str, float]:
