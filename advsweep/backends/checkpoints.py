@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from advsweep.errors import CheckpointError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-_PREFIX = "step-"
 _PARTIAL = ".partial-"
 
 
@@ -58,15 +58,15 @@ class Checkpoints:
         self._run = run
 
     def path(self, step: int) -> Path:
-        return self.directory / f"{_PREFIX}{step:06d}"
+        return self.directory / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, sound or not, ascending."""
         if not self.directory.is_dir():
             return []
         names = (entry.name for entry in self.directory.iterdir() if entry.is_dir())
-        numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-        return sorted(int(number) for number in numbers if number.isdecimal())
+        matches = (re.fullmatch(r"step-(\d{6,})", name) for name in names)
+        return sorted(int(match[1]) for match in matches if match)
 
     def save(self, step: int, files: Mapping[str, bytes]) -> Path:
         """Writes a checkpoint in one piece, in place of an older one of the same step.
@@ -106,28 +106,18 @@ class Checkpoints:
         Raises:
             CheckpointError: there is none, it is damaged, or another run wrote it.
         """
-        path = self.path(step)
-        if not path.is_dir():
-            steps = ", ".join(str(s) for s in self.steps()) or "none"
+        if step not in self.steps():
+            steps = ", ".join(map(str, self.steps())) or "none"
             raise CheckpointError(
-                f"no checkpoint of step {step} in {self.directory}; steps that have one: {steps}"
-            )
-        manifest = self._manifest(path)
-        if manifest["run"] != self._run:
-            raise CheckpointError(
-                f"{path} belongs to the run {manifest['run'][:12]}, not to {self._run[:12]}; "
-                f"give the run a directory of its own"
+                f"{self.directory} has no checkpoint of step {step}; steps that have one: {steps}"
             )
         try:
-            files = {name: (path / name).read_bytes() for name in manifest["files"]}
-        except OSError as error:
-            raise _DamagedError(f"{Path(error.filename).name}: {error.strerror}") from error
-        for name, sums in _sums(files).items():
-            expected = manifest["files"][name]
-            if sums != expected:
-                what = "length" if sums["bytes"] != expected["bytes"] else "checksum"
-                raise _DamagedError(f"{name}: wrong {what}")
-        return Checkpoint(step, path, files)
+            return self._read(step)
+        except _DamagedError as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} in {self.directory} is damaged ({error}); start "
+                f"the run again to have it made again from the one before"
+            ) from error
 
     def newest_sound(self, log: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that is whole; damaged ones are logged and passed over.
@@ -139,7 +129,7 @@ class Checkpoints:
         found = None
         for step in reversed(self.steps()):
             try:
-                found = self.load(step)
+                found = self._read(step)
                 break
             except _DamagedError as error:
                 damaged.append(f"checkpoint step {step} is damaged ({error})")
@@ -160,17 +150,24 @@ class Checkpoints:
             shutil.rmtree(path)
         return gone
 
-    def _manifest(self, path: Path) -> dict[str, Any]:
+    def _read(self, step: int) -> Checkpoint:
+        path = self.path(step)
+        manifest = _read_manifest(path)
+        if manifest["run"] != self._run:
+            raise CheckpointError(
+                f"{path} belongs to the run {manifest['run'][:12]}, not to {self._run[:12]}; "
+                f"expected a directory of the run's own"
+            )
         try:
-            manifest = json.loads((path / MANIFEST).read_bytes())
-            well_formed = manifest["format"] == FORMAT and isinstance(manifest["run"], str)
+            files = {name: (path / name).read_bytes() for name in manifest["files"]}
         except OSError as error:
-            raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
-        except (ValueError, TypeError, KeyError) as error:
-            raise _DamagedError(f"{MANIFEST}: unreadable") from error
-        if not well_formed:
-            raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']}")
-        return dict(manifest)
+            raise _DamagedError(f"{Path(error.filename).name}: {error.strerror}") from error
+        for name, found in _sums(files).items():
+            expected = manifest["files"][name]
+            if found != expected:
+                what = "length" if found["bytes"] != expected["bytes"] else "checksum"
+                raise _DamagedError(f"{name}: wrong {what}")
+        return Checkpoint(step, path, files)
 
     def _remove_partial(self) -> None:
         for path in self.directory.glob(f"{_PARTIAL}*"):
@@ -183,6 +180,20 @@ class Checkpoints:
 
 class _DamagedError(CheckpointError):
     """A checkpoint that another may stand in for."""
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except OSError as error:
+        raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
+    except ValueError as error:
+        raise _DamagedError(f"{MANIFEST}: unreadable") from error
+    if not isinstance(manifest, dict) or manifest.keys() != {"format", "step", "run", "files"}:
+        raise _DamagedError(f"{MANIFEST}: unreadable")
+    if manifest["format"] != FORMAT:
+        raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']}")
+    return manifest
 
 
 def write_durably(path: Path, content: bytes) -> None:

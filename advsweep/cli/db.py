@@ -23,7 +23,7 @@ def upgrade(store: options.Store = None) -> None:
     for line in opened.upgraded:
         typer.echo(line)
     if not opened.upgraded:
-        typer.echo(f"{opened.url} is up to date (schema {opened.schema_version()})")
+        typer.echo(f"{opened.name} is up to date (schema {opened.schema_version()})")
 
 
 @app.command("version")

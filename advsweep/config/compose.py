@@ -7,7 +7,7 @@ distinct choice of groups is composed once and kept, and values are patched onto
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,7 @@ class Composer:
     Args:
         registries: the components of each group by the group's name. A member of a group is
             a YAML file, ours or the user's, or a registered component without one.
+        keys: the keys at the top level that are no groups.
         config_dirs: folders of the user's own groups, searched before ours.
 
     Raises:
@@ -62,23 +63,25 @@ class Composer:
     """
 
     def __init__(
-        self, registries: Mapping[str, Registry[Any]], config_dirs: Sequence[Path] = ()
+        self,
+        registries: Mapping[str, Registry[Any]],
+        keys: Collection[str],
+        config_dirs: Sequence[Path] = (),
     ) -> None:
         for directory in config_dirs:
             if not directory.is_dir():
                 raise ConfigError(f"--config-dir: expected a folder, got '{directory}'")
         self._registries = registries
+        self._keys = keys
         self._config_dirs = [d.resolve() for d in config_dirs]
         self._composed: dict[frozenset[tuple[str, str]], Composed] = {}
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._loader = stack.enter_context(_hydra(self._config_dirs))
-            groups = {*self._loader.list_groups(""), *self._registries, *PRESET_GROUPS}
-            # `hydra` is a group of Hydra's own; nothing of it is used.
-            self.groups = groups - {"hydra"}
-            self.values = set(self.compose({}).config) - self.groups
-            self._stack = stack.pop_all()
+        self._stack = ExitStack()
+        self._loader = self._stack.enter_context(_hydra(self._config_dirs))
+        groups = {*self._loader.list_groups(""), *self._registries, *PRESET_GROUPS}
+        # `hydra` is a group of Hydra's own; nothing of it is used.
+        self.groups = groups - {"hydra"}
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -122,8 +125,8 @@ class Composer:
             ConfigError: the message offers the nearest keys.
         """
         head, *rest = key.split(".")
-        if head not in self.groups | self.values:
-            hint = nearest(head, self.groups | self.values)
+        if head not in self.groups and head not in self._keys:
+            hint = nearest(head, {*self.groups, *self._keys})
             raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
         if rest and head in PRESET_GROUPS:
             raise ConfigError(

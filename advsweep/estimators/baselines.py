@@ -34,6 +34,13 @@ class Preset(Enum):
     RELEASED = "released"
 
 
+class FNorm(Enum):
+    """GPG's divisor of the centred reward: 1, or the group's σ."""
+
+    ONE = "1"
+    SIGMA = "sigma"
+
+
 class _Conventions(NamedTuple):
     std: Std
     eps: float
@@ -83,6 +90,71 @@ class DrGRPO(Estimator):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred.clone()
+
+
+@dataclass(kw_only=True)
+class MinBaseline(Estimator):
+    """The reward less the smallest one of its group: Aᵢ = rᵢ - min r.
+
+    A mixed binary group gets its rewards, of masses p and 0; homogeneous groups get 0.
+    """
+
+    name: ClassVar[str] = "min_baseline"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.5, in words; Garg and Venkatesh (2025)"
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.rewards - groups.low
+
+
+@dataclass(kw_only=True)
+class ReLU(Estimator):
+    """The positive part of the centred reward: Aᵢ = max(0, rᵢ - p).
+
+    Group masses are pq and 0. Homogeneous groups get 0.
+    """
+
+    name: ClassVar[str] = "relu"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.11"
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred.clamp(min=0)
+
+
+@dataclass(kw_only=True)
+class GPG(Estimator):
+    """The centred reward over a constant or σ: Aᵢ = (rᵢ - p) / F.
+
+    With F = 1 it is `dr_grpo`, with F = σ `grpo`; what sets GPG apart is its loss.
+    Homogeneous groups get 0.
+
+    Departures: the paper's emphasis on the responses usable for a gradient estimate has no
+    formula there and is left out.
+    """
+
+    name: ClassVar[str] = "gpg"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
+    paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
+    equation: ClassVar[str] = "Eq. 3"
+
+    f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        if self.f_norm is FNorm.SIGMA:
+            return standardise(groups.centred, groups.std())
         return groups.centred.clone()
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from advsweep.errors import BatchError
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
@@ -83,6 +85,20 @@ class Groups:
         """The smallest and the largest group mean; NaN or infinite if any reward is."""
         low, high = torch.aminmax(self.mean)
         return low.item(), high.item()
+
+    def given(self, name: str) -> Float[Tensor, "prompts rollouts"]:
+        """An input beside the rewards, in their type and 0 where masked.
+
+        Raises:
+            BatchError: it is not finite for a rollout that counts.
+        """
+        values: Tensor = getattr(self.batch, name).to(self.rewards)
+        if self.mask is not None:
+            values = torch.where(self.mask, values, 0.0)
+        # A sum is cheaper than a look at every number, and as good.
+        if not math.isfinite(values.sum().item()):
+            raise BatchError(f"{name}: expected finite numbers, got NaN or infinity")
+        return values
 
     def std(self, kind: Std = Std.POPULATION) -> Float[Tensor, "prompts 1"]:
         """σ of each group; exactly 0 on homogeneous groups and on those of one rollout."""

@@ -26,6 +26,65 @@ class Scale(Enum):
 
 
 @dataclass(kw_only=True)
+class SkewR(Estimator):
+    """Weight moved towards prompts of middling difficulty: Aᵢ = (rᵢ - p) √(pq), q = 1-p.
+
+    Group masses are (pq)^1.5 on both sides. Homogeneous groups get 0.
+
+    Departures: none; the paper's "product of both" is read as that of the masses of
+    `dr_grpo` and `grpo`, as it prints.
+    """
+
+    name: ClassVar[str] = "skew_r"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.1; Thrampoulidis et al. (arXiv:2510.23049)"
+    rates: ClassVar[bool] = True
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred * (groups.mean * (1 - groups.mean)).sqrt()
+
+
+@dataclass(kw_only=True)
+class PowerNorm(Estimator):
+    """The centred reward by a power of the binary variance: Aᵢ = (rᵢ - p) / (pq)^γ, q = 1-p.
+
+    Group masses are (pq)^(1-γ) on both sides. On binary groups γ = 1/2 is `grpo`, 0
+    `dr_grpo` and -1/2 `skew_r`. Homogeneous groups get 0.
+
+    Departures: the paper prints the failures' advantage without its minus sign, and no γ.
+    """
+
+    name: ClassVar[str] = "power_norm"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (p(1-p))^γ"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.8"
+    rates: ClassVar[bool] = True
+
+    gamma: float = option(0.5, le=1, help="γ: 1/2 is grpo on binary groups, 0 dr_grpo")
+
+    def _spread(self, groups: Groups) -> Float[Tensor, "prompts 1"]:
+        return (groups.mean * (1 - groups.mean)).masked_fill(groups.homogeneous, 1.0)
+
+    def _check_rewards(self, groups: Groups) -> None:
+        super()._check_rewards(groups)
+        if self.gamma > 0 and (self._spread(groups) == 0).any():
+            raise BatchError(
+                f"estimator '{self.name}' divides by a power of p(1-p), which is 0 in a group "
+                "of different rewards; rescale the rewards to [0, 1]"
+            )
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred / self._spread(groups) ** self.gamma
+
+
+@dataclass(kw_only=True)
 class PowerAlpha(Estimator):
     """Weight moved towards hard prompts: Aᵢ = C (rᵢ - p) (1-p)^(α-1).
 
@@ -48,9 +107,70 @@ class PowerAlpha(Estimator):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
-        peak = (1 + self.alpha) ** (1 + self.alpha) / (4 * self.alpha**self.alpha)
-        constant = peak if self.normalize else 1.0
+        constant = _peak_constant(self.alpha) if self.normalize else 1.0
         return groups.centred * (constant * (1 - groups.mean) ** (self.alpha - 1))
+
+
+@dataclass(kw_only=True)
+class EasyPower(Estimator):
+    """Weight moved towards easy prompts: Aᵢ = C (rᵢ - p) p^(α-1).
+
+    The mirror image of `power_alpha`: group masses are C pᵅ q on both sides, α = 1 is
+    `dr_grpo`. Homogeneous groups get 0.
+
+    Departures: C = 1 by default, as in `power_alpha`.
+    """
+
+    name: ClassVar[str] = "easy_power"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) p^(α-1)"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 4.3"
+    rates: ClassVar[bool] = True
+
+    alpha: float = option(2.0, ge=1, help="α: the larger, the more weight on easy prompts")
+    normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        constant = _peak_constant(self.alpha) if self.normalize else 1.0
+        return groups.centred * (constant * groups.mean ** (self.alpha - 1))
+
+
+def _peak_constant(alpha: float) -> float:
+    """C with which the largest mass over p, C p qᵅ at p = 1/(1+α), is 1/4."""
+    peak: float = (1 + alpha) ** (1 + alpha) / (4 * alpha**alpha)
+    return peak
+
+
+@dataclass(kw_only=True)
+class AsymPowerAlpha(Estimator):
+    """A power for each sign: Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0, else dᵢ p^(α_f-1).
+
+    With dᵢ = rᵢ - p. Group masses are p q^α_s and p^α_f q; α_s = α_f = 1 is `dr_grpo`.
+    Homogeneous groups get 0.
+
+    Departures: none; the paper has no default exponents. A larger α_s than α_f does not by
+    itself hold successes back more than failures, as the two have different bases.
+    """
+
+    name: ClassVar[str] = "asym_power_alpha"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0 else dᵢ p^(α_f-1),  dᵢ = rᵢ - p"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.2"
+    rates: ClassVar[bool] = True
+
+    alpha_s: float = option(2.0, ge=1, help="α_s: power of 1-p, for successes")
+    alpha_f: float = option(1.0, ge=1, help="α_f: power of p, for failures")
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        success = (1 - groups.mean) ** (self.alpha_s - 1)
+        failure = groups.mean ** (self.alpha_f - 1)
+        return groups.centred * torch.where(groups.centred < 0, failure, success)
 
 
 @dataclass(kw_only=True)
@@ -106,3 +226,25 @@ class MaxRL(Estimator):
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
         return groups.centred / groups.mean.masked_fill(groups.homogeneous, 1.0)
+
+
+@dataclass(kw_only=True)
+class BinaryContrastive(Estimator):
+    """Successes at 1 and failures at their odds: Aᵢ = 1 if rᵢ = 1, else -p/(1-p).
+
+    Group masses are p on both sides of a mixed group. All-wrong groups get 0, all-correct
+    ones 1: their failure term is empty, so expected masses are p and p - p^G.
+    """
+
+    name: ClassVar[str] = "binary_contrastive"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.7; Greensmith et al. (2004)"
+    binary_only: ClassVar[bool] = True
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        failure = 0.0 - groups.mean / (1 - groups.mean)
+        return torch.where(groups.rewards == 1, 1.0, failure)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,8 +42,9 @@ def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]
     ]
     names = _names(leaves)
     # What is named alike has other revisions of a component: from before and after a fix.
+    alike = Counter(map(json.dumps, names))
     names = [
-        {**name, "config_hash": config_hash[:_SHORT]} if names.count(name) > 1 else name
+        {**name, "config_hash": config_hash[:_SHORT]} if alike[json.dumps(name)] > 1 else name
         for name, config_hash in zip(names, replicates, strict=True)
     ]
     return list(zip(names, replicates.values(), strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,26 +99,36 @@ def measure(
 ) -> dict[str, dict[int, float]]:
     """The value of each column for each run that has one."""
     ids = [run.id for run in runs]
-    values: dict[str, dict[int, float]] = {}
-    for column in columns:
-        if column.metric is None:
-            values[column.name] = {i: score(e, column) for i, e in evaluated.final.items()}
-        else:
-            values[column.name] = store.means(
-                ids, column.metric, first=column.first, last=column.last
-            )
-    return values
+    scored = score(list(evaluated.final.values()), columns)
+    return {
+        column.name: dict(zip(evaluated.final, scored[column.name], strict=True))
+        if column.metric is None
+        else store.means(ids, column.metric, first=column.first, last=column.last)
+        for column in columns
+    }
 
 
-def score(evaluation: EvaluationRecord, column: Column) -> float:
-    """A column's value in one evaluation: the mean over its problems.
+def score(
+    evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]
+) -> dict[str, list[float]]:
+    """The value of each column of evaluations in each of some evaluations alike.
 
-    NaN where it is undefined: pass@k above the samples that could be scored.
+    It is the mean over the problems; NaN where it is undefined, as pass@k is for a problem
+    with less than k samples that could be scored.
     """
-    if column.k is not None:
-        return _mean(pass_at_k(evaluation.n, evaluation.c, column.k))
-    return _mean(evaluation.answer_entropy)
-
-
-def _mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    return float(values.mean()) if values.size else math.nan
+    own = [column for column in columns if column.metric is None]
+    if not evaluations:
+        return {column.name: [] for column in own}
+    n = np.stack([evaluation.n for evaluation in evaluations])
+    c = np.stack([evaluation.c for evaluation in evaluations])
+    # Few pairs of counts occur, however many runs and problems there are.
+    pairs, which = np.unique(n * (n.max() + 1) + c, return_inverse=True)
+    pair_n, pair_c = np.divmod(pairs, n.max() + 1)
+    values: dict[str, list[float]] = {}
+    for column in own:
+        if column.k is not None:
+            by_problem = pass_at_k(pair_n, pair_c, column.k)[which].reshape(n.shape)
+        else:
+            by_problem = np.stack([evaluation.answer_entropy for evaluation in evaluations])
+        values[column.name] = by_problem.mean(axis=1).tolist()
+    return values

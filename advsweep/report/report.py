@@ -218,17 +218,18 @@ def _base_rows(
                 subject = base[run.id].subject
                 evaluations[subject] = base[run.id]
                 users.setdefault(subject, []).append(group)
-    named = _base_groups(users)
+    scored = score(list(evaluations.values()), columns)
     return [
         Row(
-            group=named[subject],
+            group=group,
             n=1,
             seeds=(),
             cells={
-                c.name: _cell([score(evaluation, c)] if c.metric is None else []) for c in columns
+                c.name: _cell(scored[c.name][i : i + 1] if c.name in scored else [])
+                for c in columns
             },
         )
-        for subject, evaluation in evaluations.items()
+        for i, group in enumerate(_base_groups(users).values())
     ]
 
 

@@ -1,7 +1,7 @@
 """The database of runs, metrics and evaluations; SQLite by default, PostgreSQL by URL.
 
-    store = open_store()                       # ./advsweep.db, made if it is not there
-    [run_id] = store.add_runs([NewRun(...)], sweep="demo")
+    store = open_store()  # ./advsweep.db, made if it is not there
+    [run_id] = store.add_runs([NewRun(...)])
     if store.claim(run_id, Owner.current()):
         store.add_points(run_id, [("reward/mean", 1, 0.31)])
         store.finish(run_id, Status.DONE)

@@ -165,10 +165,15 @@ def _meaning(location: Location, error: BaseException | None) -> str:
     if code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return "expected an advsweep store, got a file that is no SQLite database or a damaged one"
     if code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
-        return f"it cannot be written; the file and its folder {folder} must both be writable"
+        return (
+            "it cannot be opened for writing, which SQLite needs even to read; the file and its "
+            f"folder {folder} must both be writable"
+        )
     if code.startswith("SQLITE_BUSY"):
         return (
             f"another process has kept it locked for {BUSY_SECONDS} s; find and end that "
             "process, then start again"
         )
+    if code.startswith("SQLITE_IOERR"):
+        return f"its disk cannot be read or written ({error}); see that it is there and not full"
     return str(error).strip()

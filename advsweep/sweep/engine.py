@@ -282,8 +282,8 @@ class _Execution:
         self._looked = time.monotonic()
         self._record_again()
         waiting, self._waiting = self._waiting, []
-        for unit in waiting:
-            record = self._record(unit)
+        records = self._store.runs(ids=[unit.run_id for unit in waiting])
+        for unit, record in zip(waiting, records, strict=True):
             if unit.is_done(record, self._store):
                 self._end(unit, EventKind.DONE, record)
             elif record.status is Status.FAILED:
@@ -337,6 +337,8 @@ class _Execution:
 
 
 def _exit_reason(code: int) -> str:
+    if code == exits.UNRECORDED:
+        return "its process could not write to the store any more; is the disk full?"
     if code < 0:
         return f"killed by signal {-code} ({signal.Signals(-code).name})"
     return f"its process ended with exit status {code}"

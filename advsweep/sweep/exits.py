@@ -10,5 +10,7 @@ STOPPED = 11
 """It was asked to stop and did, with a checkpoint where there was something to save."""
 ELSEWHERE = 12
 """Another process has the run."""
-ORPHANED = 13
+UNRECORDED = 13
+"""The store took nothing any more: its disk is full, most likely."""
+ORPHANED = 14
 """The process that started it was gone, and it did not stop in time."""

@@ -125,21 +125,34 @@ class LineView(View):
         super().__init__(plan, store)
         self._stream = stream
         self._said = time.monotonic()
+        self._skipped = 0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        yield
+        self._say_skipped()
 
     def _happened(self, event: RunEvent) -> None:
         if event.kind is EventKind.SKIPPED:
-            self._say(f"{self._name(event.run)}: done before")
+            self._skipped += 1
             return
+        self._say_skipped()
         reason = f": {event.message}" if event.message else ""
         self._say(f"{self._name(event.run)} {event.kind.value}{reason}")
 
     def _moved(self) -> None:
+        self._say_skipped()
         if time.monotonic() - self._said < LINE_SECONDS:
             return
         self._refresh()
         runs = [self._runs[i] for i in self._progress.active]
         steps = ", ".join(f"run {r.id} {_where(r)}" for r in runs[:SHOWN_RUNS])
         self._say(f"{self._counts()} ({steps})" if steps else self._counts())
+
+    def _say_skipped(self) -> None:
+        if self._skipped:
+            self._say(f"{self._skipped} of {self._total} runs were done before")
+            self._skipped = 0
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()

@@ -20,7 +20,7 @@ from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.space import Space, read_space
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor
-from advsweep.sweep.points import GROUPS, Points
+from advsweep.sweep.points import GROUPS, KEYS, Points
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def make_plan(
     parsed = parse_overrides(texts)
     if single:
         _refuse_sweeps(parsed)
-    with Composer(GROUPS, [Path(d) for d in config_dirs]) as composer:
+    with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
         spaces = _spaces(composer, parsed)
         points = Points(composer)
         for space in spaces:
@@ -85,7 +85,7 @@ def make_plan(
                 points.add(assignment)
         if single and len(points) > 1:
             raise ConfigError(
-                f"{spaces[0].name}: expected one run, got a sweep of {len(points)}; "
+                f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(points)}; "
                 f"start it with `advsweep sweep`"
             )
         built, settings = points.build()
@@ -113,18 +113,19 @@ def _refuse_sweeps(overrides: Iterable[Override]) -> None:
 def _spaces(composer: Composer, overrides: Sequence[Override]) -> list[Space]:
     """One space for each experiment that is chosen; a single one where none is."""
     changes = [o for o in overrides if o.key.split(".")[0] == "sweep"]
-    chosen = [o for o in overrides if o.key == "experiment"]
-    rest = [o for o in overrides if o not in changes and o not in chosen]
+    choices = [o for o in overrides if o.key == "experiment"]
+    rest = [o for o in overrides if o not in changes and o not in choices]
     for override in rest:
         composer.check_key(override.key)
-    values = () if not chosen or chosen[-1].deleted else chosen[-1].values
+    values = () if not choices or choices[-1].deleted else choices[-1].values
     experiments = [composer.member("experiment", v) for v in values if v is not None]
+    if not experiments:
+        return [read_space(_changed(None, changes), rest)]
     spaces = []
-    for name in experiments or (None,):
-        choice = {} if name is None else {"experiment": name}
-        node = _changed(composer.compose(choice).config.get("sweep"), changes)
-        fixed = [Override(f"experiment={n}", key, (n,)) for key, n in choice.items()]
-        space = read_space(node, [*fixed, *rest])
+    for name in experiments:
+        node = _changed(composer.compose({"experiment": name}).config.get("sweep"), changes)
+        chosen = Override(f"experiment={name}", "experiment", (name,))
+        space = read_space(node, [chosen, *rest])
         spaces.append(dataclasses.replace(space, name=space.name or name))
     return spaces
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from advsweep.backends.run import NODES, Run, build_run
+from advsweep.backends.run import NODES, Numbers, Run, build_run
 from advsweep.components import Component, Plain, Registry
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.space import Assignment
@@ -17,6 +17,9 @@ from advsweep.sweep.registry import SETTINGS
 
 GROUPS: Mapping[str, Registry[Any]] = {**NODES, **SETTINGS}
 """The config groups that hold components."""
+
+KEYS = tuple(f.name for f in dataclasses.fields(Numbers))
+"""The keys of a configuration that are no groups."""
 
 LISTED_ERRORS = 5
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 BATCH_POINTS = 1000
 BATCH_SECONDS = 0.5
 
+LOG_LINES = 20
+"""How many lines a whole training writes to its log, evaluations apart."""
+
+_LOGGED = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +51,9 @@ class StoreReporter:
         self._stop.protect()
         self.step = step
         self._points += [(name, step, float(value)) for name, value in values.items()]
+        if step % max(1, self._run.steps // LOG_LINES) == 0 or step == self._run.steps:
+            numbers = (f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values)
+            self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
         every = self._run.backend.checkpoint_every
         checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
         stale = time.monotonic() - self._flushed >= BATCH_SECONDS
@@ -59,6 +67,8 @@ class StoreReporter:
         with self._stop.interruptible():
             evaluation = self._evaluator.ensure(step, lambda: sampler)
         values = evaluation_metrics(evaluation, self._run.evaluation.k)
+        numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.log(f"evaluation after step {step}: {numbers}")
         self._points += [(name, step, value) for name, value in values.items()]
         self._store.heartbeat(self._run_id, stage="training")
         self.flush()

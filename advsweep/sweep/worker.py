@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,12 +19,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
-from advsweep.errors import AdvsweepError, LeaseLostError
+from advsweep.errors import AdvsweepError, LeaseLostError, StoreError
 from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
-from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, STOPPED
+from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, STOPPED, UNRECORDED
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
+from advsweep.sweep.reserve import Reserve
 from advsweep.sweep.summaries import Costs
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ def work(
         return ELSEWHERE
     lease = record.id if claimed else None
     stop = StopRequest()
-    with stop.installed():
+    reserve = Reserve(record.directory)
+    with stop.installed(), reserve.held():
         try:
             with Heartbeat(store, lease, stop, parent_pid):
                 end = _supervised(store, record, evaluations, stop, train=claimed)
@@ -93,12 +96,32 @@ def work(
                 _log.error("%s", end.traceback)
             _log.info("%s", f"{end.status.value}: {end.error}" if end.error else end.status.value)
             if claimed:
-                costs.record(store, record.id)
-                store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
+                _record(store, record, end, costs, reserve)
         except LeaseLostError as error:
             _log.error("%s", error)
             return ELSEWHERE
+        except StoreError as error:
+            _log.error("%s", error)
+            return UNRECORDED
     return end.code
+
+
+def _record(store: Store, record: RunRecord, end: _End, costs: Costs, reserve: Reserve) -> None:
+    """Records how a run ended.
+
+    Raises:
+        LeaseLostError: another process has the run.
+        StoreError: the store takes nothing, even with the reserve given up.
+    """
+    try:
+        costs.record(store, record.id)
+        store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
+    except LeaseLostError:
+        raise
+    except StoreError as error:
+        _log.error("%s", error)
+        reserve.release()
+        store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
 
 
 def _supervised(
@@ -152,6 +175,11 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     from advsweep.sweep.reporter import StoreReporter
 
     run = evaluator.run
+    _discard_strange_checkpoints(store, record)
+    _log.info(
+        "training %s, seed %d, %d steps, identity %s",
+        *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
+    )
     reporter = StoreReporter(store, evaluator, stop)
     try:
         with stop.interruptible():
@@ -159,6 +187,18 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     finally:
         reporter.flush()
     return reporter.step == run.steps
+
+
+def _discard_strange_checkpoints(store: Store, record: RunRecord) -> None:
+    """Deletes checkpoints that the store does not know.
+
+    They are left of another store in the same place; going on from them would leave the
+    metrics of the steps before them out.
+    """
+    folder = record.directory / "checkpoints"
+    if folder.exists() and not store.checkpoints(record.id):
+        _log.warning("%s", f"{folder} is not of this store: deleted, starting from the beginning")
+        shutil.rmtree(folder)
 
 
 def _evaluate(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:

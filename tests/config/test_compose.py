@@ -14,7 +14,7 @@ from advsweep.components import Registry
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.directory import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
-from advsweep.sweep.points import GROUPS
+from advsweep.sweep.points import GROUPS, KEYS
 
 MEMBERS = sorted(
     (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()
@@ -23,7 +23,7 @@ MEMBERS = sorted(
 
 @pytest.fixture(scope="module")
 def composer() -> Iterator[Composer]:
-    with Composer(GROUPS) as opened:
+    with Composer(GROUPS, KEYS) as opened:
         yield opened
 
 
@@ -35,7 +35,7 @@ def write(directory: Path, member: str, text: str) -> None:
 
 def test_the_defaults_have_every_group_and_number(composer: Composer) -> None:
     config = composer.compose({}).config
-    assert set(config) == {*GROUPS, "group_size", "prompts_per_step", "steps", "seed"}
+    assert set(config) == {*GROUPS, *KEYS}
     assert all(config[group]["name"] for group in GROUPS)
     assert (config["group_size"], config["steps"], config["seed"]) == (8, 200, 0)
 
@@ -155,7 +155,7 @@ def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
     write(tmp_path, "estimator/mine", "name: fade\n")
     write(tmp_path, "optimizer/adamw", "name: adamw\nlr: 0.25\n")
     write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
-    with Composer(GROUPS, [tmp_path]) as composer:
+    with Composer(GROUPS, KEYS, [tmp_path]) as composer:
         assert "mine" in composer.members("estimator")
         assert composer.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
         assert composer.compose({}).config["optimizer"]["lr"] == 0.25
@@ -163,26 +163,26 @@ def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
         assert composer.compose({"experiment": first}).config["steps"] == 7
         with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
             composer.member("estimator", "mien")
-    with Composer(GROUPS) as composer:
+    with Composer(GROUPS, KEYS) as composer:
         assert "mine" not in composer.members("estimator")
 
 
 def test_a_config_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--config-dir: expected a folder"):
-        Composer(GROUPS, [tmp_path / "nowhere"])
+        Composer(GROUPS, KEYS, [tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])
 def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     write(tmp_path, "task/broken", text)
-    with Composer(GROUPS, [tmp_path]) as composer, pytest.raises(ConfigError) as caught:
+    with Composer(GROUPS, KEYS, [tmp_path]) as composer, pytest.raises(ConfigError) as caught:
         composer.patched(composer.compose({"task": "broken"}), {})
     assert "\n" not in str(caught.value)
 
 
 def test_a_component_without_a_file_can_be_chosen() -> None:
     registry: Registry[Any] = Registry("task", {"plugged_in": "some.package"})
-    with Composer({**GROUPS, "task": registry}) as composer:
+    with Composer({**GROUPS, "task": registry}, KEYS) as composer:
         assert composer.member("task", "plugged_in") == "plugged_in"
         config = composer.compose({"task": "plugged_in"}).config
     assert config["task"] == {"name": "plugged_in"}
@@ -193,7 +193,7 @@ def test_the_hydra_of_the_caller_is_left_as_it_was(composer: Composer) -> None:
 
     callers = GlobalHydra.instance().hydra
     assert callers is not None
-    with Composer(GROUPS) as inner:
+    with Composer(GROUPS, KEYS) as inner:
         inner.compose({})
         assert GlobalHydra.instance().hydra is not callers
     assert GlobalHydra.instance().hydra is callers

@@ -1,4 +1,4 @@
-"""reinforce, dr_grpo, rloo and grpo."""
+"""reinforce, dr_grpo, min_baseline, relu, gpg, rloo and grpo."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ BINARY = st.lists(
     [
         ("reinforce", {}, 1, 0),
         ("dr_grpo", {}, 0.75, -0.25),  # 1 - 1/4, 0 - 1/4
+        ("min_baseline", {}, 1, 0),
+        ("relu", {}, 0.75, 0),
+        ("gpg", {}, 0.75, -0.25),
+        ("gpg", {"f_norm": "sigma"}, 1.7320508076, -0.5773502692),
         ("rloo", {}, 0.8571428571, -0.2857142857),  # 1 - 1/7, 0 - 2/7
         ("grpo", {}, 1.7320508076, -0.5773502692),  # √(q/p) = √3, -√(p/q) = -1/√3
         # Sample σ = √(8/7 · 3/16) = √(3/14) = 0.4629100499: 0.75/σ, -0.25/σ.
@@ -112,6 +116,40 @@ def test_grpo_is_dr_grpo_over_sigma(rows: list[list[float]]) -> None:
     values = build_estimator("grpo")(GroupBatch(rewards=rewards))
     dr_grpo = build_estimator("dr_grpo")(GroupBatch(rewards=rewards))
     assert torch.allclose(values * sigma, dr_grpo, atol=1e-12)
+
+
+@given(GRADED)
+def test_min_baseline_gives_the_worst_nothing_and_the_rest_their_lead(
+    rows: list[list[float]],
+) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("min_baseline")(GroupBatch(rewards=rewards))
+    assert torch.equal(values.amin(dim=1), torch.zeros(len(rows), dtype=torch.float64))
+    # Differences between rollouts are those of the rewards, as in reinforce.
+    differences = rewards - rewards[:, :1]
+    assert torch.allclose(values - values[:, :1], differences, atol=1e-12)
+
+
+def test_min_baseline_on_rewards_from_zero_is_reinforce(advantages: Callable[..., Tensor]) -> None:
+    rewards = [[1.0, 0, 0.5, 1], [0, 0, 0, 0], [0, 1, 1, 1]]
+    assert torch.equal(advantages("min_baseline", rewards), advantages("reinforce", rewards))
+
+
+@given(GRADED)
+def test_relu_and_the_negative_part_make_dr_grpo(rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    positive = build_estimator("relu")(batch)
+    negative = build_estimator("grpo_n", base="dr_grpo")(batch)
+    assert (positive >= 0).all()
+    assert torch.equal(positive + negative, build_estimator("dr_grpo")(batch))
+
+
+@pytest.mark.parametrize(("f_norm", "same"), [("1", "dr_grpo"), (1, "dr_grpo"), ("sigma", "grpo")])
+@given(rows=GRADED)
+def test_gpg_is_dr_grpo_or_grpo(f_norm: Any, same: str, rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    values = build_estimator("gpg", f_norm=f_norm)(batch)
+    assert torch.equal(values, build_estimator(same)(batch))
 
 
 def test_rloo_gives_a_lone_scorable_rollout_nothing(advantages: Callable[..., Tensor]) -> None:

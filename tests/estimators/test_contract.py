@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,6 +24,14 @@ TENSORS = ("rewards", "mask", "lengths", "ref_rewards", "token_entropy", "token_
 PLAIN_OPTIONS: Mapping[str, dict[str, Any]] = {
     "avspo": {"fixed_tau": 1.0},
     "passk_analytic": {"k": 2},
+}
+
+# What homogeneous groups get instead of 0 then, and groups of one where it is not the same.
+HOMOGENEOUS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "reinforce": lambda rewards: rewards,
+}
+GROUPS_OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    **HOMOGENEOUS,
 }
 
 
@@ -212,7 +220,7 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
         with pytest.raises(BatchError, match=f"'{name}' needs at least"):
             plain_estimator.compute(batch)
         return
-    expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
+    expected = GROUPS_OF_ONE.get(name, torch.zeros_like)(rewards)
     assert torch.equal(plain_estimator(batch), expected)
 
 
@@ -238,16 +246,15 @@ def test_homogeneous_groups_get_exactly_their_value(
     if plain_estimator.binary_only and reward not in (0.0, 1.0):
         pytest.skip("defined for rewards of 0 and 1 only")
     rewards = torch.full((5, group), reward, dtype=dtype)
-    expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
-    assert torch.equal(plain_estimator(every_input(rewards)), expected)
+    value = HOMOGENEOUS.get(name, torch.zeros_like)
+    assert torch.equal(plain_estimator(every_input(rewards)), value(rewards))
     # Likewise beside a mixed group, and with a masked rollout.
     rewards[0, 0] = 1 - round(reward)
     mask = torch.ones_like(rewards, dtype=torch.bool)
     mask[:, -1] = False
     for some in (None, mask):
         values = plain_estimator(every_input(rewards, mask=some))
-        expected = {"reinforce": rewards}.get(name, torch.zeros_like(rewards))
-        expected = expected if some is None else expected * some
+        expected = value(rewards) if some is None else value(rewards) * some
         assert torch.equal(values[1:], expected[1:])
 
 

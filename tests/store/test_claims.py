@@ -151,3 +151,13 @@ def test_processes_are_told_apart_by_when_they_started(sleeper):
     sleeper.kill()
     sleeper.wait()
     assert process_started(sleeper.pid) is None
+
+
+def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
+    monkeypatch.setattr("advsweep.store.lease._has_proc", lambda: False)
+    assert Owner.current().started == 0.0
+    owner = _owner_of(sleeper)
+    assert not owner.has_ended()
+    sleeper.kill()
+    sleeper.wait()
+    assert owner.has_ended()

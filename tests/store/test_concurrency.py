@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.errors import StoreError
 from advsweep.store import Owner, open_store
 
 START = (
@@ -82,6 +83,18 @@ def test_a_reader_does_not_wait_for_a_writer(store, new_run, tmp_path):
         assert other.count_runs() == 1
         assert time.monotonic() - began < 10  # a writer would wait for 30 s
     assert [run.step for run in store.runs()] == [50]
+
+
+def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
+    tmp_path, new_run, monkeypatch
+):
+    monkeypatch.setattr("advsweep.store.engines.BUSY_SECONDS", 0.05)
+    with open_store(str(tmp_path / "a.db")) as store, open_store(str(tmp_path / "a.db")) as other:
+        with store._engines.write():
+            with pytest.raises(StoreError, match=r"a\.db: another process has kept it locked"):
+                other.add_runs([new_run()])
+            assert other.runs() == []
+        assert other.add_runs([new_run()]) == [1]
 
 
 def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run, tmp_path):

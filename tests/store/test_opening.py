@@ -138,8 +138,14 @@ def powerless() -> Iterator[Path]:
 
 def test_a_folder_that_cannot_be_written(powerless):
     powerless.chmod(0o500)
-    with pytest.raises(StoreError, match=r"new\.db: it cannot be written"):
+    with pytest.raises(StoreError, match=r"new\.db: it cannot be opened for writing"):
         open_store(str(powerless / "new.db"))
+
+
+def test_a_store_in_a_folder_that_cannot_be_written(powerless):
+    powerless.chmod(0o500)
+    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
+        open_store(str(powerless / "warm-up.db"), create=False)
 
 
 def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
@@ -147,7 +153,7 @@ def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
     path.chmod(0o400)
     store = open_store(str(path), create=False)
     assert store.runs() == []
-    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be written"):
+    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
         store.add_sweep("demo", {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,15 +28,10 @@ Planner = Callable[..., Plan]
 
 
 @pytest.fixture(scope="session")
-def quick() -> list[str]:
-    """Overrides of a run that takes a fraction of a second, in this very process."""
-    return list(QUICK)
-
-
-@pytest.fixture(scope="session")
 def plan() -> Planner:
     """Plans a quick sweep with the overrides given; later ones of a key count."""
 
+    @functools.cache
     def make(*overrides: str, name: str | None = None) -> Plan:
         return make_plan([*QUICK, *overrides], name=name)
 

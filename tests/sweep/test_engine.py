@@ -250,6 +250,7 @@ def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
         (-11, "killed by signal 11 (SIGSEGV)"),
         (70, "its process ended with exit status 70"),
         (1, "its process ended with exit status 1"),
+        (13, "its process could not write to the store any more; is the disk full?"),
     ],
 )
 def test_a_worker_that_dies_without_a_word_is_recorded(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,13 +139,15 @@ def test_lines_say_what_starts_fails_and_ends(
     monkeypatch.undo()
     view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
     view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
-    view.take(RunEvent(EventKind.SKIPPED, replace(first)))
+    with view.shown():
+        view.take(RunEvent(EventKind.SKIPPED, first))
+        view.take(RunEvent(EventKind.SKIPPED, second))
     assert stream.getvalue().splitlines() == [
         "run 1 (grpo seed=0) started",
         "run 2 (grpo seed=1) failed: step 3: no good",
         "0 of 2 done, 1 running, 1 failed (run 1 training 6/20)",
         "stopping: the runs write a checkpoint; Ctrl-C again kills them",
-        "run 1 (grpo seed=0): done before",
+        "2 of 2 runs were done before",
     ]
 
 

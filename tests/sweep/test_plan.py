@@ -193,6 +193,8 @@ def test_a_run_has_one_value_of_each_key() -> None:
 def test_a_run_is_no_sweep_file() -> None:
     said = refused("experiment=demo", single=True)
     assert said.startswith("demo: expected one run, got a sweep of ")
+    said = refused("sweep.seeds=3", single=True)
+    assert said.startswith("sweep: expected one run, got a sweep of 3;")
 
 
 def test_what_is_no_part_of_a_run_cannot_be_swept() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from advsweep.backends import fake
-from advsweep.errors import LeaseLostError
+from advsweep.errors import LeaseLostError, StoreError
 from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep import evaluations, heartbeat
 from advsweep.sweep.evaluations import Evaluator
-from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, ORPHANED, STOPPED
+from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, ORPHANED, STOPPED, UNRECORDED
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.plan import Plan
@@ -156,6 +156,44 @@ def test_a_run_that_was_taken_over_is_let_go(
     assert work(store, record, (), None) == ELSEWHERE
     [left] = store.runs()
     assert left.status is Status.RUNNING
+
+
+def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = added(plan(), store)
+    reserve = record.directory / "reserve"
+    full: list[bool] = []
+
+    def takes(method: str) -> None:
+        plain = getattr(store, method)
+
+        def limited(*arguments: Any, **options: Any) -> Any:
+            if full and reserve.exists():
+                raise StoreError("the disk is full")
+            return plain(*arguments, **options)
+
+        monkeypatch.setattr(store, method, limited)
+
+    for method in ("heartbeat", "add_points", "set_summaries", "finish"):
+        takes(method)
+    in_step(monkeypatch, 12, lambda: full.append(True))
+    assert work(store, record, (), None) == FAILED
+    [failed] = store.runs()
+    assert (failed.status, failed.error) == (Status.FAILED, "the disk is full")
+    assert len(store.points(record.id, ["reward/mean"])) >= 10
+    assert not reserve.exists()
+
+
+def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise StoreError("the disk is full")
+
+    record = added(plan(), store)
+    monkeypatch.setattr(store, "finish", refuse)
+    assert work(store, record, (), None) == UNRECORDED
 
 
 def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
@@ -397,3 +435,33 @@ def test_runs_that_start_together_make_one_base_evaluation(
     assert len(made) == 1
     assert len({e.identity for e in store.evaluations([r.id for r in records])}) == 1
     assert len(store.evaluations([r.id for r in records])) == 3
+
+
+def test_checkpoints_of_another_store_are_not_gone_on_from(
+    plan: Planner,
+    tmp_path: Path,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A store that was deleted leaves its runs' folders behind, without their metrics."""
+    with open_store(str(tmp_path / "advsweep.db")) as first:
+        in_step(monkeypatch, 13, terminate)
+        assert work(first, added(plan(), first), (), None) == STOPPED
+    (tmp_path / "advsweep.db").unlink()
+    with open_store(str(tmp_path / "advsweep.db")) as second:
+        record = added(plan(), second)
+        assert (record.directory / "checkpoints").exists()
+        assert work(second, record, (), None) == DONE
+        assert measured(second, record.id) == undisturbed
+    assert "not of this store" in caplog.text
+
+
+def test_the_log_tells_how_a_run_went(
+    plan: Planner, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert work(store, added(plan(), store), (), None) == DONE
+    assert "training grpo, seed 0, 20 steps" in caplog.text
+    assert "step 20 of 20: reward " in caplog.text
+    assert "evaluation after step 10: pass@1 " in caplog.text

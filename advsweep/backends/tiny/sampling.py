@@ -64,7 +64,7 @@ class Rollouts:
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def sample(
     network: Network,
     task: SymbolTask,

@@ -1,0 +1,205 @@
+"""Checkpoints: whole or not there, whatever happens while they are written or read."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends import checkpoints as module
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.errors import CheckpointError
+
+RUN = "a" * 64
+FILES = {"weights": bytes(range(256)) * 40, "state": b"{}"}
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path, RUN)
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_what_is_saved_is_loaded(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    path = checkpoints.save(50, FILES)
+    assert path == tmp_path / "checkpoints" / "step-000050"
+    assert {p.name for p in path.iterdir()} == {"weights", "state", "manifest.json"}
+    found = checkpoints.load(50)
+    assert (found.step, found.path, dict(found.files)) == (50, path, FILES)
+
+
+def test_the_manifest_says_what_is_there(checkpoints: Checkpoints) -> None:
+    manifest = json.loads((checkpoints.save(3, FILES) / "manifest.json").read_text())
+    assert manifest == {
+        "format": 1,
+        "step": 3,
+        "run": RUN,
+        "files": {
+            "weights": {
+                "bytes": 10240,
+                "sha256": "e96760a87768717bcebcfd25ddc7d46b4dbc95a4b0014def080c08539f7d90d0",
+            },
+            # sha256 of "{}"
+            "state": {
+                "bytes": 2,
+                "sha256": "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+            },
+        },
+    }
+
+
+def test_steps_are_in_order(checkpoints: Checkpoints) -> None:
+    assert checkpoints.steps() == []
+    for step in (100, 50, 1_000_000, 7):
+        checkpoints.save(step, FILES)
+    (checkpoints.directory / "notes").mkdir()
+    (checkpoints.directory / "step-000001").write_text("a file")
+    assert checkpoints.steps() == [7, 50, 100, 1_000_000]
+
+
+def test_a_step_can_be_saved_again(checkpoints: Checkpoints) -> None:
+    checkpoints.save(5, {"weights": b"old", "more": b"gone"})
+    checkpoints.save(5, FILES)
+    assert dict(checkpoints.load(5).files) == FILES
+    assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]
+
+
+def test_a_missing_step_is_named_with_those_that_are_there(checkpoints: Checkpoints) -> None:
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 5; .*: none"):
+        checkpoints.load(5)
+    checkpoints.save(2, FILES)
+    checkpoints.save(4, FILES)
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 5; .*: 2, 4"):
+        checkpoints.load(5)
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda path: damage(path / "weights"), "weights: wrong checksum"),
+        (lambda path: (path / "weights").write_bytes(b"short"), "weights: wrong length"),
+        (lambda path: (path / "weights").unlink(), "weights: No such file"),
+        (lambda path: (path / "manifest.json").unlink(), "manifest.json: No such file"),
+        (lambda path: (path / "manifest.json").write_bytes(b""), "manifest.json: unreadable"),
+        (lambda path: (path / "manifest.json").write_bytes(b"\xff"), "manifest.json: unreadable"),
+        (lambda path: (path / "manifest.json").write_text("[1]"), "manifest.json: unreadable"),
+        (
+            lambda path: (path / "manifest.json").write_text(
+                '{"format": 2, "step": 10, "run": "", "files": {}}'
+            ),
+            "manifest.json: expected format 1, got 2",
+        ),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over(
+    checkpoints: Checkpoints, harm: Any, reason: str
+) -> None:
+    checkpoints.save(5, FILES)
+    harm(checkpoints.save(10, FILES))
+    with pytest.raises(CheckpointError, match=rf"step 10 .* is damaged \({reason}"):
+        checkpoints.load(10)
+    lines: list[str] = []
+    found = checkpoints.newest_sound(lines.append)
+    assert found is not None
+    assert found.step == 5
+    (line,) = lines
+    assert line.startswith(f"checkpoint step 10 is damaged ({reason}")
+    assert line.endswith("going on from step 5")
+
+
+def test_nothing_sound_is_left(checkpoints: Checkpoints) -> None:
+    lines: list[str] = []
+    assert checkpoints.newest_sound(lines.append) is None
+    assert lines == []
+    for step in (1, 2):
+        damage(checkpoints.save(step, FILES) / "weights")
+    assert checkpoints.newest_sound(lines.append) is None
+    assert "step 2 is damaged" in lines[0]
+    assert "step 1 is damaged" in lines[0]
+    assert lines[0].endswith("going on from the beginning")
+
+
+def test_another_runs_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    checkpoints.save(5, FILES)
+    other = Checkpoints(tmp_path, "b" * 64)
+    with pytest.raises(CheckpointError, match="belongs to the run aaaaaaaaaaaa, not to bbbbbbbb"):
+        other.load(5)
+    with pytest.raises(CheckpointError, match="belongs to the run"):
+        other.newest_sound(print)
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "keep_every", "left"),
+    [(1, 0, [60]), (2, 0, [50, 60]), (1, 20, [20, 40, 60]), (2, 30, [30, 50, 60]), (9, 0, None)],
+)
+def test_pruning(
+    checkpoints: Checkpoints, keep_last: int, keep_every: int, left: list[int] | None
+) -> None:
+    steps = [10, 20, 30, 40, 50, 60]
+    for step in steps:
+        checkpoints.save(step, FILES)
+    gone = checkpoints.prune(keep_last, keep_every)
+    left = steps if left is None else left
+    assert checkpoints.steps() == left
+    assert gone == [checkpoints.path(step) for step in steps if step not in left]
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.save(5, FILES)
+    write = module.write_durably
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == "state":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(module, "write_durably", full)
+    for step in (5, 10):
+        with pytest.raises(CheckpointError, match="No space left on device; make room") as caught:
+            checkpoints.save(step, FILES)
+        assert "goes on from step 5" in str(caught.value)
+    assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]
+    assert dict(checkpoints.load(5).files) == FILES
+
+
+def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(CheckpointError, match=r"step 1 cannot be written .* Not a directory"):
+        Checkpoints(tmp_path / "run", RUN).save(1, FILES)
+
+
+@pytest.mark.parametrize("moment", ["a file", "the manifest", "the rename"])
+def test_a_process_killed_while_it_writes_leaves_nothing_half(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    checkpoints.save(5, FILES)
+    write = module.write_durably
+    with monkeypatch.context() as patched:
+        if moment == "the rename":
+            patched.setattr(Path, "rename", die)
+        else:
+            name = "state" if moment == "a file" else "manifest.json"
+            patched.setattr(
+                module, "write_durably", lambda p, c: die() if p.name == name else write(p, c)
+            )
+        with pytest.raises(KilledError):
+            checkpoints.save(10, FILES)
+    assert checkpoints.steps() == [5]
+    checkpoints.save(10, FILES)
+    assert sorted(p.name for p in checkpoints.directory.iterdir()) == ["step-000005", "step-000010"]

@@ -1,0 +1,113 @@
+"""The packed forward pass equals the plain one, gradients too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from advsweep.backends.tiny.continuations import Continuations
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.network import extend, fuse, lay_out
+from advsweep.backends.tiny.packing import pack
+from advsweep.backends.tiny.vocabulary import Encoded
+from advsweep.backends.tiny.weights import Weights, weight_shapes
+from advsweep.tasks.countdown import Countdown
+
+TEMPERATURE = 0.8
+
+
+def plain_log_probs(
+    plain_logits: Any, weights: Weights, model: TinyModel, prompt: Tensor, completion: Tensor
+) -> tuple[Tensor, Tensor]:
+    """log π of each token of one completion, and the entropies."""
+    logits = plain_logits(weights, model, torch.cat((prompt, completion)))
+    log_p = (logits[len(prompt) - 1 : -1] / TEMPERATURE).log_softmax(-1)
+    return log_p.gather(1, completion[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
+
+
+def test_log_probs_equal_the_plain_forward_pass(
+    any_model: TinyModel,
+    make_weights: Callable[..., Weights],
+    prompts: Encoded,
+    completions: Any,
+    plain_logits: Any,
+) -> None:
+    weights = make_weights(any_model)
+    owner, tokens, lengths = completions(40)
+    continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
+    packed, entropies = continuations.log_probs(
+        fuse(weights, any_model), TEMPERATURE, entropies=True
+    )
+    assert entropies is not None
+    assert len(continuations.rows.tokens) < lengths.sum()
+    for row, length in enumerate(lengths):
+        prompt = torch.from_numpy(prompts.tokens[owner[row], : prompts.lengths[owner[row]]])
+        completion = torch.from_numpy(tokens[row, :length])
+        expected = plain_log_probs(plain_logits, weights, any_model, prompt, completion)
+        torch.testing.assert_close(packed[row, :length], expected[0], atol=2e-5, rtol=0)
+        torch.testing.assert_close(entropies[row, :length], expected[1], atol=2e-5, rtol=0)
+
+
+def test_gradients_equal_those_of_the_plain_forward_pass(
+    any_model: TinyModel,
+    make_weights: Callable[..., Weights],
+    prompts: Encoded,
+    completions: Any,
+    plain_logits: Any,
+) -> None:
+    """In double precision, so that nothing but the mathematics can differ."""
+    weights = {k: w.double().requires_grad_() for k, w in make_weights(any_model).items()}
+    owner, tokens, lengths = completions(20)
+    weight = torch.from_numpy(np.random.default_rng(1).normal(size=tokens.shape))
+    weight[np.arange(tokens.shape[1]) >= lengths[:, None]] = 0
+
+    continuations = Continuations.lay_out(prompts, owner, tokens, lengths)
+    packed, _ = continuations.log_probs(fuse(weights, any_model), TEMPERATURE)
+    found = torch.autograd.grad((packed * weight).sum(), list(weights.values()))
+
+    plain = torch.zeros((), dtype=torch.double)
+    for row, length in enumerate(lengths):
+        prompt = torch.from_numpy(prompts.tokens[owner[row], : prompts.lengths[owner[row]]])
+        completion = torch.from_numpy(tokens[row, :length])
+        log_probs, _ = plain_log_probs(plain_logits, weights, any_model, prompt, completion)
+        plain = plain + (log_probs * weight[row, :length]).sum()
+    expected = torch.autograd.grad(plain, list(weights.values()))
+    for name, one, other in zip(weights, found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=lambda m, n=name: n + m)
+
+
+def test_prompts_alone(
+    any_model: TinyModel, make_weights: Callable[..., Weights], prompts: Encoded, plain_logits: Any
+) -> None:
+    """Logits after every character of prompts that share beginnings."""
+    weights = make_weights(any_model)
+    packing = pack(np.zeros_like(prompts.lengths), prompts.tokens, prompts.lengths)
+    logits, keys_values = extend(fuse(weights, any_model), lay_out(packing, prompts.tokens))
+    assert len(keys_values) == any_model.layers
+    for row, length in enumerate(prompts.lengths):
+        tokens = torch.from_numpy(prompts.tokens[row, :length])
+        expected = plain_logits(weights, any_model, tokens)
+        torch.testing.assert_close(logits[packing.node[row, :length]], expected, atol=2e-5, rtol=0)
+
+
+def test_prompts_without_rows_are_not_computed(prompts: Encoded, task: Countdown) -> None:
+    tokens = np.full((1, task.max_completion_length), 1)
+    continuations = Continuations.lay_out(prompts, np.array([3]), tokens, np.array([4]))
+    assert len(continuations.prefixes.tokens) == prompts.lengths[3] - 1
+    # The prompt's last character and all but the last token.
+    assert len(continuations.rows.tokens) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameters"), [({}, 99_968), ({"kv_heads": 4, "mlp_width": 176}, 102_144)]
+)
+def test_size_of_the_model(changes: dict[str, int], parameters: int, task: Countdown) -> None:
+    """Embedding 17 x 64; per block q, o 2 x 64² + 64, k, v 2 x (64 x 32 + 32), MLP
+    3 x 64 x 192, norms 128; final norm 64: 1,088 + 2 x 49,408 + 64 = 99,968."""
+    shapes = weight_shapes(TinyModel(**changes), task.vocabulary_size)
+    assert sum(int(np.prod(shape)) for shape in shapes.values()) == parameters

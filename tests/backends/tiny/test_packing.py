@@ -1,0 +1,70 @@
+"""Packing finds exactly the distinct beginnings of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from advsweep.backends.tiny.packing import pack
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Owners, tokens and lengths of rows that often begin alike."""
+    count, slots = draw(st.integers(1, 12)), draw(st.integers(1, 5))
+    owner = draw(st_numpy.arrays(np.int64, count, elements=st.integers(0, 2)))
+    tokens = draw(st_numpy.arrays(np.int64, (count, slots), elements=st.integers(0, 2)))
+    lengths = draw(st_numpy.arrays(np.int64, count, elements=st.integers(1, slots)))
+    return owner, tokens, lengths
+
+
+def test_the_example() -> None:
+    colon, plus, minus = 14, 10, 11
+    tokens = np.array([[colon, 3, plus, 4], [colon, 3, plus, 4], [colon, 3, minus, 4]])
+    packing = pack(np.zeros(3, dtype=int), tokens, np.full(3, 4))
+    assert packing.node.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 4, 5]]
+    assert packing.rows.tolist() == [0, 2]
+    # Nodes 4 and 5 stand in slots 2 and 3 of the second distinct row, 4 slots wide.
+    assert packing.slots.tolist() == [0, 1, 2, 3, 6, 7]
+
+
+def test_owners_share_nothing() -> None:
+    packing = pack(np.array([1, 0]), np.array([[7, 7], [7, 7]]), np.array([2, 2]))
+    assert packing.node.tolist() == [[2, 3], [0, 1]]
+
+
+def test_a_row_that_ends_within_another_is_not_distinct() -> None:
+    packing = pack(np.zeros(2, dtype=int), np.array([[5, 6], [5, 9]]), np.array([2, 1]))
+    assert packing.node.tolist() == [[0, 1], [0, 0]]
+    assert len(packing.slots) == 2
+
+
+@given(rows())
+def test_slots_share_a_node_where_all_before_them_is_the_same(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    owner, tokens, lengths = drawn
+    packing = pack(owner, tokens, lengths)
+    beginnings: dict[tuple[int, ...], int] = {}
+    for row, length in enumerate(lengths):
+        for slot in range(length):
+            beginning = (owner[row], *tokens[row, : slot + 1])
+            assert (
+                beginnings.setdefault(beginning, packing.node[row, slot])
+                == (packing.node[row, slot])
+            )
+    assert sorted(beginnings.values()) == list(range(len(packing.slots)))
+    assert (packing.node[np.arange(tokens.shape[1]) >= lengths[:, None]] == 0).all()
+
+
+@given(rows())
+def test_distinct_rows_hold_every_node_where_slots_says(
+    drawn: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    packing = pack(*drawn)
+    held = packing.node[packing.rows].ravel()[packing.slots]
+    assert held.tolist() == list(range(len(packing.slots)))
+    used = np.arange(packing.node.shape[1]) < drawn[2][packing.rows][:, None]
+    assert used.ravel()[packing.slots].all()

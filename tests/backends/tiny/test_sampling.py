@@ -1,0 +1,178 @@
+"""Sampling draws from the model's own distribution and says so truthfully."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from advsweep.backends.tiny import sampling
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
+from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.weights import Weights
+from advsweep.tasks.base import Problem
+from advsweep.tasks.countdown import Countdown
+
+
+def draw(
+    weights: Weights,
+    model: TinyModel,
+    task: Countdown,
+    prompts: Encoded,
+    size: int,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> Rollouts:
+    generator = torch.Generator().manual_seed(seed)
+    network = fuse(weights, model)
+    return sample(network, task, prompts, size, temperature=temperature, generator=generator)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_and_entropies_are_those_of_the_plain_forward_pass(
+    any_model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    prompts: Encoded,
+    plain_logits: Any,
+    temperature: float,
+) -> None:
+    weights = make_weights(any_model)
+    rollouts = draw(weights, any_model, task, prompts, 3, temperature=temperature)
+    assert len(set(rollouts.lengths.tolist())) > 3
+    for row, length in enumerate(rollouts.lengths.tolist()):
+        start = int(prompts.lengths[row // 3])
+        prompt = torch.from_numpy(prompts.tokens[row // 3, :start])
+        tokens = rollouts.tokens[row, :length]
+        logits = plain_logits(weights, any_model, torch.cat((prompt, tokens)))
+        log_p = (logits[start - 1 : -1] / temperature).log_softmax(-1)
+        expected = log_p.gather(1, tokens[:, None])[:, 0]
+        entropies = -(log_p.exp() * log_p).sum(-1)
+        torch.testing.assert_close(rollouts.log_probs[row, :length], expected, atol=2e-5, rtol=0)
+        torch.testing.assert_close(rollouts.entropies[row, :length], entropies, atol=2e-5, rtol=0)
+
+
+def test_rollouts_end_at_their_end_mark_or_the_limit(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
+) -> None:
+    rollouts = draw(make_weights(model), model, task, prompts, 40)
+    assert rollouts.tokens.shape == (40 * len(prompts.lengths), task.max_completion_length)
+    assert set(rollouts.lengths.tolist()) >= {1, task.max_completion_length}
+    for tokens, length in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True):
+        ends = [i for i, token in enumerate(tokens) if token == task.eos_id]
+        assert ends in ([], [length - 1])
+        assert ends or length == task.max_completion_length
+        assert all(token == task.pad_id for token in tokens[length:])
+    past = ~rollouts.mask
+    assert past.any()
+    assert not rollouts.log_probs[past].any()
+    assert not rollouts.entropies[past].any()
+
+
+def test_tokens_come_as_often_as_their_probabilities_say(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    prompts: Encoded,
+    plain_logits: Any,
+) -> None:
+    """Frequencies of the first two tokens within 4.5 standard errors."""
+    weights, n = make_weights(model), 20_000
+    prompt = prompts[np.array([4])]
+    rollouts = draw(weights, model, task, prompt, n)
+    tokens = torch.from_numpy(prompt.tokens[0, : prompt.lengths[0]])
+    first = plain_logits(weights, model, tokens)[-1].softmax(-1)
+    likely = int(first.argmax())
+    second = plain_logits(weights, model, torch.cat((tokens, torch.tensor([likely]))))
+    begun = rollouts.tokens[rollouts.tokens[:, 0] == likely]
+    for column, p in ((rollouts.tokens[:, 0], first), (begun[:, 1], second[-1].softmax(-1))):
+        share = torch.bincount(column, minlength=task.vocabulary_size) / len(column)
+        error = 4.5 * (p * (1 - p) / len(column)).sqrt() + 1 / len(column)
+        assert ((share - p).abs() <= error).all()
+
+
+def test_a_seed_fixes_everything(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
+) -> None:
+    weights = make_weights(model)
+    first, again = (draw(weights, model, task, prompts, 5, seed=3) for _ in range(2))
+    assert torch.equal(first.tokens, again.tokens)
+    assert torch.equal(first.log_probs, again.log_probs)
+    other = draw(weights, model, task, prompts, 5, seed=4)
+    assert not torch.equal(first.tokens, other.tokens)
+
+
+def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    prompts: Encoded,
+    plain_logits: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Groups larger than a chunk, and chunks that hold several groups or parts of one."""
+    weights, size = make_weights(model), 7
+    for columns in (3, 7, 20):
+        monkeypatch.setattr(sampling, "_COLUMNS", columns)
+        rollouts = draw(weights, model, task, prompts, size)
+        assert len(rollouts.lengths) == size * len(prompts.lengths)
+        for row in range(len(rollouts.lengths)):
+            length = int(prompts.lengths[row // size])
+            prompt = torch.from_numpy(prompts.tokens[row // size, :length])
+            log_p = plain_logits(weights, model, prompt)[-1].log_softmax(-1)
+            found = rollouts.log_probs[row, 0]
+            torch.testing.assert_close(found, log_p[rollouts.tokens[row, 0]], atol=2e-5, rtol=0)
+
+
+def test_a_low_temperature_is_greedy(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    prompts: Encoded,
+    plain_logits: Any,
+) -> None:
+    weights = make_weights(model)
+    rollouts = draw(weights, model, task, prompts, 2, temperature=1e-4)
+    for row, length in enumerate(rollouts.lengths.tolist()):
+        sequence = torch.from_numpy(prompts.tokens[row // 2, : prompts.lengths[row // 2]])
+        for token in rollouts.tokens[row, :length]:
+            assert plain_logits(weights, model, sequence)[-1].argmax() == token
+            sequence = torch.cat((sequence, token[None]))
+
+
+def test_the_sampler_answers_problem_by_problem(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, problems: list[Problem]
+) -> None:
+    weights = make_weights(model)
+    sampler = TinySampler(weights, model, task)
+    answers = sampler.sample(problems, 6, temperature=1.0, seed=0)
+    assert [len(texts) for texts in answers.texts] == [6] * len(problems)
+    assert answers.token_entropy is not None
+    assert answers.token_entropy.shape == (len(problems),)
+    assert (answers.token_entropy > 0).all()
+    assert (answers.token_entropy < math.log(task.vocabulary_size)).all()
+    # The mean over tokens, not over completions.
+    prompts = encode([problem.prompt for problem in problems], task)
+    generator = sampling.torch_generator(0, sampling.Stream.EVALUATION)
+    rollouts = sample(fuse(weights, model), task, prompts, 6, temperature=1.0, generator=generator)
+    rows = slice(12, 18)
+    expected = rollouts.entropies[rows].sum() / rollouts.lengths[rows].sum()
+    assert answers.token_entropy[2] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_sampler_keeps_the_weights_it_was_given(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, problems: list[Problem]
+) -> None:
+    weights = make_weights(model)
+    sampler = TinySampler(weights, model, task)
+    before = sampler.sample(problems, 2, temperature=1.0, seed=0)
+    for weight in weights.values():
+        weight.zero_()
+    assert sampler.sample(problems, 2, temperature=1.0, seed=0).texts == before.texts

@@ -1,0 +1,249 @@
+"""The update equals a loss written out naively, whatever it leaves out or does in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from advsweep.backends.run import Run
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.sampling import sample
+from advsweep.backends.tiny.update import Experience, PolicyUpdate
+from advsweep.backends.tiny.vocabulary import Encoded
+from advsweep.backends.tiny.weights import Weights
+from advsweep.config.settings import Optimizer
+from advsweep.errors import TrainingError
+from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.clipped import Clipped
+from advsweep.tasks.countdown import Countdown
+
+G = 4
+TEMPERATURE = 0.9
+MakeUpdate = Callable[..., tuple[PolicyUpdate, Weights]]
+# No clipping, no moments: a step of length lr along the sign of a gradient says little, so
+# tests read the gradients that a step leaves behind.
+FREE = Optimizer(max_grad_norm=0.0, lr=1e-6)
+
+
+@pytest.fixture
+def experience(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
+) -> Experience:
+    """Rollouts of slightly other weights, so that ratios are not 1 and some are clipped."""
+    network = fuse(make_weights(model, seed=1), model)
+    generator = torch.Generator().manual_seed(0)
+    rollouts = sample(network, task, prompts, G, temperature=1.3, generator=generator)
+    advantages = torch.randn(len(rollouts.lengths), generator=generator)
+    advantages[: 2 * G] = 0
+    advantages[3 * G + 1] = 0
+    keep = torch.ones(len(advantages), dtype=torch.bool)
+    keep[5 * G : 6 * G] = False
+    keep[7 * G + 2] = False
+    return Experience(
+        prompts=prompts, rollouts=rollouts, group_size=G, advantages=advantages, keep=keep
+    )
+
+
+@pytest.fixture
+def make_update(
+    small_run: Callable[..., Run], model: TinyModel, make_weights: Callable[..., Weights]
+) -> MakeUpdate:
+    def make(
+        objective: Clipped, optimizer: Optimizer = FREE, **backend: Any
+    ) -> tuple[PolicyUpdate, Weights]:
+        run = small_run(
+            "tiny",
+            backend={"minibatches": 1, **backend},
+            generation={"temperature": TEMPERATURE},
+            prompts_per_step=16,
+        )
+        run = replace(run, objective=objective, optimizer=optimizer)
+        weights, base = make_weights(model, seed=2), make_weights(model, seed=3)
+        return PolicyUpdate(run, run.backend, model, weights, base), weights
+
+    return make
+
+
+def gradients(weights: Weights) -> dict[str, Tensor]:
+    return {name: w.grad.clone() for name, w in weights.items() if w.grad is not None}
+
+
+def naive_loss(
+    objective: Clipped,
+    weights: Weights,
+    base: Weights,
+    model: TinyModel,
+    experience: Experience,
+    plain_logits: Any,
+) -> Tensor:
+    """Every kept rollout by itself, through the plain forward pass."""
+    loss = torch.zeros(())
+    kept = experience.keep.nonzero()[:, 0].tolist()
+    tokens = int(experience.rollouts.lengths[experience.keep].sum())
+    for row in kept:
+        start = int(experience.prompts.lengths[row // G])
+        prompt = torch.from_numpy(experience.prompts.tokens[row // G, :start])
+        length = int(experience.rollouts.lengths[row])
+        completion = experience.rollouts.tokens[row, :length]
+        sequence = torch.cat((prompt, completion))
+        log_p, reference = (
+            (plain_logits(w, model, sequence)[start - 1 : -1] / TEMPERATURE).log_softmax(-1)
+            for w in (weights, base)
+        )
+        log_probs = log_p.gather(1, completion[:, None])[:, 0]
+        d = reference.gather(1, completion[:, None])[:, 0] - log_probs
+        ratio = (log_probs - experience.rollouts.log_probs[row, :length]).exp()
+        a = experience.advantages[row]
+        clipped = ratio.clamp(1 - objective.clip_low, 1 + objective.clip_high)
+        per_token = -torch.minimum(ratio * a, clipped * a) + objective.kl_coef * (d.exp() - d - 1)
+        entropies = -(log_p.exp() * log_p).sum(-1)
+        loss = loss + per_token.mean() / len(kept)
+        loss = loss - objective.entropy_coef * entropies.sum() / tokens
+    return loss
+
+
+OBJECTIVES = {
+    "plain": Clipped(),
+    "kl": Clipped(kl_coef=0.3),
+    "kl and entropy": Clipped(kl_coef=0.3, entropy_coef=0.1),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_gradients_equal_those_of_the_naive_loss(
+    objective: Clipped,
+    experience: Experience,
+    make_update: MakeUpdate,
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    plain_logits: Any,
+) -> None:
+    update, weights = make_update(objective)
+    plain = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
+    metrics = update.step(1, experience)
+    base = make_weights(model, seed=3)
+    loss = naive_loss(objective, plain, base, model, experience, plain_logits)
+    torch.autograd.backward(loss)
+    assert metrics["loss/clip_fraction"] > 0.01
+    if not objective.entropy_coef:
+        total = metrics["loss/policy"] + objective.kl_coef * metrics.get("loss/kl", 0.0)
+        assert total == pytest.approx(loss.item(), abs=1e-5)
+    expected = gradients(plain)
+    norm = torch.stack([g.norm() for g in expected.values()]).norm().item()
+    assert metrics["optim/grad_norm"] == pytest.approx(norm, rel=1e-4)
+    for name, gradient in gradients(weights).items():
+        torch.testing.assert_close(gradient, expected[name], atol=2e-5 * norm, rtol=0)
+
+
+def test_skipping_rollouts_of_advantage_0_changes_nothing(
+    experience: Experience, make_update: MakeUpdate
+) -> None:
+    found = []
+    for skip in (True, False):
+        update, weights = make_update(Clipped(), skip_zero_advantages=skip)
+        metrics = update.step(1, experience)
+        found.append((metrics, gradients(weights), weights))
+    (skipped, fewer, one), (whole, all_of_them, other) = found
+    assert skipped == pytest.approx(whole, rel=1e-5)
+    scale = whole["optim/grad_norm"]
+    for name in fewer:
+        torch.testing.assert_close(fewer[name], all_of_them[name], atol=1e-6 * scale, rtol=0)
+        torch.testing.assert_close(one[name], other[name], atol=1e-9, rtol=1e-6)
+
+
+def test_advantages_of_0_alone_still_move_the_moments(
+    experience: Experience, make_update: MakeUpdate
+) -> None:
+    """AdamW goes on with its momentum, as it does when nothing is skipped."""
+    nothing = replace(experience, advantages=torch.zeros_like(experience.advantages))
+    ends = []
+    for skip in (True, False):
+        update, weights = make_update(Clipped(), Optimizer(lr=1e-3), skip_zero_advantages=skip)
+        update.step(1, experience)
+        before = {name: w.detach().clone() for name, w in weights.items()}
+        metrics = update.step(2, nothing)
+        assert metrics["optim/grad_norm"] == 0
+        assert metrics["loss/policy"] == 0
+        assert not torch.equal(before["model.norm.weight"], weights["model.norm.weight"])
+        ends.append(weights)
+    for name, weight in ends[0].items():
+        torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=0)
+
+
+def test_nothing_kept_leaves_the_weights_alone(
+    experience: Experience, make_update: MakeUpdate
+) -> None:
+    update, weights = make_update(Clipped())
+    before = {name: w.detach().clone() for name, w in weights.items()}
+    metrics = update.step(1, replace(experience, keep=torch.zeros_like(experience.keep)))
+    assert metrics == {"optim/lr": FREE.lr}
+    assert all(torch.equal(before[name], w) for name, w in weights.items())
+
+
+@dataclass(kw_only=True)
+class Witness(Clipped):
+    """Remembers what it is given."""
+
+    name: ClassVar[str] = "witness"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen: list[LossInputs] = []
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        self.seen.append(inputs)
+        return super().loss(inputs)
+
+
+@pytest.mark.parametrize(("minibatches", "epochs"), [(1, 1), (3, 1), (4, 2), (11, 1)])
+def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
+    experience: Experience, make_update: MakeUpdate, minibatches: int, epochs: int
+) -> None:
+    """12 groups of 4, of which one is not kept, nor is one more rollout."""
+    witness = Witness()
+    update, _ = make_update(witness, minibatches=minibatches, inner_epochs=epochs)
+    update.step(1, experience)
+    rollouts = [inputs.rollouts for inputs in witness.seen]
+    # Group 5 is left out, and one rollout of group 7; 11 minibatches put two groups in the first.
+    expected = {
+        1: [43],
+        3: [16, 11, 16],
+        4: [12, 8, 11, 12],
+        11: [8, 4, 4, 4, 4, 3, 4, 4, 4, 4],
+    }
+    assert rollouts == expected[minibatches] * epochs
+    given = torch.cat([inputs.advantages for inputs in witness.seen])
+    used = experience.advantages[experience.keep & (experience.advantages != 0)]
+    assert given.tolist() == used.tolist() * epochs
+
+
+def test_the_learning_rate_warms_up(experience: Experience, make_update: MakeUpdate) -> None:
+    update, _ = make_update(Clipped(), Optimizer(lr=0.4, warmup_steps=4))
+    rates = [update.step(step, experience)["optim/lr"] for step in (1, 2, 3, 4, 5, 9)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+
+
+def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) -> None:
+    update, weights = make_update(Clipped(), Optimizer(lr=1e-6, max_grad_norm=1e-3))
+    metrics = update.step(1, experience)
+    assert metrics["optim/grad_norm"] > 0.01
+    norm = torch.stack([g.norm() for g in gradients(weights).values()]).norm()
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_loss_that_is_no_number_leaves_the_weights_alone(
+    experience: Experience, make_update: MakeUpdate
+) -> None:
+    update, weights = make_update(Clipped())
+    before = {name: w.detach().clone() for name, w in weights.items()}
+    broken = experience.advantages.clone()
+    broken[-1] = torch.nan
+    with pytest.raises(TrainingError, match="step 7: expected a finite loss, got nan"):
+        update.step(7, replace(experience, advantages=broken))
+    assert all(torch.equal(before[name], w) for name, w in weights.items())
