@@ -55,11 +55,11 @@ def print_config(config: Plain, output: RecordFormat) -> None:
 def print_plan(plan: Plan, url: str | None, jobs: int | None, output: RecordFormat) -> None:
     """A sweep's runs, what is left of them and how long that should take."""
     from advsweep.sweep.estimate import estimate
+    from advsweep.sweep.labels import labels
 
     slots = jobs or plan.executor.capacity()
     store = _existing(url)
     left = estimate(plan, store, slots)
-    keys = _varying([dict(flat(p.config)) for p in plan.runs])
     if output is RecordFormat.JSON:
         print_json(
             {
@@ -73,11 +73,9 @@ def print_plan(plan: Plan, url: str | None, jobs: int | None, output: RecordForm
             }
         )
         return
-    rows = [
-        [p.run.identity[:10], *(dict(flat(p.config)).get(key, "") for key in keys)]
-        for p in plan.runs[:LISTED]
-    ]
-    print_columns(["identity", *keys], rows)
+    known = labels(plan)
+    identities = [p.run.identity for p in plan.runs]
+    print_columns(["identity", "run"], [[i[:10], known[i]] for i in identities[:LISTED]])
     if len(plan.runs) > LISTED:
         typer.echo(f"... and {len(plan.runs) - LISTED} more")
     states = ", ".join(f"{count} {state}" for state, count in sorted(left.states.items()))
@@ -127,12 +125,6 @@ def _existing(url: str | None) -> Store | None:
         if url or os.environ.get("ADVSWEEP_STORE"):
             raise
         return None
-
-
-def _varying(configs: list[dict[str, str]]) -> list[str]:
-    first = configs[0] if configs else {}
-    keys = {key: None for config in configs for key in config}
-    return [key for key in keys if any(c.get(key) != first.get(key) for c in configs)]
 
 
 def _duration(seconds: float) -> str:

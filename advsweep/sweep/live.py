@@ -256,6 +256,8 @@ class BarView(TerminalView):
 
     def _draw(self) -> None:
         for run in self._runs.values():
+            if run.stage is None:
+                continue  # its process is still loading what it needs
             stage, done, total = _stage(run)
             if stage not in self._tasks:
                 self._tasks[stage] = self._bar.add_task(stage, total=total, numbers="")

@@ -83,6 +83,7 @@ class StoreReporter:
     def resumed(self, step: int) -> None:
         self._position(step)
         self.step = step
+        self._store.heartbeat(self._run_id, step=step, stage="training")
         self.log(f"going on after step {step}")
 
     def stop_requested(self) -> bool:
