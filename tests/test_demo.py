@@ -1,0 +1,66 @@
+"""The demo from end to end: the shipped sweep, in small, on the real transformer."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from advsweep.sweep.plan import make_plan
+
+# The demo's estimators and nothing else of its size: a base that is hardly trained, few steps.
+SMALL = [
+    *("+experiment=demo", "steps=4", "prompts_per_step=8", "sweep.seeds=1"),
+    *("model.pretraining_steps=20", "model.pretraining_batch=32", "task.held_out_per_level=2"),
+    *("evaluation.n=8", "evaluation.k=[1,8]", "backend.checkpoint_every=2"),
+]
+
+
+def test_the_demo_compares_at_least_four_estimators_with_three_seeds_each():
+    plan = make_plan(["+experiment=demo"])
+    seeds = Counter(p.run.estimator.name for p in plan.runs)
+    assert plan.name == "demo"
+    assert len(seeds) >= 4
+    assert set(seeds.values()) == {3}
+    assert all(p.run.steps >= 100 for p in plan.runs)
+
+
+@pytest.mark.slow
+def test_a_small_demo_from_sweep_to_export(tmp_path: Path):
+    def advsweep(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
+            cwd=tmp_path,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    advsweep("sweep", "--jobs", "2", *SMALL)
+    runs = json.loads(advsweep("ls", "demo", "--format", "json"))
+    assert {run["status"] for run in runs} == {"done"}
+    rows = list(csv.DictReader(io.StringIO(advsweep("report", "demo", "--format", "csv"))))
+    assert [row["estimator"] for row in rows] == ["base", *(r["estimator"] for r in runs[::-1])]
+    for row in rows[1:]:
+        assert 0 <= float(row["collapse/acr@first100"]) <= 1
+        assert 0 <= float(row["pass@1"]) <= float(row["pass@8"]) <= 1
+        assert float(row["entropy/answer"]) >= 0
+
+    before = advsweep("report", "demo", "--format", "json")
+    advsweep("sweep", "--jobs", "2", *SMALL)
+    assert advsweep("report", "demo", "--format", "json") == before
+
+    exported = tmp_path / "exported"
+    advsweep("export", str(runs[0]["id"]), "--to", "hf", str(exported))
+    assert json.loads((exported / "config.json").read_text())["model_type"] == "qwen2"
