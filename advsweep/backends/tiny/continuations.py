@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.tiny.network import Layout, encode, extend, lay_out
+from advsweep.backends.tiny.network import Layout, Prefixes, encode_prefix, extend, lay_out
 from advsweep.backends.tiny.packing import pack
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ class Continuations:
             tokens: the completions, end marks included.
             lengths: tokens per completion, at least 1.
         """
-        own, owner = np.unique(owner, return_inverse=True)
-        starts = prompts.lengths[own] - 1
-        last = prompts.tokens[own, starts]
-        prefix = prompts.tokens[own, : int(starts.max())]
-        prefix_packing = pack(np.zeros_like(own), prefix, starts)
-        rows = np.concatenate((last[owner, None], tokens[:, :-1]), axis=1)
-        packing = pack(owner, rows, lengths)
+        in_use, owner = np.unique(owner, return_inverse=True)
+        starts = prompts.lengths[in_use] - 1
+        openings = prompts.tokens[in_use, starts]
+        prefix_tokens = prompts.tokens[in_use, : int(starts.max())]
+        prefixes = pack(np.zeros_like(in_use), prefix_tokens, starts)
+        row_tokens = np.concatenate((openings[owner, None], tokens[:, :-1]), axis=1)
+        rows = pack(owner, row_tokens, lengths)
         return cls(
-            prefixes=lay_out(prefix_packing, prefix),
-            rows=lay_out(packing, rows, prefix_packing.node[owner], starts[owner]),
-            node=torch.from_numpy(packing.node),
+            prefixes=lay_out(prefixes, prefix_tokens),
+            rows=lay_out(rows, row_tokens, Prefixes(prefixes, owner, starts[owner])),
+            node=torch.from_numpy(rows.node),
             tokens=torch.from_numpy(tokens),
         )
 
@@ -76,7 +76,7 @@ class Continuations:
 
         What stands past a completion's end means nothing.
         """
-        logits, _ = extend(network, self.rows, encode(network, self.prefixes))
+        logits, _ = extend(network, self.rows, encode_prefix(network, self.prefixes))
         log_p = F.log_softmax(logits / temperature, dim=-1)
         place = (self.node * log_p.shape[1] + self.tokens).view(-1)
         chosen = log_p.view(-1).index_select(0, place).view(self.node.shape)

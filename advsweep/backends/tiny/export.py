@@ -87,35 +87,25 @@ def _generation(task: SymbolTask, temperature: float) -> dict[str, Any]:
 
 
 def _tokenizer(task: SymbolTask) -> dict[str, Any]:
-    """One token per character; a character that the task has not is an error."""
+    """One token per character: byte-pair encoding without a single merge.
+
+    transformers reads a qwen2 folder as byte-pair encoding, whatever its tokenizer says.
+    """
     vocabulary = {character: i for i, character in enumerate(task.alphabet)}
     marks = {END: task.eos_id, PADDING: task.pad_id}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": i,
-                "content": mark,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for mark, i in marks.items()
+            {"id": i, "content": mark, **flags, "special": True} for mark, i in marks.items()
         ],
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Split",
-            "pattern": {"Regex": "(?s:.)"},
-            "behavior": "Isolated",
-            "invert": False,
-        },
+        "pre_tokenizer": None,
         "post_processor": None,
         "decoder": {"type": "Fuse"},
-        "model": {"type": "WordLevel", "vocab": vocabulary | marks, "unk_token": ""},
+        "model": {"type": "BPE", "vocab": vocabulary | marks, "merges": [], "unk_token": None},
     }
 
 
@@ -124,6 +114,7 @@ def _tokenizer_config(task: SymbolTask) -> dict[str, Any]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
         "pad_token": PADDING,
+        "unk_token": None,
         "padding_side": "left",
         "clean_up_tokenization_spaces": False,
         "model_max_length": task.max_prompt_length + task.max_completion_length,

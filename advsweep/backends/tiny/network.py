@@ -101,55 +101,71 @@ class Layout:
 
     Attributes:
         tokens, positions: of each node.
-        node: the node in each slot of the distinct rows.
-        slots: where each node stands, as a flat index into `node`.
-        past: the nodes of each row's prefix, counted in the prefix's own pass.
-        bias: 0 where a query may see a key, `MASKED` elsewhere. The keys are the prefix's
-            slots, then the row's own, then padding.
+        queries: the node in each slot of each row.
+        slots: where each node stands, as a flat index into `queries`.
+        keys: what each row attends to: the nodes of its prefix, numbered as in the pass that
+            computed them, then its own, numbered after all of the prefixes'.
+        bias: 0 where a query may see a key, `MASKED` elsewhere.
     """
 
     tokens: Int[Tensor, " nodes"]
     positions: Int[Tensor, " nodes"]
-    node: Int[Tensor, "rows slots"]
+    queries: Int[Tensor, "rows slots"]
     slots: Int[Tensor, " nodes"]
-    past: Int[Tensor, "rows prefix"]
+    keys: Int[Tensor, "rows keys"]
     bias: Float[Tensor, "rows 1 slots keys"]
 
 
+@dataclass(frozen=True)
+class Prefixes:
+    """What rows continue.
+
+    Attributes:
+        packing: of the prefixes.
+        owner: the prefix of each row.
+        starts: the length of each row's prefix, which is the position of its first slot.
+    """
+
+    packing: Packing
+    owner: Int[np.ndarray, " rows"]
+    starts: Int[np.ndarray, " rows"]
+
+
 def lay_out(
-    packing: Packing,
-    tokens: Int[np.ndarray, "rows slots"],
-    past: Int[np.ndarray, "rows prefix"] | None = None,
-    starts: Int[np.ndarray, " rows"] | None = None,
+    packing: Packing, tokens: Int[np.ndarray, "rows slots"], prefixes: Prefixes | None = None
 ) -> Layout:
-    """Makes the layout of rows that begin at position 0, or that continue a prefix.
+    """The layout of rows that continue prefixes, or that begin at position 0.
 
     Args:
         tokens: what `packing` was made of.
-        past: the nodes of each row's prefix.
-        starts: how many of them are in use; the position of the row's first slot.
     """
     rows, slots = packing.rows, tokens.shape[1]
-    past = np.zeros((len(rows), 0), dtype=np.int64) if past is None else past[rows]
-    starts = np.zeros_like(rows) if starts is None else starts[rows]
+    queries = packing.node[rows]
+    if prefixes is None:
+        past, starts, offset = queries[:, :0], np.zeros_like(rows), 0
+    else:
+        past = prefixes.packing.node[prefixes.owner[rows]]
+        starts, offset = prefixes.starts[rows], len(prefixes.packing.slots)
     before = past.shape[1]
-    keys = max(before + slots, _NARROW)
-    bias = np.full((len(rows), 1, slots, keys), MASKED, dtype=np.float32)
+    own = slice(before, before + slots)
+    keys = np.zeros((len(rows), max(before + slots, _NARROW)), dtype=np.int64)
+    keys[:, :before] = past
+    keys[:, own] = queries + offset
+    bias = np.full((len(rows), 1, slots, keys.shape[1]), MASKED, dtype=np.float32)
     seen = np.arange(before) < starts[:, None]
     bias[..., :before] = np.where(seen, 0, MASKED)[:, None, None]
-    bias[..., before : before + slots] = np.triu(np.full((slots, slots), MASKED), k=1)
-    positions = (starts[:, None] + np.arange(slots)).ravel()[packing.slots]
+    bias[..., own] = np.triu(np.full((slots, slots), MASKED), k=1)
     return Layout(
         tokens=torch.from_numpy(tokens[rows].ravel()[packing.slots]),
-        positions=torch.from_numpy(positions),
-        node=torch.from_numpy(packing.node[rows]),
+        positions=torch.from_numpy((starts[:, None] + np.arange(slots)).ravel()[packing.slots]),
+        queries=torch.from_numpy(queries),
         slots=torch.from_numpy(packing.slots),
-        past=torch.from_numpy(past),
+        keys=torch.from_numpy(keys),
         bias=torch.from_numpy(bias),
     )
 
 
-def encode(network: Network, layout: Layout) -> KeysValues:
+def encode_prefix(network: Network, layout: Layout) -> KeysValues:
     """The keys and values of every node: what the rows that continue a prefix need."""
     return _run(network, layout, None, keys_only=True)[1]
 
@@ -182,10 +198,11 @@ def _run(
         qkv = F.linear(normalise(x, model.norm_eps), block.qkv, block.qkv_bias)
         pairs = torch.view_as_complex(qkv.view(*rotation.shape, 2))
         qkv = torch.view_as_real(pairs * rotation).view_as(qkv)
-        keys_values.append(qkv[:, model.width :])
+        q, kv = torch.split(qkv, [model.width, qkv.shape[1] - model.width], dim=1)
+        keys_values.append(kv)
         if keys_only and i == len(network.blocks) - 1:
             break
-        attended = _attend(qkv, None if past is None else past[i], layout, model)
+        attended = _attend(q, kv if past is None else torch.cat((past[i], kv)), layout, model)
         x = x + F.linear(attended, block.out)
         gate, up = F.linear(normalise(x, model.norm_eps), block.gate_up).chunk(2, dim=-1)
         x = x + F.linear(F.silu(gate) * up, block.down)
@@ -219,30 +236,20 @@ def _rotations(
 
 
 def _attend(
-    qkv: Float[Tensor, "nodes q+k+v"],
-    past: Float[Tensor, "prefix k+v"] | None,
+    q: Float[Tensor, "nodes q"],
+    kv: Float[Tensor, "prefixes_and_nodes k+v"],
     layout: Layout,
     model: TinyModel,
 ) -> Float[Tensor, "nodes width"]:
-    """Causal attention of every row's slots over its prefix and itself, back at the nodes."""
-    rows, slots = layout.node.shape
-    keys = layout.bias.shape[-1]
+    """Attention of every row's queries over its keys, back at the nodes."""
+    rows, slots = layout.queries.shape
     groups, head = model.kv_heads, model.head_width
-    sizes = [model.heads, groups, groups]
-    own = qkv.index_select(0, layout.node.view(-1)).view(rows, slots, sum(sizes), head)
-    q, k, v = torch.split(own, sizes, dim=2)
-    # [rows, groups, queries of the group, head], [rows, groups, head, keys], [.., keys, head]
-    q = q.view(rows, slots, groups, -1, head).permute(0, 2, 3, 1, 4)
-    q = q.reshape(rows, groups, -1, head)
-    k, v = k.permute(0, 2, 3, 1), v.transpose(1, 2)
-    if past is not None:
-        before = past.index_select(0, layout.past.view(-1)).view(rows, -1, 2 * groups, head)
-        past_k, past_v = torch.split(before, groups, dim=2)
-        k = torch.cat((past_k.permute(0, 2, 3, 1), k), dim=-1)
-        v = torch.cat((past_v.transpose(1, 2), v), dim=-2)
-    if padding := keys - k.shape[-1]:
-        k, v = F.pad(k, (0, padding)), F.pad(v, (0, 0, 0, padding))
-    scores = (q @ k).view(rows, model.heads, slots, keys) + layout.bias
-    weights = scores.softmax(dim=-1).view(rows, groups, -1, keys)
-    out = (weights @ v).view(rows, model.heads, slots, head)
+    # Query heads that share a key-value head make one matrix of more rows.
+    q = q.index_select(0, layout.queries.view(-1)).view(rows, slots, groups, -1, head)
+    q = q.permute(0, 2, 3, 1, 4).reshape(rows, groups, -1, head)
+    kv = kv.index_select(0, layout.keys.view(-1)).view(rows, -1, 2, groups, head)
+    k, v = kv.unbind(2)
+    scores = (q @ k.permute(0, 2, 3, 1)).view(rows, model.heads, slots, -1) + layout.bias
+    weights = scores.softmax(dim=-1).view(rows, groups, q.shape[2], -1)
+    out = (weights @ v.transpose(1, 2)).view(rows, model.heads, slots, head)
     return out.transpose(1, 2).reshape(rows * slots, -1).index_select(0, layout.slots)

@@ -123,7 +123,8 @@ def _sample(
         left = running.nonzero()
         if step == steps - 1 or len(left) == 0:
             break
-        decoder.feed(token[: int(left[-1]) + 1])
+        groups = int(left[-1]) // decoder.size + 1
+        decoder.feed(token[: groups * decoder.size])
     rollouts = Rollouts(tokens.T, lengths, log_probs.T, entropies.T)
     past = ~rollouts.mask
     rollouts.tokens.masked_fill_(past, task.pad_id)
@@ -135,41 +136,54 @@ def _sample(
 class _Decoder:
     """Feeds tokens to the network, one per column and step.
 
+    The columns of a prompt stand together and share its keys and values; those of what they
+    generate go into caches of their own.
+
     Attributes:
+        size: columns per prompt.
         logits: of the next token of each column, `[vocabulary, columns]`.
     """
 
     def __init__(self, network: Network, prompts: Encoded, size: int, steps: int) -> None:
-        """Encodes each prompt once, and gives `size` columns a cache that starts with it."""
+        """Encodes each prompt once.
+
+        Args:
+            steps: tokens that can be generated; the last is never fed.
+        """
         model = network.model
-        self._network = network
-        self._embedding = network.embedding.T.contiguous()
+        groups, head = model.kv_heads, model.head_width
         packing = pack(np.zeros_like(prompts.lengths), prompts.tokens, prompts.lengths)
         logits, keys_values = extend(network, lay_out(packing, prompts.tokens))
-        rows, slots = packing.node.shape
         node = torch.from_numpy(packing.node)
+        rows, slots = node.shape
         lengths = torch.from_numpy(prompts.lengths)
-        last = node[torch.arange(rows), lengths - 1]
-        self.logits = _spread(logits[last].T, size)
-        self._positions = _spread(lengths, size)
-        padding = torch.arange(slots)[:, None] >= lengths
-        self._bias = _spread(torch.where(padding, MASKED, 0.0), size)[:, None, None]
-        self._filled = slots
-        shape = (slots + steps - 1, model.kv_heads, model.head_width, rows * size)
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
-        for kv in keys_values:
-            # Slots, keys or values, heads, features of a head, prompts.
-            prefix = kv[node.T].view(slots, rows, 2, *shape[1:3]).permute(0, 2, 3, 4, 1)
-            for caches, part in zip((self._keys, self._values), prefix.unbind(1), strict=True):
-                cache = torch.empty(shape)
-                cache[:slots].view(*part.shape, size).copy_(part[..., None])
-                caches.append(cache)
         turns = rotations(model, int(lengths.max()) + steps)[:, 0].T
+        self.size = size
+        self.logits = _spread(logits[node[torch.arange(rows), lengths - 1]].T, size)
+        self._network = network
+        self._embedding = network.embedding.T.contiguous()
         self._cos, self._sin = turns.real.contiguous(), turns.imag.contiguous()
+        self._positions = _spread(lengths, size)
+        self._fed = 0
+        # Batches of matrices, one per prompt and key-value head.
+        padding = torch.arange(slots) >= lengths[:, None]
+        self._bias = torch.where(padding, MASKED, 0.0).repeat_interleave(groups, dim=0)[:, None]
+        prefixes = [kv[node.view(-1)].view(rows, slots, 2, groups, head) for kv in keys_values]
+        self._prefix_keys = [
+            p[:, :, 0].permute(0, 2, 3, 1).reshape(-1, head, slots) for p in prefixes
+        ]
+        self._prefix_values = [
+            p[:, :, 1].transpose(1, 2).reshape(-1, slots, head) for p in prefixes
+        ]
+        shape = (steps - 1, groups, head, rows * size)
+        self._keys = [torch.empty(shape) for _ in keys_values]
+        self._values = [torch.empty(shape) for _ in keys_values]
 
     def feed(self, tokens: Int[Tensor, " columns"]) -> None:
-        """Appends a token to each of the first columns; the columns after them are dropped."""
+        """Appends a token to each of the first columns, whole groups of them.
+
+        The columns after them are dropped.
+        """
         n, eps = len(tokens), self._network.model.norm_eps
         positions = self._positions[:n]
         cos, sin = self._cos[:, positions], self._sin[:, positions]
@@ -180,7 +194,7 @@ class _Decoder:
             gate, up = (block.gate_up @ _normalise(x, eps)).chunk(2)
             x = torch.addmm(x, block.down, F.silu(gate, inplace=True).mul_(up))
         self.logits = self._network.head @ _normalise(x, eps)
-        self._filled += 1
+        self._fed += 1
         self._positions = positions + 1
 
     def _attend(
@@ -190,25 +204,48 @@ class _Decoder:
         cos: Float[Tensor, "pairs columns"],
         sin: Float[Tensor, "pairs columns"],
     ) -> Float[Tensor, "width columns"]:
-        """Attention of the new tokens over the cache, into which they go first; rotates qkv."""
+        """Attention of the new tokens over prompt and cache, which they join; rotates qkv."""
         model, n = self._network.model, qkv.shape[1]
         groups, head = model.kv_heads, model.head_width
-        turned = qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n)
-        real, imaginary = turned.unbind(2)
-        rotated = (real * cos).addcmul_(imaginary, sin, value=-1)
-        imaginary.mul_(cos).addcmul_(real, sin)
-        real.copy_(rotated)
+        shared, prompts, slots = model.heads // groups, n // self.size, self._bias.shape[-1]
+        _rotate(qkv[: (model.heads + groups) * head].view(-1, head // 2, 2, n), cos, sin)
         q, k, v = torch.split(qkv.view(-1, head, n), [model.heads, groups, groups])
-        # A key and value head serves the query heads of its group.
         keys, values = self._keys[block], self._values[block]
-        keys[self._filled, ..., :n] = k
-        values[self._filled, ..., :n] = v
-        keys, values = (c[: self._filled + 1, :, None, :, :n] for c in (keys, values))
-        scores = (keys * q.view(groups, -1, head, n)).sum(dim=3)
-        scores[: len(self._bias)] += self._bias[..., :n]
+        keys[self._fed, ..., :n] = k
+        values[self._fed, ..., :n] = v
+        keys, values = (c[: self._fed + 1, :, None, :, :n] for c in (keys, values))
+
+        # Over the prompts: one product of matrices per prompt and key-value head.
+        split = (groups, shared, -1, prompts, self.size)
+        queries = q.view(split).permute(3, 0, 1, 4, 2).reshape(prompts * groups, -1, head)
+        of_prompts = slice(prompts * groups)
+        prefix_keys = self._prefix_keys[block][of_prompts]
+        prefix_scores = torch.baddbmm(self._bias[of_prompts], queries, prefix_keys)
+        # Over the columns' own past: sums along the columns.
+        scores = torch.empty(slots + self._fed + 1, groups, shared, n)
+        scores[:slots].view(slots, groups, shared, prompts, -1).copy_(
+            prefix_scores.view(prompts, groups, shared, -1, slots).permute(4, 1, 2, 0, 3)
+        )
+        torch.sum(keys * q.view(groups, shared, head, n), dim=3, out=scores[slots:])
         weights = scores.softmax(dim=0)
-        out: Tensor = (values * weights[:, :, :, None]).sum(dim=0)
+        prefix_weights = weights[:slots].view(slots, groups, shared, prompts, -1)
+        prefix_weights = prefix_weights.permute(3, 1, 2, 4, 0).reshape(prompts * groups, -1, slots)
+        prefix_out = torch.bmm(prefix_weights, self._prefix_values[block][of_prompts])
+        out = (values * weights[slots:, :, :, None]).sum(dim=0).view(split)
+        out += prefix_out.view(prompts, groups, shared, -1, head).permute(1, 2, 4, 0, 3)
         return out.view(model.width, n)
+
+
+def _rotate(
+    x: Float[Tensor, "heads pairs 2 columns"],
+    cos: Float[Tensor, "pairs columns"],
+    sin: Float[Tensor, "pairs columns"],
+) -> None:
+    """Turns every pair in place."""
+    first, second = x.unbind(2)
+    turned = (first * cos).addcmul_(second, sin, value=-1)
+    second.mul_(cos).addcmul_(first, sin)
+    first.copy_(turned)
 
 
 def _normalise(x: Float[Tensor, "width columns"], eps: float) -> Float[Tensor, "width columns"]:

@@ -1,0 +1,159 @@
+"""The tiny backend as a whole; what every backend must do is in the contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from advsweep.backends.run import Run
+from advsweep.components import Component
+from advsweep.errors import CheckpointError, ConfigError
+from advsweep.rollouts.base import RolloutPolicy, RolloutSource
+
+MakeRun = Callable[..., Run]
+
+
+@dataclass(kw_only=True)
+class OtherModel(Component):
+    name: ClassVar[str] = "other"
+
+
+# Runs that do not fit
+
+
+def test_more_minibatches_than_prompts(small_run: MakeRun) -> None:
+    message = "backend.minibatches: expected at most prompts_per_step = 6, got 7"
+    with pytest.raises(ConfigError, match=message):
+        small_run("tiny", prompts_per_step=6, backend={"minibatches": 7})
+
+
+def test_a_model_of_another_backend(small_run: MakeRun) -> None:
+    run = replace(small_run("tiny"), model=OtherModel())
+    with pytest.raises(ConfigError, match="model: backend 'tiny' trains the model 'tiny', got"):
+        run.backend.check(run)
+
+
+def test_a_task_without_an_alphabet(small_run: MakeRun) -> None:
+    run = replace(small_run("tiny"), task=OtherModel())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="task: backend 'tiny' needs a task over a small"):
+        run.backend.check(run)
+
+
+def test_how_often_checkpoints_are_written_is_no_part_of_identity(small_run: MakeRun) -> None:
+    run = small_run("tiny")
+    policy = {"checkpoint_every": 7, "keep_last": 9, "keep_every": 3}
+    assert small_run("tiny", backend=policy).identity == run.identity
+    assert small_run("tiny", backend={"inner_epochs": 2}).identity != run.identity
+
+
+# Training
+
+
+def test_training_starts_from_the_base(small_run: MakeRun, ask: Any, tmp_path: Path) -> None:
+    run, other = small_run("tiny"), small_run("tiny", seed=9, estimator={"name": "rloo"})
+    first, second = (r.backend.sampler(r, tmp_path, 0) for r in (run, other))
+    assert ask(first, run.task).texts == ask(second, run.task).texts
+
+
+def test_a_checkpoint_that_is_not_there(small_run: MakeRun, tmp_path: Path) -> None:
+    run = small_run("tiny")
+    with pytest.raises(CheckpointError, match="no checkpoint of step 3"):
+        run.backend.sampler(run, tmp_path, 3)
+    with pytest.raises(CheckpointError, match="no checkpoint of step 3"):
+        run.backend.export(run, tmp_path, 3, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_stop_while_the_base_is_pretrained(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """The run ends without a step, and a later one pretrains again."""
+    run = small_run("tiny", model={"pretraining_seed": 77})
+    stopped = train(run, tmp_path, stop_after=0)
+    assert not stopped.points
+    assert not stopped.evaluated
+    assert len(train(run, tmp_path).points) == run.steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"backend": {"minibatches": 1}}, False),
+        ({"backend": {"inner_epochs": 2}}, False),
+        ({"generation": {"temperature": 0.5}}, False),
+        ({"backend": {"checkpoint_every": 1}}, True),
+        ({"evaluation": {"every": 1}}, True),
+    ],
+)
+def test_what_changes_a_training(
+    small_run: MakeRun, train: Any, tmp_path: Path, changes: Mapping[str, Any], same: bool
+) -> None:
+    # A base this small is seldom right; the entropy bonus moves it all the same.
+    bonus = {"objective": {"entropy_coef": 0.1}}
+    first = train(small_run("tiny", **bonus), tmp_path / "a").lasting
+    second = train(small_run("tiny", **bonus, **changes), tmp_path / "b").lasting
+    assert (first == second) is same
+
+
+@dataclass(kw_only=True)
+class KeepsOne(RolloutPolicy):
+    """Throws all groups but one away."""
+
+    name: ClassVar[str] = "keeps_one"
+
+    def collect(self, source: RolloutSource, prompts: int) -> torch.Tensor:
+        source.draw(prompts)
+        return torch.arange(1)
+
+
+def test_fewer_groups_than_minibatches(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+    run = replace(small_run("tiny", backend={"minibatches": 3}), rollout=KeepsOne())
+    points = train(run, tmp_path).points
+    assert len(points) == run.steps
+    assert points[1]["cost/rollouts"] == pytest.approx(run.prompts_per_step)
+
+
+def test_rollouts_that_cannot_be_scored_are_left_out(
+    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run("tiny")
+    score = type(run.task).score
+
+    def doubtful(task: Any, problems: Any, completions: Any) -> np.ndarray:
+        scores: np.ndarray = score(task, problems, completions)
+        scores[::3] = np.nan
+        return scores
+
+    monkeypatch.setattr(type(run.task), "score", doubtful)
+    points = train(run, tmp_path).points
+    rollouts = run.prompts_per_step * run.group_size
+    scored = rollouts - len(range(0, rollouts, 3))
+    assert points[1]["cost/utilisation"] == pytest.approx(scored / rollouts)
+    assert all(np.isfinite(list(values.values())).all() for values in points.values())
+
+
+@pytest.mark.slow
+def test_reward_rises(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+    """Two digits: from a base that is often wrong to one that is mostly right."""
+    run = small_run(
+        "tiny",
+        task={"levels": [0, 1], "held_out_per_level": 10},
+        model={"width": 32, "pretraining_steps": 150, "pretraining_batch": 64},
+        optimizer={"lr": 1e-3},
+        backend={"checkpoint_every": 0},
+        evaluation={"every": 0},
+        group_size=8,
+        prompts_per_step=32,
+        steps=100,
+    )
+    points = train(run, tmp_path).points
+    rewards = [points[step]["reward/mean"] for step in range(1, run.steps + 1)]
+    assert np.mean(rewards[-10:]) > np.mean(rewards[:10]) + 0.15
+    entropies = [points[step]["entropy/token"] for step in (1, run.steps)]
+    assert entropies[1] < entropies[0]

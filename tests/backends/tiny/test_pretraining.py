@@ -1,0 +1,276 @@
+"""The base model: what its recipe makes, and the cache that keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from advsweep.backends.tiny import pretraining
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.pretraining import (
+    PretrainingStoppedError,
+    base_key,
+    base_weights,
+    pretrain,
+)
+from advsweep.backends.tiny.vocabulary import encode
+from advsweep.errors import CheckpointError, ConfigError
+from advsweep.tasks.base import Sampler
+from advsweep.tasks.countdown import Countdown
+
+RECIPE: dict[str, Any] = {
+    "layers": 1,
+    "width": 16,
+    "heads": 2,
+    "kv_heads": 1,
+    "mlp_width": 32,
+    "pretraining_steps": 12,
+    "pretraining_batch": 16,
+}
+
+
+class Listener:
+    """A reporter that keeps lines and progress, and asks to stop when told to."""
+
+    def __init__(self, *, stop: bool = False) -> None:
+        self.lines: list[str] = []
+        self.done: list[tuple[str, int, int]] = []
+        self.stop = stop
+        self.waiting = threading.Event()
+
+    def log(self, message: str) -> None:
+        self.lines.append(message)
+        self.waiting.set()
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        self.done.append((stage, done, total))
+
+    def stop_requested(self) -> bool:
+        return self.stop
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        raise AssertionError
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        raise AssertionError
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        raise AssertionError
+
+    def pruned(self, path: Path) -> None:
+        raise AssertionError
+
+    def resumed(self, step: int) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model() -> TinyModel:
+    return TinyModel(**RECIPE)
+
+
+def same(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def entry(cache: Path) -> Path:
+    (path,) = cache.glob("base-models/*/checkpoints/step-*/model.safetensors")
+    return path
+
+
+# The recipe
+
+
+def test_pretraining_learns_the_corpus(task: Countdown) -> None:
+    """The loss on examples that it has not seen."""
+    pairs = task.pretraining_pairs(256, np.random.default_rng(99))
+    examples = encode(pairs[0], task), encode(pairs[1], task, end=True)
+    recipe = {"pretraining_steps": 150, "pretraining_batch": 64, "pretraining_lr": 0.01}
+    untrained, trained = (
+        TinyModel(**RECIPE | {"pretraining_steps": 0}),
+        TinyModel(**RECIPE | recipe),
+    )
+    losses = [
+        pretraining._loss(pretrain(model, task), model, *examples).item()
+        for model in (untrained, trained)
+    ]
+    # Guessing among 17 tokens costs ln 17 = 2.8 nats; knowing where digits and operators
+    # stand leaves ln 9 = 2.2 and ln 3 = 1.1 nats in turn, and digits come from the prompt.
+    assert losses[0] > 2.5
+    assert losses[1] < 1.5
+
+
+def test_a_recipe_always_makes_the_same(model: TinyModel, task: Countdown) -> None:
+    torch.manual_seed(1)
+    first = pretrain(model, task)
+    torch.manual_seed(2)
+    assert same(first, pretrain(model, task))
+    assert not same(first, pretrain(TinyModel(**RECIPE, pretraining_seed=1), task))
+    assert all(not weight.requires_grad for weight in first.values())
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    model = TinyModel(pretraining_steps=100, pretraining_warmup=20)
+    rates = [pretraining._schedule(step, model) for step in range(100)]
+    assert rates[:3] == [0.05, 0.1, 0.15]
+    assert rates[19] == rates[20] == 1.0
+    # Half way down after 20 + 40 updates.
+    assert rates[60] == pytest.approx(0.5)
+    assert rates[-1] == pytest.approx(0.5 * (1 + math.cos(math.pi * 79 / 80)))
+
+
+def test_everything_in_the_recipe_is_in_the_key(model: TinyModel, task: Countdown) -> None:
+    changes: dict[str, Any] = {
+        field.name: getattr(model, field.name) / 2
+        if type(getattr(model, field.name)) is float
+        else getattr(model, field.name) * 2
+        for field in dataclasses.fields(model)
+    }
+    changes |= {"pretraining_seed": 1, "tied_embeddings": False}
+    keys = {base_key(TinyModel(**{**RECIPE, name: v}), task) for name, v in changes.items()}
+    keys |= {base_key(model, task), base_key(model, Countdown(levels=(0,)))}
+    assert len(keys) == len(changes) + 2
+    assert base_key(TinyModel(**RECIPE), Countdown()) == base_key(model, task)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "width: expected a multiple of 2 x heads = 6, got 64"),
+        ({"kv_heads": 3}, "kv_heads: expected a divisor of heads = 4, got 3"),
+        (
+            {"random_share": 0.5},
+            "left_to_right_share: expected at most 1 - random_share = 0.5, got 0.6",
+        ),
+        ({"layers": 0}, "layers: expected >= 1, got 0"),
+        ({"pretraining_lr": 0.0}, "pretraining_lr: expected > 0, got 0"),
+    ],
+)
+def test_recipes_that_make_no_sense(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TinyModel(**change)
+    assert str(caught.value) == message
+
+
+# The cache
+
+
+def test_a_base_model_is_made_once(cache: Path, model: TinyModel, task: Countdown) -> None:
+    first, second = Listener(), Listener()
+    made = base_weights(model, task, first)
+    assert first.done == [("pretraining", done, 12) for done in (0, 10, 12)]
+    assert same(made, base_weights(model, task, second))
+    assert not second.done
+    assert not first.lines + second.lines
+    assert same(made, pretrain(model, task))
+
+
+def test_a_damaged_entry_is_made_again(cache: Path, model: TinyModel, task: Countdown) -> None:
+    made = base_weights(model, task)
+    content = bytearray(entry(cache).read_bytes())
+    content[-5] ^= 1
+    entry(cache).write_bytes(content)
+    listener = Listener()
+    assert same(made, base_weights(model, task, listener))
+    assert "cached base model: " in listener.lines[0]
+    assert "damaged" in listener.lines[0]
+    assert listener.done
+    quiet = Listener()
+    base_weights(model, task, quiet)
+    assert not quiet.lines
+
+
+def test_a_read_only_cache_serves_what_it_has(
+    cache: Path, model: TinyModel, task: Countdown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = base_weights(model, task)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert same(made, base_weights(model, task))
+    with pytest.raises(CheckpointError, match="Permission denied; set ADVSWEEP_CACHE"):
+        base_weights(TinyModel(**RECIPE, pretraining_seed=1), task)
+
+
+def test_stopping_leaves_nothing_behind(cache: Path, model: TinyModel, task: Countdown) -> None:
+    with pytest.raises(PretrainingStoppedError):
+        base_weights(model, task, Listener(stop=True))
+    assert not list(cache.glob("base-models/*/checkpoints/*"))
+    listener = Listener()
+    base_weights(model, task, listener)
+    assert not listener.lines
+
+
+def test_others_wait_and_say_so(
+    cache: Path, model: TinyModel, task: Countdown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One builds; a second waits for it; a third is told to stop while it waits."""
+    building, allowed = threading.Event(), threading.Event()
+    builds: list[int] = []
+
+    def slow(*arguments: Any) -> Any:
+        builds.append(1)
+        building.set()
+        assert allowed.wait(30)
+        return pretrain(*arguments)
+
+    monkeypatch.setattr(pretraining, "pretrain", slow)
+    monkeypatch.setattr(pretraining, "_WAIT_SECONDS", 0.02)
+    results: list[Any] = []
+    listener = Listener()
+    builder = threading.Thread(target=lambda: results.append(base_weights(model, task)))
+    waiter = threading.Thread(target=lambda: results.append(base_weights(model, task, listener)))
+    builder.start()
+    assert building.wait(30)
+    waiter.start()
+    assert listener.waiting.wait(30)
+    with pytest.raises(PretrainingStoppedError):
+        base_weights(model, task, Listener(stop=True))
+    allowed.set()
+    builder.join(30)
+    waiter.join(30)
+    assert len(builds) == 1
+    assert same(*results)
+    assert listener.lines == ["another run is pretraining the base model; waiting for it"]
+
+
+def _build_and_die(recipe: dict[str, Any]) -> None:
+    """A process that is killed in the middle of a pretraining."""
+
+    def die(*_: Any) -> Any:
+        os._exit(1)
+
+    pretraining._loss = die  # type: ignore[assignment]
+    base_weights(TinyModel(**recipe), Countdown())
+
+
+def test_a_builder_that_dies_frees_its_lock(cache: Path, model: TinyModel, task: Countdown) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_build_and_die, args=(RECIPE,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 1
+    started = time.monotonic()
+    listener = Listener()
+    base_weights(model, task, listener)
+    assert not listener.lines
+    assert time.monotonic() - started < 30
