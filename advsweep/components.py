@@ -21,12 +21,13 @@ import importlib.metadata
 import math
 import types
 import typing
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import AdvsweepWarning, ConfigError, UnknownNameError, nearest
 
 Plain = dict[str, Any]
 """A resolved config node: JSON types only; infinities are the strings "inf" and "-inf"."""
@@ -293,12 +294,14 @@ class Registry(Generic[C]):
         modules: Mapping[str, str],
         *,
         aliases: Mapping[str, str] | None = None,
+        caveats: Mapping[str, str] | None = None,
         unavailable: Mapping[str, str] | None = None,
         group: str | None = None,
     ) -> None:
         self.kind = kind
         self._modules = dict(modules)
         self._aliases = dict(aliases or {})
+        self._caveats = dict(caveats or {})
         self._unavailable = dict(unavailable or {})
         self._group = group
         self._loaded: dict[str, type[C]] = {}
@@ -316,6 +319,17 @@ class Registry(Generic[C]):
     def aliases(self) -> dict[str, str]:
         return dict(self._aliases)
 
+    def canonical(self, name: str) -> str:
+        """The name behind an alias; any other name as it is.
+
+        Warns of an alias whose `caveats` say that it is a guess.
+        """
+        target = self._aliases.get(name, name)
+        if name in self._caveats:
+            message = f"{self.kind} '{name}' is taken for '{target}': {self._caveats[name]}"
+            warnings.warn(message, AdvsweepWarning, stacklevel=3)
+        return target
+
     def unavailable(self) -> dict[str, str]:
         """Names that are known to lack a definition, with the reason."""
         return dict(self._unavailable)
@@ -332,7 +346,7 @@ class Registry(Generic[C]):
         Raises:
             UnknownNameError: the name is not registered, or is known to lack a definition.
         """
-        name = self._aliases.get(name, name)
+        name = self.canonical(name)
         if name not in self._loaded:
             self._loaded[name] = self._load(name, where or self.kind)
         return self._loaded[name]

@@ -33,6 +33,8 @@ class GroupBatch:
         ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
         token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
         token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
+        self_certainty: mean KL divergence of the next-token distributions π from the uniform
+            one, KL(uniform ‖ π), in nats.
         solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
         frequencies: how often each group counts in statistics of the batch, once by
             default; lets the enumerated groups of a solve rate stand for a large batch.
@@ -46,6 +48,7 @@ class GroupBatch:
     ref_rewards: Float[Tensor, "prompts rollouts"] | None = None
     token_entropy: Float[Tensor, "prompts rollouts"] | None = None
     token_entropy_exact: Float[Tensor, "prompts rollouts"] | None = None
+    self_certainty: Float[Tensor, "prompts rollouts"] | None = None
     solve_rates: Float[Tensor, " prompts"] | None = None
     frequencies: Float[Tensor, " prompts"] | None = None
     step: int | None = None
@@ -82,8 +85,11 @@ class Estimator(Component):
         needs: the optional fields of `GroupBatch` that it cannot do without.
         uses: those that it reads when they are given.
         minimum_group: the smallest group size that it is defined for.
+        group_multiple: group sizes must be multiples of it.
         binary_only: rewards other than 0 and 1 are refused.
         rates: reads row means as solve rates, so they must lie in [0, 1].
+        verifier_free: reads another signal than the rewards, so that the collapse rate of
+            the rewards says nothing of it.
         stateful: has memory, which each call of `compute` advances exactly once.
     """
 
@@ -94,8 +100,10 @@ class Estimator(Component):
     needs: ClassVar[frozenset[str]] = frozenset()
     uses: ClassVar[frozenset[str]] = frozenset()
     minimum_group: ClassVar[int] = 1
+    group_multiple: ClassVar[int] = 1
     binary_only: ClassVar[bool] = False
     rates: ClassVar[bool] = False
+    verifier_free: ClassVar[bool] = False
     stateful: ClassVar[bool] = False
 
     @final
@@ -190,6 +198,11 @@ class Estimator(Component):
                 f"estimator '{self.name}' needs at least {self.minimum_group} rollouts per "
                 f"prompt, got {group}"
             )
+        if group % self.group_multiple:
+            raise BatchError(
+                f"estimator '{self.name}' needs a multiple of {self.group_multiple} rollouts per "
+                f"prompt, got {group}"
+            )
         if batch.mask is not None and batch.mask.dtype is not torch.bool:
             raise BatchError(f"mask: expected booleans, got {batch.mask.dtype}")
         for name in ("mask", "frequencies", *sorted(self.needs | self.uses)):
@@ -206,15 +219,17 @@ class Estimator(Component):
 
     def _check_rewards(self, groups: Groups) -> None:
         """Refuses rewards that the formula is not defined for."""
+        rewards = groups.rewards
+        # Rewards of 0 and 1 alone, which are finite and rates, need no further look.
+        if self.binary_only and torch.equal(rewards.sign().relu_(), rewards):
+            return
         low, high = groups.mean_range
         if not (math.isfinite(low) and math.isfinite(high)):
             raise BatchError(
                 "rewards: expected finite numbers, got NaN, infinity or a sum that overflows; "
                 "leave rollouts that could not be scored out with the mask"
             )
-        rewards = groups.rewards
-        # Only 0 and 1 are their own squares.
-        if self.binary_only and not (rewards * rewards == rewards).all():
+        if self.binary_only:
             other = rewards[(rewards != 0) & (rewards != 1)][0].item()
             raise BatchError(
                 f"estimator '{self.name}' is defined for rewards of 0 and 1 only, got {other:g}"

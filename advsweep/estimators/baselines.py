@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -26,7 +27,10 @@ class ZeroVariance(Enum):
 
 
 class Preset(Enum):
-    """Whose conventions: the papers', a framework's, or those of A-GRAE's released code."""
+    """Whose conventions: the papers', a framework's, or those of released code.
+
+    That is A-GRAE's code, except where an estimator's own authors released theirs.
+    """
 
     PAPER = "paper"
     TRL = "trl"
@@ -41,18 +45,12 @@ class FNorm(Enum):
     SIGMA = "sigma"
 
 
-class _Conventions(NamedTuple):
+class Conventions(NamedTuple):
+    """What a preset sets."""
+
     std: Std
     eps: float
     zero_variance: ZeroVariance
-
-
-_PRESETS = {
-    Preset.PAPER: _Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
-    Preset.TRL: _Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
-    Preset.VERL: _Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
-    Preset.RELEASED: _Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
-}
 
 
 @dataclass(kw_only=True)
@@ -194,6 +192,12 @@ class GRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Eq. 3"
+    conventions: ClassVar[Mapping[Preset, Conventions]] = {
+        Preset.PAPER: Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
+        Preset.TRL: Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
+        Preset.VERL: Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+        Preset.RELEASED: Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),
+    }
 
     preset: Preset = option(
         Preset.PAPER,
@@ -211,7 +215,7 @@ class GRPO(Estimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        preset = _PRESETS[self.preset]
+        preset = self.conventions[self.preset]
         self.std = preset.std if self.std is None else self.std
         self.eps = preset.eps if self.eps is None else self.eps
         self.zero_variance = self.zero_variance or preset.zero_variance

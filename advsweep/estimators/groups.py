@@ -87,17 +87,22 @@ class Groups:
         return low.item(), high.item()
 
     def given(self, name: str) -> Float[Tensor, "prompts rollouts"]:
-        """An input beside the rewards, in their type and 0 where masked.
+        """An input beside the rewards, in their type and 0 where masked."""
+        values: Tensor = getattr(self.batch, name).to(self.rewards)
+        return values if self.mask is None else torch.where(self.mask, values, 0.0)
+
+    def finite(self, name: str) -> Float[Tensor, "prompts rollouts"]:
+        """The same, checked.
 
         Raises:
-            BatchError: it is not finite for a rollout that counts.
+            BatchError: NaN or infinity belongs to a rollout that counts.
         """
-        values: Tensor = getattr(self.batch, name).to(self.rewards)
-        if self.mask is not None:
-            values = torch.where(self.mask, values, 0.0)
-        # A sum is cheaper than a look at every number, and as good.
+        values = self.given(name)
+        # They show in the sum, which costs less than a look at every number.
         if not math.isfinite(values.sum().item()):
-            raise BatchError(f"{name}: expected finite numbers, got NaN or infinity")
+            raise BatchError(
+                f"{name}: expected finite numbers, got NaN, infinity or a sum that overflows"
+            )
         return values
 
     def std(self, kind: Std = Std.POPULATION) -> Float[Tensor, "prompts 1"]:

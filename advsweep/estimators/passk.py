@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,6 +17,48 @@ from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+@dataclass(kw_only=True)
+class PassKLOO(Estimator):
+    """What a rollout adds to the best of its block: Aᵢ = max(block) - max(block without i).
+
+    Blocks are k rollouts in the order given. On binary rewards a lone success gets 1 and
+    everything else 0, so the expected masses are p q^(k-1) and 0. The maximum of nothing is
+    0, which makes k = 1 `reinforce`. Blocks that lose rollouts to the mask are smaller.
+    """
+
+    name: ClassVar[str] = "passk_loo"
+    family: ClassVar[str] = "pass@k"
+    formula: ClassVar[str] = "Aᵢ = max r - max of the others, in blocks of k"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.4.1; Tang et al. (arXiv:2503.19595)"
+
+    k: int | None = option(
+        None, ge=1, help="block size, a divisor of the group size; null: the group size"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k is not None:
+            self._narrow(minimum_group=self.k, group_multiple=self.k)
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        rewards = groups.rewards
+        if groups.mask is not None:
+            rewards = torch.where(groups.mask, rewards, -math.inf)
+        k = rewards.shape[1] if self.k is None else self.k
+        if k == 1:
+            return rewards.clone()
+        blocks = rewards.reshape(-1, k)
+        top = blocks.topk(2).values
+        best, runner_up = top[:, :1], top[:, 1:]
+        if groups.mask is not None:
+            runner_up = runner_up.masked_fill(runner_up == -math.inf, 0.0)
+        # Where the best is tied the runner-up is as good.
+        return torch.where(blocks == best, best - runner_up, 0.0).view_as(rewards)
 
 
 @dataclass(kw_only=True)
@@ -45,26 +88,74 @@ class PassKAnalytic(Estimator):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
-        failures = (groups.count - groups.rewards.sum(dim=1, keepdim=True)).long()
-        size = groups.rewards.shape[1]
-        kind = (groups.rewards.dtype, groups.rewards.device)
-        if isinstance(groups.count, int):
-            return groups.centred * _weights(size, self.k, size, *kind)[failures]
-        tables = [_weights(count, self.k, size, *kind) for count in range(size + 1)]
-        return groups.centred * torch.stack(tables)[groups.count.long(), failures]
+        return groups.centred * _by_failures(groups, self.k, _analytic_weight)
 
 
-@functools.lru_cache(maxsize=1024)
-def _weights(
-    count: int, k: int, size: int, dtype: torch.dtype, device: torch.device
-) -> Float[Tensor, " failures"]:
-    """√((1-R)/R) / q for 0 to `size` failures among `count` rollouts.
+@dataclass(kw_only=True)
+class PassKMix(Estimator):
+    """Pass@k while a prompt is solved, pass@1 while it is not (Chen et al., 2025).
+
+    Aᵢ = p A⁽ᵏ⁾ᵢ + (1-p) A⁽¹⁾ᵢ, with A⁽ᵏ⁾ of `passk_analytic`, A⁽¹⁾ of `grpo` and the group's
+    own p. Group masses are p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides; k = 1 is `grpo`.
+    Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
+
+    Departures: exact at finite G, where the paper's derivation takes its limit.
+    """
+
+    name: ClassVar[str] = "passk_mix"
+    family: ClassVar[str] = "pass@k"
+    formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.4.3"
+    binary_only: ClassVar[bool] = True
+
+    k: int = option(4, ge=1, help="k of the pass@k part, at most the group size")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._narrow(minimum_group=self.k)
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        return groups.centred * _by_failures(groups, self.k, _mixed_weight)
+
+
+def _analytic_weight(count: int, k: int, failures: int) -> float:
+    """√((1-R)/R) / q, for `count` rollouts; 0 where the definition says that all are 0.
 
     As 1-R = (F/G) C(F-1,k-1)/C(G-1,k-1), both cases of the definition are this times rᵢ - p.
     """
-    subsets = math.comb(count, k)
-    weights = [0.0] * (size + 1)
-    for failures in range(k, count):
-        missed = math.comb(failures, k)
-        weights[failures] = math.sqrt(missed / (subsets - missed)) * count / failures
-    return torch.tensor(weights, dtype=dtype, device=device)
+    if not k <= failures < count:
+        return 0.0
+    missed = math.comb(failures, k)
+    return math.sqrt(missed / (math.comb(count, k) - missed)) * count / failures
+
+
+def _mixed_weight(count: int, k: int, failures: int) -> float:
+    q = failures / count
+    best_of_k, single = (_analytic_weight(count, n, failures) for n in (k, 1))
+    return (1 - q) * best_of_k + q * single
+
+
+_Weight = Callable[[int, int, int], float]
+
+
+def _by_failures(groups: Groups, k: int, weight: _Weight) -> Float[Tensor, "prompts 1"]:
+    """The weight of each group, by its number of failures and of scorable rollouts."""
+    failures = (groups.count - groups.rewards.sum(dim=1, keepdim=True)).long()
+    size = groups.rewards.shape[1]
+    kind = (groups.rewards.dtype, groups.rewards.device)
+    if isinstance(groups.count, int):
+        return _table(weight, size, k, size, *kind)[failures]
+    tables = [_table(weight, count, k, size, *kind) for count in range(size + 1)]
+    return torch.stack(tables)[groups.count.long(), failures]
+
+
+@functools.lru_cache(maxsize=1024)
+def _table(
+    weight: _Weight, count: int, k: int, size: int, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, " failures"]:
+    """The weights of 0 to `size` failures among `count` rollouts; 0 for more than `count`."""
+    weights = [weight(count, k, failures) for failures in range(1, count + 1)]
+    return torch.tensor([0.0, *weights, *[0.0] * (size - count)], dtype=dtype, device=device)

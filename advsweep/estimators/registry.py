@@ -15,17 +15,36 @@ if TYPE_CHECKING:
 _DECLARATION = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"$', re.MULTILINE)
 
 _ALIASES = {
+    "asym_norm": "asym_re",
+    "asym_rl": "asym_re",
+    "lme": "log_mean_exp",
     "mean_grpo": "dr_grpo",
+    "median": "mc_grpo",
     "pass_at_k_chen": "passk_analytic",
+    "pass_at_k_tang": "passk_loo",
     # Whole methods, whose advantages are these; the rest of them is an objective.
     "dapo": "grpo",
     "gspo": "grpo",
     "gspo_n": "grpo_n",
 }
 
+_CAVEATS = {
+    "asym_norm": "FADE gives it no formula, only the reference that it gives for asym_re",
+}
+
 _UNAVAILABLE = {
+    "aem": "the papers only list it (arXiv:2605.00425): how entropy modulates is missing",
     "dcpo": "the papers give neither its clip bounds nor its smoothing rule",
-    "grpo_lead": "the papers name it without a formula or a constant",
+    "edge_grpo": "the papers only list it (arXiv:2507.21848): its entropy weight is missing",
+    "f_grpo": "the papers only list it (arXiv:2602.06717): its formula is missing",
+    "gae": "the papers only name it: it needs a learned critic, which nothing here trains",
+    "grpo_lead": "the papers name it without a formula or a constant (arXiv:2504.09696)",
+    "ngrpo": "the papers only list it (arXiv:2509.18851): its formula and constants are missing",
+    "ppo": "the papers only name it: it needs a learned critic, which nothing here trains",
+    "prorl": "the papers only list it (arXiv:2505.24864): its schedule of resets is missing",
+    "reinforce_pp": "the papers only list it (arXiv:2501.03262): its baseline is not given",
+    "scaf_grpo": "the papers only list it (arXiv:2510.19807): its in-prompt hints are missing",
+    "simko": "the papers only list it (arXiv:2510.14807): its formula and constants are missing",
 }
 
 
@@ -48,6 +67,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
     _declared(),
     aliases=_ALIASES,
+    caveats=_CAVEATS,
     unavailable=_UNAVAILABLE,
     group="advsweep.estimators",
 )

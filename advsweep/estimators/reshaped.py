@@ -67,21 +67,16 @@ class PowerNorm(Estimator):
 
     gamma: float = option(0.5, le=1, help="γ: 1/2 is grpo on binary groups, 0 dr_grpo")
 
-    def _spread(self, groups: Groups) -> Float[Tensor, "prompts 1"]:
-        return (groups.mean * (1 - groups.mean)).masked_fill(groups.homogeneous, 1.0)
-
-    def _check_rewards(self, groups: Groups) -> None:
-        super()._check_rewards(groups)
-        if self.gamma > 0 and (self._spread(groups) == 0).any():
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        spread = (groups.mean * (1 - groups.mean)).masked_fill(groups.homogeneous, 1.0)
+        if self.gamma > 0 and spread.amin().item() == 0:
             raise BatchError(
                 f"estimator '{self.name}' divides by a power of p(1-p), which is 0 in a group "
                 "of different rewards; rescale the rewards to [0, 1]"
             )
-
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
-        return groups.centred / self._spread(groups) ** self.gamma
+        return groups.centred / spread**self.gamma
 
 
 @dataclass(kw_only=True)
@@ -170,7 +165,8 @@ class AsymPowerAlpha(Estimator):
     ) -> Float[Tensor, "prompts rollouts"]:
         success = (1 - groups.mean) ** (self.alpha_s - 1)
         failure = groups.mean ** (self.alpha_f - 1)
-        return groups.centred * torch.where(groups.centred < 0, failure, success)
+        centred = groups.centred
+        return centred.clamp(min=0) * success + centred.clamp(max=0) * failure
 
 
 @dataclass(kw_only=True)
@@ -246,5 +242,7 @@ class BinaryContrastive(Estimator):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
-        failure = 0.0 - groups.mean / (1 - groups.mean)
-        return torch.where(groups.rewards == 1, 1.0, failure)
+        rewards, q = groups.rewards, 1 - groups.mean
+        # An all-correct group has no failure to which its odds of 1/0 could apply.
+        odds = groups.mean / q.masked_fill(q == 0, 1.0)
+        return rewards - (1 - rewards) * odds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,7 +12,7 @@ from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import GroupBatch
 from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.groups import Groups, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -47,24 +48,23 @@ class T2T(GRPO):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
-        lengths, p = self._relative_lengths(groups), groups.mean
-        shaped = torch.where(
-            groups.rewards == 1,
-            1 - self.alpha * p * lengths,
-            self.alpha * (1 - p) * lengths,
-        )
-        batch = GroupBatch(rewards=shaped, mask=groups.mask)
-        return super()._advantages(Groups(batch), info)
+        rewards = groups.rewards
+        lengths = self._relative_lengths(groups)
+        # R = r + α L (1 - r - p): the factor is -p for a success and 1-p for a failure.
+        shaped = torch.add(rewards, lengths, alpha=self.alpha)
+        shaped = torch.addcmul(shaped, lengths, rewards + groups.mean, value=-self.alpha)
+        return super()._advantages(Groups(GroupBatch(rewards=shaped, mask=groups.mask)), info)
 
     def _relative_lengths(self, groups: Groups) -> Float[Tensor, "prompts rollouts"]:
+        """Lᵢ in [0, 1]."""
         lengths = groups.given("lengths")
-        shortest, longest = (limit.item() for limit in torch.aminmax(lengths))
-        if shortest < 0 or longest > (self.max_len or longest):
-            limit = "" if self.max_len is None else f" to max_len = {self.max_len:g}"
+        low, high = (limit.item() for limit in torch.aminmax(lengths))
+        limit = math.inf if self.max_len is None else self.max_len
+        if not (low >= 0 and high <= limit and math.isfinite(high)):
             raise BatchError(
-                f"lengths: expected numbers from 0{limit}, got {shortest:g} to {longest:g}"
+                f"lengths: expected tokens from 0 to max_len = {limit:g}, got {low:g} to {high:g}"
             )
         if self.max_len is not None:
             return lengths / self.max_len
-        # Where no response has a token, all are equally long.
-        return lengths / lengths.amax(dim=1, keepdim=True).clamp(min=1)
+        # Where no response of a group has a token, 0/0 reads as 0.
+        return standardise(lengths, lengths.amax(dim=1, keepdim=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,9 @@ class Wrapper(Estimator):
             needs=self.needs | inner.needs,
             uses=self.uses | inner.uses,
             minimum_group=max(self.minimum_group, inner.minimum_group),
+            group_multiple=math.lcm(self.group_multiple, inner.group_multiple),
             binary_only=self.binary_only or inner.binary_only,
+            verifier_free=inner.verifier_free,
             stateful=inner.stateful,
         )
 

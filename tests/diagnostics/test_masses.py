@@ -135,6 +135,7 @@ def test_missing_inputs_and_impossible_rates_are_refused() -> None:
 def test_the_estimator_is_left_as_it_was(name: str) -> None:
     estimator = build_estimator(name)
     before = estimator.state_dict()
-    first = expected_masses(estimator, 0.3, 8, token_entropy=0.4)
+    inputs = dict.fromkeys(estimator.needs, 0.4)
+    first = expected_masses(estimator, 0.3, 8, **inputs)
     assert estimator.state_dict() == before
-    assert expected_masses(estimator, 0.3, 8, token_entropy=0.4) == first
+    assert expected_masses(estimator, 0.3, 8, **inputs) == first

@@ -18,20 +18,37 @@ from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNam
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 
 NAMES = estimator_names()
-TENSORS = ("rewards", "mask", "lengths", "ref_rewards", "token_entropy", "token_entropy_exact")
+TENSORS = (
+    "rewards",
+    "mask",
+    "lengths",
+    "ref_rewards",
+    "token_entropy",
+    "token_entropy_exact",
+    "self_certainty",
+)
 
 # What keeps an estimator's homogeneous groups at a plain value, or lets it take three rollouts.
 PLAIN_OPTIONS: Mapping[str, dict[str, Any]] = {
+    "aapo": {"delta_low": 0.0, "delta_high": 0.0},
     "avspo": {"fixed_tau": 1.0},
+    "t2t": {"alpha": 0.0},
     "passk_analytic": {"k": 2},
+    "passk_mix": {"k": 2},
 }
 
 # What homogeneous groups get instead of 0 then, and groups of one where it is not the same.
 HOMOGENEOUS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "asym_re": lambda rewards: torch.full_like(rewards, -0.01),
+    "binary_contrastive": lambda rewards: rewards,
+    "nsr": lambda rewards: rewards - 1,
+    "psr": lambda rewards: rewards,
     "reinforce": lambda rewards: rewards,
+    "w_reinforce": lambda rewards: torch.where(rewards == 1, 0.1, rewards - 1),
 }
 GROUPS_OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     **HOMOGENEOUS,
+    "passk_loo": lambda rewards: rewards,
 }
 
 
@@ -50,6 +67,7 @@ def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> G
         ref_rewards=(some(prompts, group) < 0.5).to(rewards.dtype),
         token_entropy=0.3 + some(prompts, group),
         token_entropy_exact=0.3 + some(prompts, group),
+        self_certainty=2 + some(prompts, group),
         solve_rates=some(prompts),
         step=step,
         total_steps=10,
@@ -245,6 +263,8 @@ def test_homogeneous_groups_get_exactly_their_value(
 ) -> None:
     if plain_estimator.binary_only and reward not in (0.0, 1.0):
         pytest.skip("defined for rewards of 0 and 1 only")
+    if plain_estimator.verifier_free:
+        pytest.skip("reads another signal than the rewards")
     rewards = torch.full((5, group), reward, dtype=dtype)
     value = HOMOGENEOUS.get(name, torch.zeros_like)
     assert torch.equal(plain_estimator(every_input(rewards)), value(rewards))

@@ -57,6 +57,8 @@ def test_errors_in_the_base_name_the_key_below_it() -> None:
 
 def test_what_the_base_asks_for_is_asked_for() -> None:
     assert build_estimator("grpo_n", base="rloo").minimum_group == 2
+    blocks = build_estimator("grpo_n", base={"name": "passk_loo", "k": 3})
+    assert blocks.group_multiple == 3
     assert build_estimator("grpo_n", base="passk_analytic").binary_only
     with pytest.raises(BatchError, match="0 and 1 only"):
         build_estimator("grpo_n", base="passk_analytic")(GroupBatch(rewards=torch.rand(2, 8)))

@@ -1,4 +1,4 @@
-"""passk_analytic."""
+"""passk_loo, passk_analytic and passk_mix."""
 
 from __future__ import annotations
 
@@ -18,6 +18,79 @@ from advsweep.estimators import GroupBatch, build_estimator
 
 def group(successes: int, size: int) -> Tensor:
     return (torch.arange(size) < successes).double()[None]
+
+
+# passk_loo
+
+
+def test_loo_gives_a_lone_success_everything(advantages: Callable[..., Tensor]) -> None:
+    rewards = [[0.0, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]
+    assert advantages("passk_loo", rewards).tolist() == [[0, 1, 0, 0], [0] * 4, [0] * 4, [0] * 4]
+
+
+def test_loo_of_graded_rewards_is_the_lead_of_the_best(advantages: Callable[..., Tensor]) -> None:
+    # 0.9 - 0.5; ties lead by nothing; also below 0
+    rewards = [[0.5, 0.9, 0.25], [0.9, 0.9, 0.5], [-3, -1, -2]]
+    values = advantages("passk_loo", rewards)
+    assert torch.allclose(values, torch.tensor([[0, 0.4, 0], [0, 0, 0], [0, 1, 0]]).double())
+
+
+def test_loo_works_in_consecutive_blocks(advantages: Callable[..., Tensor]) -> None:
+    # The blocks hold 1 and 0, then 1 and 1, then 0 and 0.5.
+    values = advantages({"name": "passk_loo", "k": 2}, [[1.0, 0, 1, 1, 0, 0.5]])
+    assert values.tolist() == [[1, 0, 0, 0, 0, 0.5]]
+
+
+@given(st.lists(st.floats(-5, 5), min_size=8, max_size=8), st.sampled_from([1, 2, 4, 8, None]))
+def test_loo_against_maxima_with_and_without(row: list[float], k: int | None) -> None:
+    rewards = torch.tensor([row], dtype=torch.float64)
+    values = build_estimator("passk_loo", k=k)(GroupBatch(rewards=rewards))
+    size = k or 8
+    for i, value in enumerate(values[0].tolist()):
+        start = i - i % size
+        block = row[start : start + size]
+        others = row[start:i] + row[i + 1 : start + size]
+        assert value == max(block) - max(others, default=0.0)
+
+
+@given(st.lists(st.lists(st.floats(-5, 5), min_size=6, max_size=6), min_size=1, max_size=3))
+def test_loo_of_one_is_reinforce(rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    values = build_estimator("passk_loo", k=1)(batch)
+    assert torch.equal(values, build_estimator("reinforce")(batch))
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+def test_loo_in_blocks_has_the_masses_of_its_blocks(p: float) -> None:
+    # All 2⁸ groups of 8 in blocks of 4: p q³ per rollout for successes, nothing for failures.
+    rewards = torch.tensor(list(itertools.product([0.0, 1.0], repeat=8)), dtype=torch.float64)
+    chance = torch.where(rewards == 1, p, (1 - p) * torch.ones_like(rewards)).prod(dim=1)
+    values = build_estimator("passk_loo", k=4)(GroupBatch(rewards=rewards))
+    assert (chance @ (values * rewards).mean(dim=1)).item() == pytest.approx(p * (1 - p) ** 3)
+    assert (values * (1 - rewards)).abs().max() == 0
+
+
+def test_loo_leaves_masked_rollouts_out_of_their_blocks() -> None:
+    rewards = torch.tensor([[1.0, 9.0, 0.5, -1.0, 9.0, 9.0]])
+    mask = torch.tensor([[True, False, True, True, False, False]])
+    batch = GroupBatch(rewards=rewards, mask=mask)
+    # (1), (0.5, -1) and nothing; in one block 1 leads 0.5
+    values = build_estimator("passk_loo", k=2)(batch)
+    assert values.tolist() == [[1, 0, 1.5, 0, 0, 0]]
+    assert build_estimator("passk_loo")(batch).tolist() == [[0.5, 0, 0, 0, 0, 0]]
+    assert build_estimator("passk_loo", k=1)(batch).tolist() == [[1, 0, 0.5, -1, 0, 0]]
+
+
+def test_loo_refuses_groups_that_blocks_do_not_fill() -> None:
+    estimator = build_estimator("passk_loo", k=4)
+    assert (estimator.minimum_group, estimator.group_multiple) == (4, 4)
+    with pytest.raises(BatchError, match="needs a multiple of 4 rollouts per prompt, got 6"):
+        estimator(GroupBatch(rewards=group(3, 6)))
+    with pytest.raises(BatchError, match="needs at least 4 rollouts per prompt, got 2"):
+        estimator(GroupBatch(rewards=group(1, 2)))
+
+
+# passk_analytic
 
 
 def test_worked_values(success_and_failure: Callable[..., tuple[float, float]]) -> None:
@@ -109,3 +182,46 @@ def test_graded_rewards_are_refused(reward: float) -> None:
 def test_at_group_size_one_k_must_be_one() -> None:
     batch = GroupBatch(rewards=torch.tensor([[1.0], [0.0]]))
     assert build_estimator("passk_analytic", k=1)(batch).tolist() == [[0], [0]]
+
+
+# passk_mix
+
+
+def test_worked_values_of_the_mix(success_and_failure: Callable[..., tuple[float, float]]) -> None:
+    # 1/4 · passk_analytic(4) + 3/4 · grpo
+    assert success_and_failure("passk_mix") == pytest.approx(
+        (1.4295963476, -0.4765321159), abs=1e-9
+    )
+
+
+@given(st.integers(0, 12), st.integers(1, 12))
+def test_mix_weighs_the_two_by_solve_rate(successes: int, k: int) -> None:
+    batch = GroupBatch(rewards=group(successes, 12))
+    p = successes / 12
+    analytic = build_estimator("passk_analytic", k=k)(batch)
+    grpo = build_estimator("grpo")(batch)
+    values = build_estimator("passk_mix", k=k)(batch)
+    assert torch.allclose(values, p * analytic + (1 - p) * grpo, atol=1e-12)
+    # Group masses p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides.
+    mass = p * (p * analytic[0, 0] + (1 - p) * grpo[0, 0])
+    assert (values * batch.rewards).mean().item() == pytest.approx(mass.item())
+    assert values.sum().abs().item() < 1e-12
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8), min_size=1))
+def test_mix_at_k_of_one_is_grpo(rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    values = build_estimator("passk_mix", k=1)(batch)
+    assert torch.allclose(values, build_estimator("grpo")(batch), atol=1e-12)
+
+
+def test_mix_with_a_mask_and_refusals() -> None:
+    rewards = torch.tensor([[1.0, 0, 0, 0, 1, 1]], dtype=torch.float64)
+    mask = torch.tensor([[True] * 4 + [False] * 2])
+    estimator = build_estimator("passk_mix", k=3)
+    alone = estimator(GroupBatch(rewards=rewards[:, :4]))
+    assert torch.allclose(estimator(GroupBatch(rewards=rewards, mask=mask))[:, :4], alone)
+    with pytest.raises(BatchError, match="needs at least 3 rollouts per prompt, got 2"):
+        estimator(GroupBatch(rewards=group(1, 2)))
+    with pytest.raises(BatchError, match="rewards of 0 and 1 only"):
+        estimator(GroupBatch(rewards=rewards / 2))

@@ -11,8 +11,23 @@ import pytest
 
 import advsweep.estimators
 from advsweep.components import Component
-from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.errors import AdvsweepWarning, ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, build_estimator, estimator_names
+
+UNDEFINED = [
+    "aem",
+    "dcpo",
+    "edge_grpo",
+    "f_grpo",
+    "gae",
+    "grpo_lead",
+    "ngrpo",
+    "ppo",
+    "prorl",
+    "reinforce_pp",
+    "scaf_grpo",
+    "simko",
+]
 
 
 def subclasses(cls: type[Component]) -> set[type[Component]]:
@@ -42,7 +57,11 @@ def test_listing_names_imports_no_torch() -> None:
     ("alias", "name"),
     [
         ("mean_grpo", "dr_grpo"),
+        ("asym_rl", "asym_re"),
+        ("lme", "log_mean_exp"),
+        ("median", "mc_grpo"),
         ("pass_at_k_chen", "passk_analytic"),
+        ("pass_at_k_tang", "passk_loo"),
         ("dapo", "grpo"),
         ("gspo", "grpo"),
         ("gspo_n", "grpo_n"),
@@ -52,6 +71,12 @@ def test_aliases_leave_no_trace_in_the_identity(alias: str, name: str) -> None:
     assert alias not in estimator_names()
     assert build_estimator(alias).plain() == build_estimator(name).plain()
     assert build_estimator(alias).identity() == build_estimator(name).identity()
+
+
+def test_an_alias_that_is_a_guess_warns() -> None:
+    with pytest.warns(AdvsweepWarning, match="'asym_norm' is taken for 'asym_re': FADE gives it"):
+        estimator = build_estimator("asym_norm", delta=0.2)
+    assert estimator == build_estimator("asym_re", delta=0.2)
 
 
 def test_a_mapping_builds_like_keywords() -> None:
@@ -67,10 +92,17 @@ def test_an_unknown_name_offers_the_nearest() -> None:
         build_estimator("grop")
 
 
-@pytest.mark.parametrize("name", ["dcpo", "grpo_lead"])
+@pytest.mark.parametrize("name", UNDEFINED)
 def test_names_without_a_definition_say_what_is_missing(name: str) -> None:
     with pytest.raises(UnknownNameError, match=rf"'{name}' cannot be built: the papers"):
         build_estimator(name)
+
+
+def test_no_name_is_both_refused_and_built() -> None:
+    assert set(ESTIMATORS.unavailable()) == set(UNDEFINED)
+    assert not set(UNDEFINED) & {*estimator_names(), *ESTIMATORS.aliases()}
+    assert set(ESTIMATORS.aliases().values()) <= set(estimator_names())
+    assert not set(ESTIMATORS.aliases()) & set(estimator_names())
 
 
 @pytest.mark.parametrize("spec", [3, {}, {"name": 3}, None])

@@ -1,0 +1,149 @@
+"""Rewards less a baseline other than their mean: shifted means and quantiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from advsweep.components import option
+from advsweep.estimators.base import Estimator
+from advsweep.estimators.groups import Groups
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Baseline(Enum):
+    """What δ is added to: the mean of the group, nothing, or its smallest reward."""
+
+    MEAN = "mean"
+    NONE = "none"
+    MIN = "min"
+
+
+class Convention(Enum):
+    """Which quantile τ asks for: the paper's, which is that of 1-τ, or the usual one."""
+
+    PRINTED = "printed"
+    STANDARD = "standard"
+
+
+class Median(Enum):
+    """The median of an even number: the lower of the two in the middle, or between them."""
+
+    LOWER = "lower"
+    MIDPOINT = "midpoint"
+
+
+@dataclass(kw_only=True)
+class AsymRE(Estimator):
+    """Successes held back and failures pushed down by δ: Aᵢ = rᵢ - (b + δ).
+
+    Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
+    -δ there, all-correct ones too. With δ = 0, b the mean is `dr_grpo`, none `reinforce` and
+    the minimum `min_baseline`.
+    """
+
+    name: ClassVar[str] = "asym_re"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.5; Arnal et al."
+
+    delta: float = option(
+        0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 it biases towards failures"
+    )
+    baseline: Baseline = option(
+        Baseline.MEAN, help="b: the group's mean, none (0), or the group's smallest reward"
+    )
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        if self.baseline is Baseline.MEAN:
+            return groups.centred - self.delta
+        if self.baseline is Baseline.MIN:
+            return groups.rewards - groups.low - self.delta
+        return groups.rewards - self.delta
+
+
+@dataclass(kw_only=True)
+class Quantile(Estimator):
+    """The reward less a quantile of its group, one of its rewards: Aᵢ = rᵢ - Q_τ.
+
+    On a binary group the printed Q_τ is 0 if p ≤ τ and 1 otherwise, so the group masses are
+    p and 0 up to τ, 0 and q above: it learns from successes on hard prompts and from
+    failures on easy ones. Homogeneous groups get 0.
+
+    Departures: none by default. What the paper prints is the quantile inf{x : CDF(x) ≥ 1-τ},
+    taken here for graded rewards as well; `convention=standard` is that of τ. Both agree at
+    τ = 1/2.
+    """
+
+    name: ClassVar[str] = "quantile"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.6; Dabney et al. (2018)"
+
+    tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
+    convention: Convention = option(
+        Convention.PRINTED, help="the quantile of 1-τ, as printed, or of τ (standard)"
+    )
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        level = self.tau if self.convention is Convention.STANDARD else 1 - self.tau
+        return groups.rewards - _order_statistic(groups, lambda count: _rank(level, count))
+
+
+@dataclass(kw_only=True)
+class MCGRPO(Estimator):
+    """The reward less the median of its group: Aᵢ = rᵢ - med r.
+
+    It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
+    `median=midpoint`. Homogeneous groups get 0.
+    """
+
+    name: ClassVar[str] = "mc_grpo"
+    family: ClassVar[str] = "shifted baselines"
+    formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.6; Kim (2026)"
+
+    median: Median = option(
+        Median.LOWER, help="of an even number: the lower of the middle two, or their midpoint"
+    )
+
+    def _advantages(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        median = _order_statistic(groups, lambda count: _rank(0.5, count))
+        if self.median is Median.MIDPOINT:
+            upper = _order_statistic(groups, lambda count: count // 2 + 1)
+            median = median + (upper - median) / 2
+        return groups.rewards - median
+
+
+def _rank(level: float, count: int) -> int:
+    """Which of `count` sorted rewards, from 1, is the smallest x with CDF(x) ≥ level."""
+    # Without rounding 0.3 * 10 would be 3.0000000000000004 for a level of 1 - 0.7.
+    return max(1, math.ceil(round(level * count, 9)))
+
+
+def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> Float[Tensor, "prompts 1"]:
+    """The reward of a rank, from 1 for the smallest, that depends on how many count."""
+    size = groups.rewards.shape[1]
+    if groups.mask is None:
+        return groups.rewards.kthvalue(rank(size), dim=1, keepdim=True).values
+    ascending = torch.where(groups.mask, groups.rewards, math.inf).sort(dim=1).values
+    counts = groups.mask.sum(dim=1, keepdim=True)
+    places = counts.new_tensor([rank(count) - 1 for count in range(size + 1)])
+    return ascending.gather(1, places[counts])

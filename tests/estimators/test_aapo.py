@@ -1,0 +1,158 @@
+"""aapo."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import GroupBatch, build_estimator
+
+PAIRS = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.5, 1.0])),
+        min_size=6,
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def batch_of(rewards: list[list[float]], references: list[list[float]]) -> GroupBatch:
+    return GroupBatch(
+        rewards=torch.tensor(rewards, dtype=torch.float64), ref_rewards=torch.tensor(references)
+    )
+
+
+def split(rows: list[list[tuple[float, float]]]) -> GroupBatch:
+    return batch_of([[r for r, _ in row] for row in rows], [[q for _, q in row] for row in rows])
+
+
+TWO_OF_EIGHT = [1.0] * 2 + [0.0] * 6
+
+
+@pytest.mark.parametrize(
+    ("reference", "success", "failure"),
+    [
+        (0.0, 2.0120508076, -0.5773502692),  # √3 + min(1, 0.28), -1/√3 + 0
+        (1.0, 1.7320508076, -0.7773502692),  # √3 + 0, -1/√3 + max(-1, -0.2)
+        (0.9, 1.8320508076, -0.7773502692),  # √3 + 0.1, the other as before
+    ],
+)
+def test_worked_values(reference: float, success: float, failure: float) -> None:
+    values = build_estimator("aapo")(batch_of([TWO_OF_EIGHT], [[reference] * 8]))[0]
+    assert values[:2].tolist() == pytest.approx([success] * 2, abs=1e-7)
+    assert values[2:].tolist() == pytest.approx([failure] * 6, abs=1e-7)
+
+
+@given(PAIRS, st.floats(-1, 0), st.floats(0, 1))
+def test_is_grpo_and_a_clipped_margin(
+    rows: list[list[tuple[float, float]]], low: float, high: float
+) -> None:
+    batch = split(rows)
+    assert batch.ref_rewards is not None
+    values = build_estimator("aapo", delta_low=low, delta_high=high)(batch)
+    margin = (batch.rewards - batch.ref_rewards).clamp(low, high)
+    assert torch.allclose(values, build_estimator("grpo")(batch) + margin, atol=1e-12)
+    assert values.abs().max() <= math.sqrt(6 - 1) + max(-low, high) + 1e-12
+
+
+@given(PAIRS)
+def test_reductions(rows: list[list[tuple[float, float]]]) -> None:
+    batch = split(rows)
+    grpo = build_estimator("grpo")(batch)
+    assert torch.equal(build_estimator("aapo", delta_low=0, delta_high=0)(batch), grpo)
+    # Against references that do as well, likewise.
+    same = GroupBatch(rewards=batch.rewards, ref_rewards=batch.rewards)
+    assert torch.equal(build_estimator("aapo")(same), grpo)
+    # Unclipped against references that always fail, the margin is the reward.
+    zeros = GroupBatch(rewards=batch.rewards, ref_rewards=torch.zeros_like(batch.rewards))
+    unclipped = build_estimator("aapo", delta_low="-inf", delta_high="inf")
+    assert torch.allclose(unclipped(zeros), grpo + batch.rewards, atol=1e-12)
+
+
+def test_homogeneous_groups_keep_their_margin() -> None:
+    rewards = [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    references = [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
+    values = build_estimator("aapo")(batch_of(rewards, references))
+    expected = [[0, 0.28], [-0.2, 0], [0, 0]]
+    assert torch.equal(values, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_alone_in_its_group_a_rollout_gets_its_margin() -> None:
+    values = build_estimator("aapo")(batch_of([[1.0], [0.0]], [[0.0], [1.0]]))
+    assert values.tolist() == [[0.28], [-0.2]]
+
+
+def outcomes(size: int, rate: float) -> tuple[Tensor, Tensor]:
+    """Every group of binary rewards, with its chance."""
+    rewards = torch.tensor(list(itertools.product([0.0, 1.0], repeat=size)), dtype=torch.float64)
+    chance = (rate * rewards + (1 - rate) * (1 - rewards)).prod(dim=1)
+    return rewards, chance
+
+
+def test_expected_masses() -> None:
+    # Over all groups and all references of solve rate p₀:
+    # m_S = E[√(p̂q̂)] + δ_high p (1-p₀), m_F = E[√(p̂q̂)] + |δ_low| q p₀.
+    p, p0, size = 0.3, 0.6, 4
+    rewards, chance = outcomes(size, p)
+    references, chance0 = outcomes(size, p0)
+    weight = (chance[:, None] * chance0).flatten() / size
+    rows = rewards.repeat_interleave(len(references), dim=0)
+    batch = GroupBatch(rewards=rows, ref_rewards=references.repeat(len(rewards), 1))
+    values = build_estimator("aapo")(batch)
+    share = rewards.mean(dim=1)
+    root = (chance @ (share * (1 - share)).sqrt()).item()
+    success = (weight @ (values * rows).sum(dim=1)).item()
+    failure = -(weight @ (values * (1 - rows)).sum(dim=1)).item()
+    assert success == pytest.approx(root + 0.28 * p * (1 - p0))
+    assert failure == pytest.approx(root + 0.2 * (1 - p) * p0)
+
+
+def test_conventions_of_the_released_code() -> None:
+    released = build_estimator("aapo", preset="released")
+    assert (released.plain()["std"], released.plain()["eps"]) == ("sample", 1e-4)
+    assert (
+        released.identity()
+        == build_estimator("aapo", std="sample", eps=1e-4, zero_variance="formula").identity()
+    )
+    values = released(batch_of([TWO_OF_EIGHT], [[0.0] * 8]))[0]
+    # Sample σ = √(3/14).
+    assert values[0].item() == pytest.approx(0.75 / (math.sqrt(3 / 14) + 1e-4) + 0.28)
+    explicit = build_estimator("aapo", preset="released", std="population")
+    assert (explicit.plain()["std"], explicit.plain()["eps"]) == ("population", 1e-4)
+    # grpo's preset of the same name is that of another paper's code.
+    assert build_estimator("grpo", preset="released").plain()["eps"] == 1e-6
+
+
+def test_references_of_masked_rollouts_do_not_matter() -> None:
+    nan = float("nan")
+    mask = torch.tensor([[True, True, False]])
+    batch = GroupBatch(
+        rewards=torch.tensor([[1.0, 0.0, nan]]),
+        ref_rewards=torch.tensor([[0.0, 1.0, nan]]),
+        mask=mask,
+    )
+    alone = build_estimator("aapo")(batch_of([[1.0, 0.0]], [[0.0, 1.0]]))
+    values = build_estimator("aapo")(batch)
+    assert torch.allclose(values.double(), torch.cat((alone, torch.zeros(1, 1)), dim=1))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_references_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(BatchError, match="ref_rewards: expected finite numbers"):
+        build_estimator("aapo")(batch_of([[1.0, 0.0]], [[0.0, bad]]))
+
+
+def test_bounds_of_the_margin_lie_on_either_side_of_zero() -> None:
+    with pytest.raises(ConfigError, match=r"delta_low: expected <= 0, got 0\.1"):
+        build_estimator("aapo", delta_low=0.1)
+    with pytest.raises(ConfigError, match=r"delta_high: expected >= 0, got -0\.1"):
+        build_estimator("aapo", delta_high=-0.1)

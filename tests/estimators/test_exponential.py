@@ -1,0 +1,199 @@
+"""softmax and log_mean_exp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import GroupBatch, build_estimator
+
+GRADED = st.lists(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.1, 0.5, 0.9, 1.0, 3.0]), min_size=6, max_size=6),
+    min_size=1,
+    max_size=4,
+)
+BINARY = st.lists(
+    st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8), min_size=1, max_size=4
+)
+BETAS = st.sampled_from([1e-3, 0.1, 1.0, 2.5, 10.0, 100.0, 5e3])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "success", "failure"),
+    [
+        # Z = 2e + 6 = 11.4365636569: e/Z - 1/8 and 1/Z - 1/8
+        ("softmax", {}, 0.1126834432, -0.0375611477),
+        # Of Z/8 and (Z-e)/7 the logarithms' difference, then of Z/8 and (Z-1)/7.
+        ("log_mean_exp", {}, 0.1378619881, -0.0420312081),
+        # The same with 8 for 7: of Z and Z-e, of Z and Z-1.
+        ("log_mean_exp", {"variant": "loo_same_count"}, 0.2713933807, 0.0915001845),
+        ("log_mean_exp", {"variant": "signed_softmax"}, 0.2376834432, -0.0874388523),
+    ],
+)
+def test_worked_values(
+    success_and_failure: Callable[..., tuple[float, float]],
+    name: str,
+    options: dict[str, Any],
+    success: float,
+    failure: float,
+) -> None:
+    assert success_and_failure(name, **options) == pytest.approx((success, failure), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_mean_exp"])
+@given(rows=GRADED, beta=BETAS)
+def test_only_differences_of_rewards_count(name: str, rows: list[list[float]], beta: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    estimator = build_estimator(name, beta=beta)
+    values = estimator(GroupBatch(rewards=rewards))
+    assert values.isfinite().all()
+    assert torch.allclose(estimator(GroupBatch(rewards=rewards + 8)), values, rtol=1e-6, atol=1e-9)
+    # Better rewards get no less, equal ones the same to the last bit.
+    order = rewards.argsort(dim=1)
+    assert (values.gather(1, order).diff(dim=1) >= -1e-12).all()
+    same = rewards[:, :, None] == rewards[:, None, :]
+    assert (values[:, :, None] == values[:, None, :])[same].all()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_mean_exp"])
+@pytest.mark.parametrize("beta", [0.0, -1.0, math.inf])
+def test_beta_must_be_positive_and_finite(name: str, beta: float) -> None:
+    with pytest.raises(ConfigError, match="beta: expected > 0 and < inf"):
+        build_estimator(name, beta=beta)
+
+
+# softmax
+
+
+@given(rows=GRADED, beta=BETAS)
+def test_softmax_is_one_less_the_uniform_share(rows: list[list[float]], beta: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("softmax", beta=beta)(GroupBatch(rewards=rewards))
+    assert torch.allclose(values, torch.softmax(beta * rewards, dim=1) - 1 / 6, atol=1e-12)
+    assert values.sum(dim=1).abs().max() < 1e-12
+
+
+@given(rows=BINARY, beta=st.floats(0.01, 20))
+def test_masses_of_softmax(rows: list[list[float]], beta: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("softmax", beta=beta)(GroupBatch(rewards=rewards))
+    p, excess = rewards.mean(dim=1), math.expm1(beta)
+    expected = excess * p * (1 - p) / (1 + p * excess)
+    assert torch.allclose((values * rewards).sum(dim=1), expected, atol=1e-12)
+    assert torch.allclose(-(values * (1 - rewards)).sum(dim=1), expected, atol=1e-12)
+
+
+@given(rows=BINARY)
+def test_limits_of_softmax(rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    gentle = build_estimator("softmax", beta=1e-6)(batch)
+    dr_grpo = build_estimator("dr_grpo")(batch)
+    assert torch.allclose(gentle / 1e-6, dr_grpo / 8, atol=1e-5)
+    steep = build_estimator("softmax", beta=1e4)(batch)
+    assert torch.allclose(steep, build_estimator("maxrl")(batch) / 8, atol=1e-12)
+
+
+# log_mean_exp
+
+
+def lme(rewards: list[float], beta: float) -> float:
+    largest = max(rewards)
+    mean = fmean(math.exp(beta * (r - largest)) for r in rewards)
+    return largest + math.log(mean) / beta
+
+
+@given(rows=GRADED, beta=BETAS)
+def test_log_mean_exp_with_and_without_each_rollout(rows: list[list[float]], beta: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    values = build_estimator("log_mean_exp", beta=beta)(GroupBatch(rewards=rewards))
+    for row, value in zip(rows, values.tolist(), strict=True):
+        expected = [lme(row, beta) - lme(row[:i] + row[i + 1 :], beta) for i in range(6)]
+        assert value == pytest.approx(expected, abs=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_best_that_outweighs_all_others_loses_no_digits(dtype: torch.dtype) -> None:
+    # From where the others are half the total to where their weights underflow.
+    row = [1.0, 0.0, 0.25, 0.0]
+    for beta in torch.logspace(-1, 4, 60).tolist():
+        rewards = torch.tensor([row], dtype=dtype)
+        value = build_estimator("log_mean_exp", beta=beta)(GroupBatch(rewards=rewards))[0, 0]
+        expected = lme(row, beta) - lme(row[1:], beta)
+        assert value.item() == pytest.approx(
+            expected, rel=3e-6 if dtype is torch.float32 else 1e-12
+        )
+
+
+@given(rows=BINARY)
+def test_limits_of_log_mean_exp(rows: list[list[float]]) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    gentle = build_estimator("log_mean_exp", beta=1e-6)(batch)
+    assert torch.allclose(gentle, build_estimator("rloo")(batch) / 8, atol=1e-5)
+    steep = build_estimator("log_mean_exp", beta=1e6)(batch)
+    assert torch.allclose(steep, build_estimator("passk_loo")(batch), atol=1e-5)
+
+
+def test_for_large_groups_it_is_softmax_over_beta() -> None:
+    rewards = (torch.arange(4096) < 1000).double()[None]
+    batch = GroupBatch(rewards=rewards)
+    values = build_estimator("log_mean_exp", beta=2.0)(batch)
+    softmax = build_estimator("softmax", beta=2.0)(batch)
+    assert torch.allclose(values, softmax / 2, rtol=2e-3)
+
+
+def test_a_lone_scorable_rollout_gets_nothing() -> None:
+    rewards = torch.tensor([[1.0, 9.0, 9.0], [1.0, 0.0, 9.0]])
+    mask = torch.tensor([[True, False, False], [True, True, False]])
+    for variant in ("loo", "loo_same_count"):
+        estimator = build_estimator("log_mean_exp", variant=variant)
+        values = estimator(GroupBatch(rewards=rewards, mask=mask))
+        assert values[0].tolist() == [0, 0, 0]
+        alone = estimator(GroupBatch(rewards=rewards[1:, :2]))
+        assert torch.allclose(values[1:, :2], alone)
+
+
+@given(rows=GRADED, beta=st.sampled_from([0.1, 1.0, 10.0]))
+def test_the_same_count_lifts_every_advantage_above_zero(
+    rows: list[list[float]], beta: float
+) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    values = build_estimator("log_mean_exp", beta=beta, variant="loo_same_count")(batch)
+    loo = build_estimator("log_mean_exp", beta=beta)(batch)
+    assert torch.allclose(values, loo + math.log(6 / 5) / beta, atol=1e-12)
+    # log(Z / (Z - w)) > 0, if only by 1e-18 for a weight that underflows against the rest.
+    assert (values > -1e-12).all()
+
+
+@given(rows=BINARY, beta=st.floats(0.01, 20))
+def test_signed_softmax_has_the_printed_masses(rows: list[list[float]], beta: float) -> None:
+    rewards = torch.tensor(rows, dtype=torch.float64)
+    estimator = build_estimator("log_mean_exp", beta=beta, variant="signed_softmax")
+    values = estimator(GroupBatch(rewards=rewards))
+    p = rewards.mean(dim=1)
+    q, scale = 1 - p, math.exp(beta)
+    assert torch.allclose((values * rewards).sum(dim=1), p * scale / (p * scale + q))
+    assert torch.allclose(-(values * (1 - rewards)).sum(dim=1), q / (p * scale + q))
+
+
+def test_signed_softmax_is_of_binary_rewards() -> None:
+    estimator = build_estimator("log_mean_exp", variant="signed_softmax")
+    with pytest.raises(BatchError, match=r"rewards of 0 and 1 only, got 0\.5"):
+        estimator(GroupBatch(rewards=torch.tensor([[0.5, 1.0]])))
+    mask = torch.tensor([[True, True, False]])
+    values = estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0, 7.0]]), mask=mask))
+    alone = estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0]])))
+    assert torch.allclose(values[:, :2], alone)
+
+
+def test_a_group_of_one_is_refused(advantages: Callable[..., Tensor]) -> None:
+    with pytest.raises(BatchError, match="'log_mean_exp' needs at least 2 rollouts"):
+        advantages("log_mean_exp", [[1.0], [0.0]])

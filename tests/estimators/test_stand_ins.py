@@ -1,0 +1,85 @@
+"""intuitor and rent."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.errors import BatchError
+from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator, estimator_names
+
+SIGNALS = {"intuitor": ("self_certainty", 1), "rent": ("token_entropy_exact", -1)}
+ROWS = st.lists(
+    st.lists(st.sampled_from([0.1, 0.25, 1 / 3, 2.0]), min_size=5, max_size=5),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture(params=SIGNALS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def batch_of(name: str, signal: Tensor, **inputs: Tensor) -> GroupBatch:
+    rewards = inputs.pop("rewards", torch.zeros_like(signal))
+    return GroupBatch(rewards=rewards, **{SIGNALS[name][0]: signal}, **inputs)
+
+
+def test_worked_values() -> None:
+    # Of mean 2 and σ = √(2/3): 1/σ = 1.2247448714.
+    signal = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
+    confident = build_estimator("intuitor")(batch_of("intuitor", signal))
+    assert confident[0].tolist() == pytest.approx([-1.2247448714, 0, 1.2247448714])
+    certain = build_estimator("rent")(batch_of("rent", signal))
+    assert certain[0].tolist() == pytest.approx([1.2247448714, 0, -1.2247448714])
+
+
+@given(rows=ROWS)
+@pytest.mark.parametrize("options", [{}, {"preset": "trl"}, {"tolerance": 0.1}])
+def test_is_grpo_of_another_signal(options: dict[str, object], rows: list[list[float]]) -> None:
+    signal = torch.tensor(rows, dtype=torch.float64)
+    for name, (_, sign) in SIGNALS.items():
+        values = build_estimator(name, **options)(batch_of(name, signal))
+        grpo = build_estimator("grpo", **options)(GroupBatch(rewards=sign * signal))
+        assert torch.equal(values, grpo)
+
+
+def test_rewards_do_not_matter(name: str) -> None:
+    signal = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+    values = build_estimator(name)(batch_of(name, signal))
+    for rewards in (torch.ones(3, 4), torch.eye(3, 4), 9 * torch.eye(3, 4)):
+        assert torch.equal(build_estimator(name)(batch_of(name, signal, rewards=rewards)), values)
+
+
+def test_groups_of_an_equal_signal_get_exactly_nothing(name: str) -> None:
+    for equal in (0.0, 0.1, 1 / 3):
+        values = build_estimator(name)(batch_of(name, torch.full((2, 9), equal)))
+        assert torch.equal(values, torch.zeros(2, 9))
+
+
+def test_masked_rollouts_leave_no_trace(name: str) -> None:
+    signal = torch.tensor([[1.0, 4.0, float("nan")]])
+    mask = torch.tensor([[True, True, False]])
+    values = build_estimator(name)(batch_of(name, signal, mask=mask))
+    alone = build_estimator(name)(batch_of(name, signal[:, :2]))
+    assert torch.equal(values, torch.cat((alone, torch.zeros(1, 1)), dim=1))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_signal_that_is_not_finite_is_refused(name: str, bad: float) -> None:
+    with pytest.raises(BatchError, match=f"{SIGNALS[name][0]}: expected finite numbers"):
+        build_estimator(name)(batch_of(name, torch.tensor([[0.0, bad]])))
+
+
+def test_they_are_labelled() -> None:
+    free = {n for n in estimator_names() if ESTIMATORS.get(n).verifier_free}
+    assert free == set(SIGNALS)
+    for name in SIGNALS:
+        cls = ESTIMATORS.get(name)
+        assert cls.family == "stand-ins"
+        assert "the formula is ours" in cls.equation
+        assert build_estimator("grpo_n", base=name).verifier_free
