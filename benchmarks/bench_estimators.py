@@ -29,6 +29,7 @@ def batch(prompts: int, group_size: int) -> GroupBatch:
         ref_rewards=rewards.flip(1),
         token_entropy=torch.rand(rewards.shape, generator=generator),
         token_entropy_exact=torch.rand(rewards.shape, generator=generator),
+        self_certainty=torch.rand(rewards.shape, generator=generator),
         step=1,
         total_steps=100,
     )

@@ -141,6 +141,11 @@ def _check(run: Run) -> None:
             f"group_size: expected >= {estimator.minimum_group}, which estimator "
             f"'{estimator.name}' needs, got {run.group_size}"
         )
+    if run.group_size % estimator.group_multiple:
+        raise ConfigError(
+            f"group_size: expected a multiple of {estimator.group_multiple}, which estimator "
+            f"'{estimator.name}' needs, got {run.group_size}"
+        )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
         raise ConfigError(

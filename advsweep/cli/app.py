@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 import typer
 
@@ -51,8 +52,19 @@ def root(
     """Compare advantage estimators for RLVR: train, record, and report with intervals."""
 
 
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    return f"advsweep: {message}\n"
+
+
 def main() -> None:
     """The console script: errors of the user become one line and exit code 2."""
+    warnings.formatwarning = _format_warning
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:

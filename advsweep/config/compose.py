@@ -116,7 +116,7 @@ class Composer:
         if name not in registry:
             hint = nearest(name, [*self.members(group), *registry.aliases()])
             raise UnknownNameError(f"{group}: no {registry.kind} is called '{name}'; {hint}")
-        return registry.aliases().get(name, name)
+        return registry.canonical(name)
 
     def check_key(self, key: str) -> None:
         """Refuses a key whose first part is neither a group nor a value of a run.

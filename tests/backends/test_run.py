@@ -173,6 +173,10 @@ def test_the_order_of_a_config_means_nothing(config: dict[str, Any]) -> None:
             "evaluation.k: expected every k of pass@k to be at most n=8, got 16",
         ),
         (
+            {"estimator": {"name": "passk_loo", "k": 4}, "group_size": 6},
+            "group_size: expected a multiple of 4, which estimator 'passk_loo' needs, got 6",
+        ),
+        (
             {"estimator": "rloo", "group_size": 1},
             "group_size: expected >= 2, which estimator 'rloo' needs, got 1",
         ),

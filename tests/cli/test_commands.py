@@ -165,3 +165,11 @@ def test_a_failing_run_is_exit_code_1_and_named(advsweep):
     assert done.returncode == 1
     assert "step 5" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_a_doubtful_alias_is_a_warning_in_one_line(advsweep):
+    done = advsweep("run", "--dry-run", "estimator=asym_norm", *FAKE)
+    assert done.returncode == 0
+    assert done.stderr.startswith("advsweep: estimator 'asym_norm' is taken for 'asym_re'")
+    assert done.stderr.count("\n") == 1
+    assert "estimator=asym_re" in done.stdout
