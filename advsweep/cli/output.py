@@ -62,7 +62,7 @@ def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None
     rows = [[_cell(r[c]) for c in columns] for r in records]
     if how is ListFormat.CSV:
         print_csv(columns, rows)
-    else:
+    elif rows:
         print_columns(columns, rows)
 
 

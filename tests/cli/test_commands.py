@@ -48,6 +48,8 @@ def test_ls_as_a_table_and_as_csv_agree(finished):
 def test_ls_filters(finished):
     assert json.loads(finished("ls", "--status", "failed", "--format", "json").stdout) == []
     assert len(json.loads(finished("ls", "--limit", "2", "--format", "json").stdout)) == 2
+    nothing = finished("ls", "--status", "failed")
+    assert (nothing.stdout, nothing.stderr.strip()) == ("", "no runs")
     wrong = finished("ls", "--status", "faled")
     assert wrong.returncode == 2
     assert "failed" in wrong.stderr
