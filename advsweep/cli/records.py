@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -62,12 +62,17 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
     }
 
 
-def scores(evaluation: EvaluationRecord) -> dict[str, float]:
-    """pass@k for the k that were asked for, and entropies; means over the problems."""
+def scores(evaluation: EvaluationRecord, ks: Sequence[int] | None = None) -> dict[str, float]:
+    """pass@k and entropies, means over the problems.
+
+    Args:
+        ks: the k of pass@k; by default those that the evaluation was first asked for. Runs
+            share the evaluation of their base whatever their own k.
+    """
     from advsweep.statistics import pass_at_k
 
     e = evaluation
-    values = {f"pass@{k}": float(pass_at_k(e.n, e.c, k).mean()) for k in e.settings["k"]}
+    values = {f"pass@{k}": float(pass_at_k(e.n, e.c, k).mean()) for k in ks or e.settings["k"]}
     values["entropy/answer"] = float(e.answer_entropy.mean())
     values["entropy/token"] = float(e.token_entropy.mean())
     return values
@@ -123,7 +128,8 @@ def print_summary(store: Store, run: RunRecord) -> None:
             rows.append((label, values[1][0], values[1][-1]))
     evaluations = store.evaluations([run.id])
     if len(evaluations) > 1:
-        first, last = scores(evaluations[0]), scores(evaluations[-1])
+        ks = run.config["evaluation"]["k"]
+        first, last = scores(evaluations[0], ks), scores(evaluations[-1], ks)
         rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
         rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
     if rows:

@@ -175,3 +175,11 @@ def test_a_doubtful_alias_is_a_warning_in_one_line(advsweep):
     assert done.stderr.startswith("advsweep: estimator 'asym_norm' is taken for 'asym_re'")
     assert done.stderr.count("\n") == 1
     assert "estimator=asym_re" in done.stdout
+
+
+def test_runs_that_share_a_base_may_ask_for_other_k(advsweep):
+    assert advsweep("run", *FAKE).returncode == 0
+    other = advsweep("run", "seed=1", *FAKE, "evaluation.k=[1,4]")
+    assert other.returncode == 0, other.stderr
+    assert "pass@4" in other.stdout
+    assert "pass@8" not in other.stdout
