@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -313,10 +315,16 @@ def test_a_store_without_room_does_not_end_the_sweep(
     assert [r.status for r in store.runs()] == [Status.FAILED] * 2
 
 
-def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> None:
-    import os
-    import signal
+@pytest.fixture
+def _heeds_ctrl_c() -> Iterator[None]:
+    """A shell that starts the tests in the background would have them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
+
+@pytest.mark.usefixtures("_heeds_ctrl_c")
+def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> None:
     seen: list[Event] = []
 
     def on_event(event: Event) -> None:
