@@ -54,6 +54,8 @@ class Backend(Component):
 
     provides: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
+    keeps_reference: ClassVar[bool] = False
+    """True if it can draw rollouts of a reference model, and renew that model."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"

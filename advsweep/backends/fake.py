@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -23,12 +24,13 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from advsweep.backends import loop
+from advsweep.backends.advantages import compute_advantages
 from advsweep.backends.base import Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.estimators.base import Advantages, GroupBatch
+from advsweep.estimators.base import GroupBatch
 from advsweep.objectives.base import LossInputs
 from advsweep.tasks.base import Completions, Problem, Split
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.run import Run
+    from advsweep.estimators.base import Advantages
     from advsweep.tasks.base import Sampler
 
 _STATE = "state.json"
@@ -50,8 +53,16 @@ class Fake(Backend):
 
     name: ClassVar[str] = "fake"
     provides: ClassVar[frozenset[str]] = frozenset(
-        {"lengths", "token_entropy", "token_entropy_exact", "step", "total_steps"}
+        {
+            "lengths",
+            "token_entropy",
+            "token_entropy_exact",
+            "self_certainty",
+            "step",
+            "total_steps",
+        }
     )
+    keeps_reference: ClassVar[bool] = True
 
     learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")
     step_seconds: float = option(0.0, ge=0, help="seconds to sleep in every step")
@@ -95,32 +106,36 @@ class _Trainer:
         self._rows = {level: row for row, level in enumerate(levels)}
         self._base = torch.linspace(1.0, -2.0, len(levels), dtype=torch.float64)
         self._log_odds = self._base.clone()
+        self._reference = self._base
 
     def step(self, step: int) -> Mapping[str, float]:
         self._fault(step)
         run = self._run
         started = time.perf_counter()
-        source = _Source(run, self._rows, self._log_odds, step)
-        groups = run.rollout.collect(source, run.prompts_per_step)
-        rewards, rows = torch.cat(source.rewards)[groups], torch.cat(source.rows)[groups]
-        generated = sum(drawn.numel() for drawn in source.rewards)
+        source = _Source(run, self._rows, self._log_odds, self._reference, step)
+        collected = run.rollout.collect(source, run.prompts_per_step)
+        groups = collected.groups
         sampled = time.perf_counter()
-        tempered = self._log_odds[rows] / run.generation.temperature
-        solved = rewards == 1
-        batch = GroupBatch(
-            rewards=rewards,
-            lengths=torch.ones_like(rewards),
-            token_entropy=-_log_probs(tempered, solved).float(),
-            token_entropy_exact=_entropies(tempered)[:, None].expand_as(rewards).float(),
-            step=step,
-            total_steps=run.steps,
-        )
-        advantages = self._estimator.compute(batch)
+        drawn = source.batch()
+        advantages = compute_advantages(self._estimator, drawn, collected)
         estimated = time.perf_counter()
-        losses = self._update(step, rows, solved, advantages)
+        losses: dict[str, float] = {}
+        if advantages.keep.any():
+            solved = drawn.rewards[groups] == 1
+            losses = self._update(step, source.rows[groups], solved, advantages)
         updated = time.perf_counter()
+        if run.rollout.renews_reference(step):
+            self._reference = self._log_odds
+        metrics = rollout_metrics(
+            drawn,
+            advantages,
+            groups=groups,
+            prompts=run.prompts_per_step,
+            references=source.references,
+            verifier_free=self._estimator.verifier_free,
+        )
         return {
-            **rollout_metrics(batch, advantages, generated=generated),
+            **metrics,
             **losses,
             "time/rollout": sampled - started,
             "time/reward": 0.0,
@@ -179,12 +194,17 @@ class _Trainer:
         return _TableSampler(self._rows, self._log_odds)
 
     def state(self) -> Mapping[str, bytes]:
-        state = {"log_odds": self._log_odds.tolist(), "estimator": self._estimator.state_dict()}
+        state = {
+            "log_odds": self._log_odds.tolist(),
+            "reference": self._reference.tolist(),
+            "estimator": self._estimator.state_dict(),
+        }
         return {_STATE: json.dumps(state).encode()}
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         state = json.loads(files[_STATE])
         self._log_odds = torch.tensor(state["log_odds"], dtype=torch.float64)
+        self._reference = torch.tensor(state["reference"], dtype=torch.float64)
         self._estimator.load_state_dict(state["estimator"])
 
     def _fault(self, step: int) -> None:
@@ -199,26 +219,68 @@ class _Trainer:
 
 
 class _Source:
-    """Rollouts of one step: verdicts drawn with the present solve rates."""
+    """Rollouts of one step: verdicts drawn with the present solve rates.
+
+    Attributes:
+        step: the training step, counted from 1.
+        rows: the row in the table of each group's problem.
+        references: rollouts of the reference drawn so far.
+    """
 
     def __init__(
-        self, run: Run, rows: Mapping[int, int], log_odds: Float[Tensor, " levels"], step: int
+        self,
+        run: Run,
+        rows: Mapping[int, int],
+        log_odds: Float[Tensor, " levels"],
+        reference: Float[Tensor, " levels"],
+        step: int,
     ) -> None:
         self._run = run
         self._rows = rows
-        self._rates = torch.sigmoid(log_odds / run.generation.temperature)
+        self._log_odds = log_odds / run.generation.temperature
+        self._reference = reference / run.generation.temperature
         self._rng = np.random.default_rng([run.seed, step])
-        self.rewards: list[Float[Tensor, "prompts rollouts"]] = []
-        self.rows: list[Int[Tensor, " prompts"]] = []
+        self._reference_rng = np.random.default_rng([run.seed, step, 1])
+        self._rewards = torch.empty(0, run.group_size)
+        self.step = step
+        self.rows = torch.empty(0, dtype=torch.int64)
+        self.references = 0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         problems = self._run.task.draw(prompts, self._rng)
         rows = torch.tensor([self._rows[problem.level] for problem in problems])
-        uniform = torch.from_numpy(self._rng.random((prompts, self._run.group_size)))
-        rewards = (uniform < self._rates[rows, None]).float()
-        self.rows.append(rows)
-        self.rewards.append(rewards)
+        rewards = self._verdicts(self._log_odds[rows], self._rng)
+        self.rows = torch.cat((self.rows, rows))
+        self._rewards = torch.cat((self._rewards, rewards))
         return rewards
+
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        rewards = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
+        self.references += rewards.numel()
+        return rewards
+
+    def batch(self) -> GroupBatch:
+        """All that an estimator is told of the groups drawn."""
+        rewards, log_odds = self._rewards, self._log_odds[self.rows]
+
+        def spread(per_group: Float[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+            return per_group[:, None].expand_as(rewards).float()
+
+        return GroupBatch(
+            rewards=rewards,
+            lengths=torch.ones_like(rewards),
+            token_entropy=-_log_probs(log_odds, rewards == 1).float(),
+            token_entropy_exact=spread(_entropies(log_odds)),
+            self_certainty=spread(_certainties(log_odds)),
+            step=self.step,
+            total_steps=self._run.steps,
+        )
+
+    def _verdicts(
+        self, log_odds: Float[Tensor, " groups"], rng: np.random.Generator
+    ) -> Float[Tensor, "groups rollouts"]:
+        uniform = torch.from_numpy(rng.random((len(log_odds), self._run.group_size)))
+        return (uniform < torch.sigmoid(log_odds)[:, None]).float()
 
 
 @dataclass(frozen=True)
@@ -253,3 +315,8 @@ def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
     """Exact entropies of the two-way choices, in nats."""
     rates = torch.sigmoid(log_odds)
     return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)
+
+
+def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
+    """KL(uniform ‖ π) of the two-way choices, in nats."""
+    return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)

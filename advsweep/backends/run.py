@@ -148,9 +148,15 @@ def _check(run: Run) -> None:
         )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
+        giving = [name for name in ROLLOUTS if ROLLOUTS.get(name).provides & missing]
+        remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
         raise ConfigError(
             f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
-            f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give; "
-            f"they give {', '.join(sorted(provided)) or 'nothing'}"
+            f"'{backend.name}' with rollout policy '{run.rollout.name}' does not give{remedy}"
+        )
+    if run.rollout.draws_references and not backend.keeps_reference:
+        raise ConfigError(
+            f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
+            f"'{backend.name}' does not keep; choose another backend or rollout policy"
         )
     backend.check(run)

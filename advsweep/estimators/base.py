@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import torch
@@ -17,7 +17,7 @@ from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,13 @@ class GroupBatch:
     frequencies: Float[Tensor, " prompts"] | None = None
     step: int | None = None
     total_steps: int | None = None
+
+    def select(self, groups: Int[Tensor, " groups"]) -> GroupBatch:
+        """Some of the groups, in the order given."""
+        chosen: dict[str, Any] = {
+            name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(self, **chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from advsweep.rollouts.base import RolloutPolicy, RolloutSource
-
-if TYPE_CHECKING:
-    from jaxtyping import Int
+from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 
 @dataclass(kw_only=True)
@@ -20,5 +16,5 @@ class Plain(RolloutPolicy):
 
     name: ClassVar[str] = "plain"
 
-    def collect(self, source: RolloutSource, prompts: int) -> Int[Tensor, " groups"]:
-        return torch.arange(len(source.draw(prompts)))
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        return Collected(torch.arange(len(source.draw(prompts))))

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 ROLLOUTS: Registry[RolloutPolicy] = Registry(
     "rollout policy",
-    {"plain": "advsweep.rollouts.plain"},
+    {
+        "dynamic_sampling": "advsweep.rollouts.selection",
+        "filter_drop": "advsweep.rollouts.selection",
+        "plain": "advsweep.rollouts.plain",
+        "reference": "advsweep.rollouts.reference",
+    },
     group="advsweep.rollouts",
 )

@@ -23,7 +23,7 @@ from advsweep.estimators.base import Estimator, GroupBatch
 from advsweep.estimators.groups import Groups
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
-from advsweep.rollouts.base import RolloutPolicy, RolloutSource
+from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 from advsweep.tasks.base import Completions, Split
 
 MakeRun = Callable[..., Run]
@@ -390,11 +390,11 @@ class Wasteful(RolloutPolicy):
         super().__post_init__()
         self.rewards: list[Tensor] = []
 
-    def collect(self, source: RolloutSource, prompts: int) -> Tensor:
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
         drawn = torch.cat([source.draw(prompts), source.draw(2)])
         chosen = torch.arange(len(drawn)).flip(0)[:prompts]
         self.rewards.append(drawn[chosen])
-        return chosen
+        return Collected(chosen)
 
 
 def test_the_rollout_policy_chooses_the_groups(

@@ -96,10 +96,60 @@ def test_nothing_scorable_gives_nan_and_no_error() -> None:
     assert metrics["cost/utilisation"] == 0.0
 
 
-def test_discarded_rollouts_cost() -> None:
-    metrics = metrics_of(GroupBatch(rewards=ROWS), generated=40)
-    assert metrics["cost/rollouts"] == 2.5
-    assert metrics["cost/utilisation"] == pytest.approx(0.4)
+def test_rewards_are_of_all_that_was_drawn_and_advantages_of_what_is_trained_on() -> None:
+    groups = torch.tensor([3, 0])
+    drawn = GroupBatch(rewards=ROWS, token_entropy=torch.arange(16.0).view(4, 4))
+    advantages = build_estimator("dr_grpo").compute(drawn.select(groups))
+    metrics = rollout_metrics(drawn, advantages, groups=groups, prompts=2)
+    assert metrics["reward/mean"] == 7 / 16
+    assert metrics["collapse/acr"] == 0.5
+    assert metrics["prompts/fully_unsolved"] == 1.0
+    assert metrics["entropy/token_sampled"] == 7.5
+    assert metrics["collapse/acr_after"] == 0.0
+    assert metrics["advantage/zero_fraction"] == 0.0
+    assert metrics["mass/success"] == pytest.approx((2 * 0.5 + 0.75) / 8)
+    assert metrics["cost/rollouts"] == 2.0
+    assert metrics["cost/utilisation"] == 0.5
+
+
+def test_groups_in_another_order_keep_their_outcomes_and_masks() -> None:
+    # Only the second group's successes count, and its last rollout does not.
+    mask = torch.tensor([[True, True, True, True], [True, True, True, False]])
+    batch = GroupBatch(rewards=torch.tensor([[0.0, 0, 0, 1], [0, 1, 1, 1]]), mask=mask)
+    groups = torch.tensor([1])
+    advantages = Advantages(values=torch.tensor([[-2.0, 1.0, 4.0, 9.0]]), keep=mask[groups])
+    metrics = rollout_metrics(batch, advantages, groups=groups)
+    assert metrics["mass/success"] == pytest.approx(5 / 3)
+    assert metrics["mass/failure"] == pytest.approx(2 / 3)
+    assert metrics["cost/utilisation"] == 3 / 8
+
+
+def test_nothing_to_train_on_leaves_what_was_drawn() -> None:
+    nothing = Advantages(values=torch.empty(0, 4), keep=torch.empty(0, 4, dtype=torch.bool))
+    groups = torch.empty(0, dtype=torch.int64)
+    metrics = rollout_metrics(GroupBatch(rewards=ROWS[1:3]), nothing, groups=groups)
+    assert metrics == {
+        "reward/mean": 0.5,
+        "reward/std": 0.0,
+        "collapse/acr": 1.0,
+        "collapse/all_wrong": 0.5,
+        "collapse/all_correct": 0.5,
+        "prompts/fully_unsolved": 1.0,
+        "cost/rollouts": 1.0,
+        "cost/utilisation": 0.0,
+    }
+
+
+def test_reference_rollouts_cost() -> None:
+    metrics = metrics_of(GroupBatch(rewards=ROWS), references=16)
+    assert metrics["cost/rollouts"] == 2.0
+    assert metrics["cost/utilisation"] == 0.5
+
+
+def test_the_collapse_rate_is_undefined_without_a_verifier() -> None:
+    metrics = metrics_of(GroupBatch(rewards=ROWS), verifier_free=True)
+    gone = {"collapse/acr", "collapse/all_wrong", "collapse/all_correct"}
+    assert metrics_of(GroupBatch(rewards=ROWS)).keys() - metrics.keys() == gone
 
 
 def test_rollouts_kept_out_of_the_update_are_not_utilised() -> None:

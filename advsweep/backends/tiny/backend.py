@@ -36,11 +36,13 @@ class TinyBackend(Backend):
             "lengths",
             "token_entropy",
             "token_entropy_exact",
+            "self_certainty",
             "solve_rates",
             "step",
             "total_steps",
         }
     )
+    keeps_reference: ClassVar[bool] = True
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

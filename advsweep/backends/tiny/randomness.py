@@ -16,6 +16,7 @@ class Stream(IntEnum):
     PROMPTS = 2
     ROLLOUTS = 3
     EVALUATION = 4
+    REFERENCE = 5
 
 
 def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:

@@ -8,6 +8,7 @@ that finished columns gather at the end and are cut off without moving anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -44,12 +45,14 @@ class Rollouts:
         lengths: generated tokens, the end mark included.
         log_probs: log π of each token at the sampling temperature; 0 past the end.
         entropies: exact entropy of each token's distribution, in nats; 0 past the end.
+        certainties: KL(uniform ‖ π) of each token's distribution, in nats; 0 past the end.
     """
 
     tokens: Int[Tensor, "rows tokens"]
     lengths: Int[Tensor, " rows"]
     log_probs: Float[Tensor, "rows tokens"]
     entropies: Float[Tensor, "rows tokens"]
+    certainties: Float[Tensor, "rows tokens"]
 
     def __getitem__(self, rows: Int[Tensor, " some"]) -> Rollouts:
         return Rollouts(*(getattr(self, f.name)[rows] for f in fields(self)))
@@ -103,7 +106,7 @@ def _sample(
     steps, columns = task.max_completion_length, decoder.logits.shape[1]
     uniform = torch.rand(steps, columns, generator=generator)
     tokens = torch.full((steps, columns), task.pad_id)
-    log_probs, entropies = torch.zeros(steps, columns), torch.zeros(steps, columns)
+    log_probs, entropies, certainties = (torch.zeros(steps, columns) for _ in range(3))
     lengths = torch.full((columns,), steps)
     running = torch.ones(columns, dtype=torch.bool)
     for step in range(steps):
@@ -117,6 +120,7 @@ def _sample(
         tokens[step, :n] = token
         log_probs[step, :n] = log_p.gather(0, token[None])[0]
         entropies[step, :n] = -(p * log_p).sum(dim=0)
+        certainties[step, :n] = -log_p.mean(dim=0) - math.log(len(p))
         ended = running[:n] & (token == task.eos_id)
         lengths[:n].masked_fill_(ended, step + 1)
         running[:n] &= ~ended
@@ -125,11 +129,11 @@ def _sample(
             break
         groups = int(left[-1]) // decoder.size + 1
         decoder.feed(token[: groups * decoder.size])
-    rollouts = Rollouts(tokens.T, lengths, log_probs.T, entropies.T)
+    rollouts = Rollouts(tokens.T, lengths, log_probs.T, entropies.T, certainties.T)
     past = ~rollouts.mask
     rollouts.tokens.masked_fill_(past, task.pad_id)
-    rollouts.log_probs.masked_fill_(past, 0)
-    rollouts.entropies.masked_fill_(past, 0)
+    for per_token in (rollouts.log_probs, rollouts.entropies, rollouts.certainties):
+        per_token.masked_fill_(past, 0)
     return rollouts
 
 

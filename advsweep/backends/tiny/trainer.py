@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from advsweep.backends.advantages import compute_advantages
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.model_config import TinyModel
+    from advsweep.backends.tiny.network import Network
     from advsweep.tasks.base import Problem, SymbolTask
 
 WEIGHTS_FILE = "model.safetensors"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
+_REFERENCE_FILE = "reference.safetensors"
 
 
 class Trainer:
@@ -46,30 +50,45 @@ class Trainer:
         self._estimator.reset()
         # In one order, whoever made the base: the optimizer's moments are kept by position.
         self._weights = {name: base[name].clone() for name in sorted(base)}
+        self._base = base
+        self._renewed: Weights | None = None
         self._update = PolicyUpdate(run, backend, model, self._weights, base)
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
-        source = _Source(run, self._task, self._weights, self._model, step)
-        groups = run.rollout.collect(source, run.prompts_per_step)
-        prompts, rollouts, rewards = source.take(groups)
+        source = _Source(run, self._task, self._model, self._weights, self._reference, step)
+        collected = run.rollout.collect(source, run.prompts_per_step)
+        groups = collected.groups
+        rollouts, drawn = source.rollouts(), source.batch()
         started = time.perf_counter()
-        batch = _batch(rewards, rollouts, step, run.steps)
-        advantages = self._estimator.compute(batch)
+        advantages = compute_advantages(self._estimator, drawn, collected)
         estimated = time.perf_counter()
-        update = self._update.step(
-            step,
-            Experience(
-                prompts=prompts,
-                rollouts=rollouts,
-                group_size=run.group_size,
-                advantages=advantages.values.flatten(),
-                keep=advantages.keep.flatten(),
-            ),
-        )
+        update: dict[str, float] = {}
+        if advantages.keep.any():
+            rows = torch.arange(drawn.rewards.numel()).view(drawn.rewards.shape)[groups].flatten()
+            update = self._update.step(
+                step,
+                Experience(
+                    prompts=source.prompts(groups),
+                    rollouts=rollouts[rows],
+                    group_size=run.group_size,
+                    advantages=advantages.values.flatten(),
+                    keep=advantages.keep.flatten(),
+                ),
+            )
         updated = time.perf_counter()
+        if run.rollout.renews_reference(step):
+            self._renewed = {name: w.detach().clone() for name, w in self._weights.items()}
+        metrics = rollout_metrics(
+            drawn,
+            advantages,
+            groups=groups,
+            prompts=run.prompts_per_step,
+            references=source.references,
+            verifier_free=self._estimator.verifier_free,
+        )
         return {
-            **rollout_metrics(batch, advantages, generated=source.generated),
+            **metrics,
             **update,
             "time/rollout": source.rollout_seconds,
             "time/reward": source.reward_seconds,
@@ -81,11 +100,14 @@ class Trainer:
         return TinySampler(self._weights, self._model, self._task)
 
     def state(self) -> Mapping[str, bytes]:
-        return {
+        files = {
             WEIGHTS_FILE: to_bytes(self._weights),
             _OPTIMIZER_FILE: to_bytes(self._update.state()),
             _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
         }
+        if self._renewed is not None:
+            files[_REFERENCE_FILE] = to_bytes(self._renewed)
+        return files
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         with torch.no_grad():
@@ -93,85 +115,112 @@ class Trainer:
                 self._weights[name].copy_(weight)
         self._update.restore(from_bytes(files[_OPTIMIZER_FILE]))
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
+        if _REFERENCE_FILE in files:
+            self._renewed = from_bytes(files[_REFERENCE_FILE])
+
+    @property
+    def _reference(self) -> Weights:
+        """What reference rollouts are drawn with."""
+        return self._base if self._renewed is None else self._renewed
 
 
 class _Source:
     """Rollouts of one step, scored by the task; what a rollout policy draws from.
 
     Attributes:
+        step: the training step, counted from 1.
+        references: rollouts of the reference model sampled so far.
         rollout_seconds, reward_seconds: what sampling and scoring took, in all.
     """
 
     def __init__(
-        self, run: Run, task: SymbolTask, weights: Weights, model: TinyModel, step: int
+        self,
+        run: Run,
+        task: SymbolTask,
+        model: TinyModel,
+        weights: Weights,
+        reference: Weights,
+        step: int,
     ) -> None:
         self._run = run
         self._task = task
-        with torch.no_grad():
-            self._network = fuse(weights, model)
+        self._model = model
+        self._weights = weights
+        self._reference = reference
+        self.step = step
         self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
         self._generator = torch_generator(run.seed, Stream.ROLLOUTS, step)
+        self._reference_generator = torch_generator(run.seed, Stream.REFERENCE, step)
         self._problems: list[Problem] = []
         self._rollouts: list[Rollouts] = []
         self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
+        self.references = 0
         self.rollout_seconds = self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+        problems = list(self._task.draw(prompts, self._rng))
+        rollouts, rewards = self._sample(self._network, problems, self._generator)
+        self._problems += problems
+        self._rollouts.append(rollouts)
+        self._rewards.append(rewards)
+        return rewards
+
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        problems = [self._problems[group] for group in groups.tolist()]
+        with torch.no_grad():
+            network = fuse(self._reference, self._model)
+        _, rewards = self._sample(network, problems, self._reference_generator)
+        self.references += rewards.numel()
+        return rewards
+
+    def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
+        return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
+
+    def rollouts(self) -> Rollouts:
+        """All that were drawn, group by group."""
+        return Rollouts.concatenate(self._rollouts)
+
+    def batch(self) -> GroupBatch:
+        """All that an estimator is told of them."""
+        rewards, rollouts = torch.cat(self._rewards), self.rollouts()
+        scored = ~rewards.isnan()
+
+        def token_mean(per_token: Float[Tensor, "rows tokens"]) -> Float[Tensor, "groups rollouts"]:
+            return (per_token.sum(dim=1) / rollouts.lengths).view(rewards.shape)
+
+        return GroupBatch(
+            rewards=rewards,
+            mask=None if scored.all() else scored,
+            lengths=rollouts.lengths.float().view(rewards.shape),
+            token_entropy=token_mean(-rollouts.log_probs),
+            token_entropy_exact=token_mean(rollouts.entropies),
+            self_certainty=token_mean(rollouts.certainties),
+            solve_rates=((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            step=self.step,
+            total_steps=self._run.steps,
+        )
+
+    @functools.cached_property
+    def _network(self) -> Network:
+        with torch.no_grad():
+            return fuse(self._weights, self._model)
+
+    def _sample(
+        self, network: Network, problems: Sequence[Problem], generator: torch.Generator
+    ) -> tuple[Rollouts, Float[Tensor, "prompts rollouts"]]:
         started = time.perf_counter()
         size = self._run.group_size
-        problems = list(self._task.draw(prompts, self._rng))
         rollouts = sample(
-            self._network,
+            network,
             self._task,
             encode([problem.prompt for problem in problems], self._task),
             size,
             temperature=self._run.generation.temperature,
-            generator=self._generator,
+            generator=generator,
         )
         sampled = time.perf_counter()
         repeated = [problem for problem in problems for _ in range(size)]
         scores = self._task.score(repeated, decode(rollouts.tokens.numpy(), self._task))
-        rewards = torch.from_numpy(scores).float().view(prompts, size)
-        self._problems += problems
-        self._rollouts.append(rollouts)
-        self._rewards.append(rewards)
         self.rollout_seconds += sampled - started
         self.reward_seconds += time.perf_counter() - sampled
-        return rewards
-
-    @property
-    def generated(self) -> int:
-        """Rollouts sampled so far, whether trained on or not."""
-        return sum(rewards.numel() for rewards in self._rewards)
-
-    def take(
-        self, groups: Int[Tensor, " groups"]
-    ) -> tuple[Encoded, Rollouts, Float[Tensor, "groups rollouts"]]:
-        """The prompts, rollouts and rewards of some groups."""
-        texts = [self._problems[group].prompt for group in groups.tolist()]
-        rewards = torch.cat(self._rewards)
-        rows = torch.arange(rewards.numel()).view(rewards.shape)[groups].flatten()
-        return (
-            encode(texts, self._task),
-            Rollouts.concatenate(self._rollouts)[rows],
-            rewards[groups],
-        )
-
-
-def _batch(
-    rewards: Float[Tensor, "groups rollouts"], rollouts: Rollouts, step: int, steps: int
-) -> GroupBatch:
-    """What the estimator is told of a step's rollouts."""
-    lengths = rollouts.lengths.float()
-    scored = ~rewards.isnan()
-    solved = ((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1)
-    return GroupBatch(
-        rewards=rewards,
-        mask=None if scored.all() else scored,
-        lengths=lengths.view(rewards.shape),
-        token_entropy=-(rollouts.log_probs.sum(dim=1) / lengths).view(rewards.shape),
-        token_entropy_exact=(rollouts.entropies.sum(dim=1) / lengths).view(rewards.shape),
-        solve_rates=solved,
-        step=step,
-        total_steps=steps,
-    )
+        return rollouts, torch.from_numpy(scores).float().view(len(problems), size)

@@ -14,7 +14,7 @@ import torch
 from advsweep.backends.run import Run
 from advsweep.components import Component
 from advsweep.errors import CheckpointError, ConfigError
-from advsweep.rollouts.base import RolloutPolicy, RolloutSource
+from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
 
 MakeRun = Callable[..., Run]
 
@@ -107,16 +107,17 @@ class KeepsOne(RolloutPolicy):
 
     name: ClassVar[str] = "keeps_one"
 
-    def collect(self, source: RolloutSource, prompts: int) -> torch.Tensor:
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
         source.draw(prompts)
-        return torch.arange(1)
+        return Collected(torch.arange(1))
 
 
 def test_fewer_groups_than_minibatches(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
     run = replace(small_run("tiny", backend={"minibatches": 3}), rollout=KeepsOne())
     points = train(run, tmp_path).points
     assert len(points) == run.steps
-    assert points[1]["cost/rollouts"] == pytest.approx(run.prompts_per_step)
+    assert points[1]["cost/rollouts"] == 1
+    assert points[1]["cost/utilisation"] == pytest.approx(1 / run.prompts_per_step)
 
 
 def test_rollouts_that_cannot_be_scored_are_left_out(

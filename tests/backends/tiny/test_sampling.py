@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.model_config import TinyModel
@@ -36,7 +37,7 @@ def draw(
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_and_entropies_are_those_of_the_plain_forward_pass(
+def test_what_is_told_of_tokens_is_that_of_the_plain_forward_pass(
     any_model: TinyModel,
     make_weights: Callable[..., Weights],
     task: Countdown,
@@ -57,6 +58,10 @@ def test_log_probs_and_entropies_are_those_of_the_plain_forward_pass(
         entropies = -(log_p.exp() * log_p).sum(-1)
         torch.testing.assert_close(rollouts.log_probs[row, :length], expected, atol=2e-5, rtol=0)
         torch.testing.assert_close(rollouts.entropies[row, :length], entropies, atol=2e-5, rtol=0)
+        uniform = torch.full_like(log_p, 1 / task.vocabulary_size)
+        certainties = F.kl_div(log_p, uniform, reduction="none").sum(-1)
+        found = rollouts.certainties[row, :length]
+        torch.testing.assert_close(found, certainties, atol=2e-5, rtol=0)
 
 
 def test_rollouts_end_at_their_end_mark_or_the_limit(
@@ -74,6 +79,7 @@ def test_rollouts_end_at_their_end_mark_or_the_limit(
     assert past.any()
     assert not rollouts.log_probs[past].any()
     assert not rollouts.entropies[past].any()
+    assert not rollouts.certainties[past].any()
 
 
 def test_tokens_come_as_often_as_their_probabilities_say(

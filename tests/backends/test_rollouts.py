@@ -1,0 +1,230 @@
+"""Every rollout policy on every backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.registry import BACKENDS
+from advsweep.backends.run import Run, build_run
+from advsweep.errors import ConfigError, TrainingError
+from advsweep.rollouts.registry import ROLLOUTS
+
+MakeRun = Callable[..., Run]
+
+# The fake backend's easiest levels are seldom all wrong or all right, so that steps differ.
+PLAIN_GRPO = {"estimator": {"name": "grpo"}, "rollout": {"name": "plain"}}
+
+
+@pytest.fixture(params=BACKENDS.names())
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=ROLLOUTS.names())
+def rollout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def without(names: set[str], points: Any) -> dict[int, dict[str, float]]:
+    return {
+        step: {name: v for name, v in values.items() if name not in names}
+        for step, values in points.items()
+    }
+
+
+def test_it_trains_to_finite_numbers(
+    backend: str, rollout: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    points = train(small_run(backend, rollout={"name": rollout}), tmp_path).points
+    assert all(math.isfinite(v) for values in points.values() for v in values.values())
+    for values in points.values():
+        mixed = values["collapse/acr"] < 1
+        assert (values.get("optim/grad_norm", 0) > 0) == mixed
+        assert values["cost/utilisation"] * values["cost/rollouts"] <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("options", [{}, {"update_every": 1}, {"update_every": 2}])
+def test_a_killed_run_with_references_goes_on_as_if_it_had_not_been(
+    backend: str,
+    small_run: MakeRun,
+    train: Any,
+    KilledError: Any,
+    tmp_path: Path,
+    options: dict[str, int],
+) -> None:
+    run = small_run(backend, estimator={"name": "aapo"}, rollout={"name": "reference", **options})
+    whole = train(run, tmp_path / "whole")
+    with pytest.raises(KilledError):
+        train(run, tmp_path / "parts", die_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert rest.resumptions == [2]
+    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}
+    files = [
+        Checkpoints(tmp_path / d, run.identity).load(run.steps).files for d in ("whole", "parts")
+    ]
+    assert dict(files[0]) == dict(files[1])
+
+
+def test_renewing_the_reference_shows_from_the_next_step_on(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    def lasting(update_every: int) -> dict[int, dict[str, float]]:
+        run = small_run(
+            backend,
+            estimator={"name": "aapo"},
+            rollout={"name": "reference", "update_every": update_every},
+            # Large steps, so that a renewed reference answers otherwise.
+            optimizer={"name": "adamw", "lr": 0.03},
+            backend={"learning_rate": 20.0} if backend == "fake" else {},
+        )
+        return train(run, tmp_path / str(update_every)).lasting
+
+    never, renewed = lasting(0), lasting(2)
+    assert [never[step] == renewed[step] for step in (1, 2)] == [True, True]
+    assert never[3] != renewed[3]
+    assert never[3]["reward/mean"] == renewed[3]["reward/mean"]
+
+
+def test_references_leave_the_rollouts_alone(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Without a margin AAPO is GRPO, at twice the cost."""
+    aapo = {
+        "estimator": {"name": "aapo", "delta_low": 0, "delta_high": 0},
+        "rollout": {"name": "reference"},
+    }
+    costs = {"cost/rollouts", "cost/utilisation"}
+    with_references = train(small_run(backend, **aapo), tmp_path / "aapo").lasting
+    plain = train(small_run(backend, **PLAIN_GRPO), tmp_path / "grpo").lasting
+    assert without(costs, with_references) == without(costs, plain)
+    assert with_references[1]["cost/rollouts"] == 2
+    assert with_references[1]["cost/utilisation"] == 0.5
+
+
+def test_references_come_from_the_base_model(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """A margin of r - r_ref alone says how far the policy is ahead of the base."""
+    run = small_run(
+        backend,
+        estimator={"name": "aapo", "delta_low": "-inf", "delta_high": "inf"},
+        rollout={"name": "reference"},
+        steps=80,
+        prompts_per_step=32,
+        optimizer={"lr": 1e-3},
+        backend={"checkpoint_every": 0},
+        evaluation={"every": 0},
+    )
+    points = train(run, tmp_path).points
+
+    def mean(name: str, steps: range) -> float:
+        return sum(points[step][name] for step in steps) / len(steps)
+
+    # The rest of AAPO sums to 0, so that the mean advantage is the mean margin.
+    last = range(71, 81)
+    margin = mean("mass/success", last) - mean("mass/failure", last)
+    gain = mean("reward/mean", last) - mean("reward/mean", range(1, 4))
+    assert gain > 0.15
+    assert margin == pytest.approx(gain, abs=0.08)
+    assert points[1]["mass/success"] - points[1]["mass/failure"] == pytest.approx(0, abs=0.08)
+
+
+def test_the_policy_and_the_estimator_filter_drop_agree(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """In everything but what the estimator sees of the dropped groups, with one minibatch."""
+    options = {"minibatches": 1} if backend == "tiny" else {}
+    same = {"backend": options, "objective": {"name": "clipped", "aggregation": "token_mean"}}
+    policy = small_run(backend, rollout={"name": "filter_drop"}, **same)
+    estimator = small_run(backend, estimator={"name": "filter_drop"}, **same)
+    first = train(policy, tmp_path / "policy").lasting
+    second = train(estimator, tmp_path / "estimator").lasting
+    over_groups = {
+        "collapse/acr_after",
+        "advantage/zero_fraction",
+        "advantage/abs_mean",
+        "mass/success",
+        "mass/failure",
+    }
+    for step, values in without(over_groups, first).items():
+        assert values == pytest.approx(without(over_groups, second)[step], rel=1e-3, abs=1e-6)
+    assert any(0 < values["collapse/acr"] < 1 for values in first.values())
+    for values in first.values():
+        assert values["cost/utilisation"] == pytest.approx(1 - values["collapse/acr"])
+        assert values.get("collapse/acr_after", 0) == 0
+
+
+def test_dynamic_sampling_costs_what_it_discards(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, rollout={"name": "dynamic_sampling", "max_draws": 100})
+    points = train(run, tmp_path).points
+    for values in points.values():
+        assert values["collapse/acr_after"] == 0
+        assert values["cost/utilisation"] == pytest.approx(1 / values["cost/rollouts"])
+        assert values["cost/rollouts"] == round(values["cost/rollouts"])
+        # At most one draw too many for the mixed groups that there were.
+        assert (1 - values["collapse/acr"]) * values["cost/rollouts"] >= 1 - 1e-12
+    assert any(values["cost/rollouts"] > 1 for values in points.values())
+
+
+def test_a_step_without_a_mixed_group_is_passed_over(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Groups of one have no spread, so that nothing is left to train on."""
+    run = small_run(backend, rollout={"name": "filter_drop"}, group_size=1)
+    reporter = train(run, tmp_path)
+    assert sorted(reporter.points) == [1, 2, 3, 4, 5]
+    for values in reporter.points.values():
+        assert values["cost/utilisation"] == 0
+        assert values["collapse/acr"] == 1
+        assert not any(name.startswith(("loss/", "advantage/", "mass/")) for name in values)
+    assert reporter.evaluations[0].texts == reporter.evaluations[5].texts
+
+
+def test_an_estimator_that_keeps_nothing_trains_on_nothing(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, estimator={"name": "filter_drop"}, group_size=1)
+    reporter = train(run, tmp_path)
+    assert not any(name.startswith("loss/") for v in reporter.points.values() for name in v)
+    assert reporter.evaluations[0].texts == reporter.evaluations[5].texts
+
+
+def test_dynamic_sampling_ends_a_run_that_cannot_go_on(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, rollout={"name": "dynamic_sampling", "max_draws": 3}, group_size=1)
+    with pytest.raises(TrainingError, match=r"step 1: expected 8 groups .* got 0 of 24 drawn"):
+        train(run, tmp_path)
+
+
+def test_a_backend_without_a_reference_is_refused(
+    backend: str, small_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(backend, rollout={"name": "reference"})
+    monkeypatch.setattr(BACKENDS.get(backend), "keeps_reference", False)
+    with pytest.raises(ConfigError, match=f"rollout: 'reference' draws .* backend '{backend}'"):
+        build_run(config)
+
+
+def test_a_policy_that_gives_what_is_missing_is_named(backend: str, small_config: Any) -> None:
+    expected = "estimator: 'aapo' needs ref_rewards, .* does not give; rollout=reference does"
+    with pytest.raises(ConfigError, match=expected):
+        build_run(small_config(backend, estimator={"name": "aapo"}))
+
+
+def test_collapse_is_left_out_where_no_verifier_is_read(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(backend, estimator={"name": "rent"}, steps=1)
+    assert "collapse/acr" not in train(run, tmp_path / "rent").points[1]
+    other = replace(run, estimator=small_run(backend).estimator)
+    assert "collapse/acr" in train(other, tmp_path / "grpo").points[1]

@@ -1,0 +1,43 @@
+"""What the tests of rollout policies share: a source with a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Script:
+    """Hands out the groups of a list, over and over, and remembers what it was asked for.
+
+    Attributes:
+        rewards: one row per group.
+        references: rewards of reference rollouts, in the order of the groups.
+        asked: the size of every draw.
+        referred: the groups that references were drawn for.
+    """
+
+    rewards: Sequence[Sequence[float]]
+    references: Sequence[Sequence[float]] = ()
+    step: int = 7
+    asked: list[int] = field(default_factory=list)
+    referred: list[list[int]] = field(default_factory=list)
+
+    def draw(self, prompts: int) -> Tensor:
+        first = sum(self.asked)
+        self.asked.append(prompts)
+        rows = [self.rewards[(first + i) % len(self.rewards)] for i in range(prompts)]
+        return torch.tensor(rows)
+
+    def draw_references(self, groups: Tensor) -> Tensor:
+        self.referred.append(groups.tolist())
+        return torch.tensor([self.references[group] for group in groups.tolist()])
+
+
+@pytest.fixture
+def script() -> Callable[..., Script]:
+    return Script

@@ -1,0 +1,117 @@
+"""Policies that train on mixed groups alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError, TrainingError
+from advsweep.rollouts.registry import ROLLOUTS
+
+MIXED, WRONG, RIGHT = [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]
+
+
+def test_filter_drop_draws_once_and_keeps_the_mixed_groups(script: Any) -> None:
+    source = script([RIGHT, MIXED, WRONG, MIXED])
+    assert ROLLOUTS.build("filter_drop").collect(source, 4).groups.tolist() == [1, 3]
+    assert source.asked == [4]
+
+
+def test_filter_drop_may_keep_nothing(script: Any) -> None:
+    assert len(ROLLOUTS.build("filter_drop").collect(script([RIGHT, WRONG]), 4).groups) == 0
+
+
+@pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
+def test_equal_rewards_that_are_not_dyadic_are_not_mixed(name: str, script: Any) -> None:
+    rows = [[0.1] * 3, [0.9] * 3, [1 / 3] * 3, [0.1, 0.1, 0.2]]
+    assert ROLLOUTS.build(name).collect(script(rows), 1).groups.tolist() in ([], [3])
+    assert ROLLOUTS.build(name).collect(script(rows), 4).groups.tolist()[0] == 3
+
+
+@pytest.mark.parametrize("name", ["filter_drop", "dynamic_sampling"])
+def test_the_tolerance_decides_what_is_mixed(name: str, script: Any) -> None:
+    # σ = 0.01.
+    rows = [[0.5, 0.52]]
+    assert len(ROLLOUTS.build(name, eps_acr=0.0099).collect(script(rows), 2).groups) == 2
+    strict = ROLLOUTS.build(name, eps_acr=0.0101)
+    if name == "filter_drop":
+        assert len(strict.collect(script(rows), 2).groups) == 0
+    else:
+        with pytest.raises(TrainingError):
+            strict.collect(script(rows), 2)
+
+
+def test_dynamic_sampling_draws_until_it_has_enough(script: Any) -> None:
+    # Three of every four groups have collapsed: the mixed ones are 1, 5, 9, 13, ...
+    source = script([RIGHT, MIXED, WRONG, WRONG])
+    collected = ROLLOUTS.build("dynamic_sampling").collect(source, 4)
+    assert collected.groups.tolist() == [1, 5, 9, 13]
+    assert source.asked == [4, 4, 4, 4]
+
+
+def test_dynamic_sampling_discards_what_it_has_too_much_of(script: Any) -> None:
+    # The first draw gives two mixed groups, the second three: one of those is left.
+    source = script([MIXED, MIXED, WRONG, MIXED, MIXED, MIXED])
+    collected = ROLLOUTS.build("dynamic_sampling").collect(source, 3)
+    assert collected.groups.tolist() == [0, 1, 3]
+    assert source.asked == [3, 3]
+
+
+def test_the_size_of_a_draw_can_be_set(script: Any) -> None:
+    source = script([WRONG, MIXED])
+    policy = ROLLOUTS.build("dynamic_sampling", draw_prompts=2)
+    assert policy.collect(source, 3).groups.tolist() == [1, 3, 5]
+    assert source.asked == [2, 2, 2]
+
+
+def test_a_pool_without_mixed_groups_ends_with_an_error(script: Any) -> None:
+    source = script([WRONG] * 7 + [MIXED])
+    policy = ROLLOUTS.build("dynamic_sampling", max_draws=3)
+    expected = (
+        r"step 7: expected 4 groups with different rewards, got 1 of 12 drawn; "
+        r"raise rollout.max_draws \(now 3\)"
+    )
+    with pytest.raises(TrainingError, match=expected):
+        policy.collect(source, 4)
+    assert source.asked == [4, 4, 4]
+
+
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50
+)
+@given(
+    st.lists(st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=3, max_size=3), min_size=1),
+    st.integers(1, 6),
+)
+def test_dynamic_sampling_gives_what_was_asked_for_or_fails(
+    script: Any, rows: list[list[float]], prompts: int
+) -> None:
+    source = script(rows)
+    try:
+        groups = ROLLOUTS.build("dynamic_sampling").collect(source, prompts).groups
+    except TrainingError:
+        assert sum(source.asked) == 10 * prompts
+        return
+    drawn = torch.tensor([rows[i % len(rows)] for i in range(sum(source.asked))])
+    mixed = [i for i, row in enumerate(drawn.tolist()) if len(set(row)) > 1]
+    assert groups.tolist() == mixed[:prompts]
+    assert len(groups) == prompts
+    assert sum(i < sum(source.asked[:-1]) for i in mixed) < prompts, "it drew once too often"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dynamic_sampling", {"max_draws": 0}),
+        ("dynamic_sampling", {"draw_prompts": 0}),
+        ("dynamic_sampling", {"eps_acr": 0}),
+        ("filter_drop", {"eps_acr": -1}),
+    ],
+)
+def test_options_out_of_range_are_refused(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected >"):
+        ROLLOUTS.build(name, **options)
