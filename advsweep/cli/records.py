@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -55,27 +55,11 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
         "task": e.task,
         "settings": e.settings,
         "created": e.created,
-        "scores": scores(e),
+        "scores": e.scores(),
         "problems": [
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ],
     }
-
-
-def scores(evaluation: EvaluationRecord, ks: Sequence[int] | None = None) -> dict[str, float]:
-    """pass@k and entropies, means over the problems.
-
-    Args:
-        ks: the k of pass@k; by default those that the evaluation was first asked for. Runs
-            share the evaluation of their base whatever their own k.
-    """
-    from advsweep.statistics import pass_at_k
-
-    e = evaluation
-    values = {f"pass@{k}": float(pass_at_k(e.n, e.c, k).mean()) for k in ks or e.settings["k"]}
-    values["entropy/answer"] = float(e.answer_entropy.mean())
-    values["entropy/token"] = float(e.token_entropy.mean())
-    return values
 
 
 def print_whole(store: Store, run: RunRecord) -> None:
@@ -129,7 +113,7 @@ def print_summary(store: Store, run: RunRecord) -> None:
     evaluations = store.evaluations([run.id])
     if len(evaluations) > 1:
         ks = run.config["evaluation"]["k"]
-        first, last = scores(evaluations[0], ks), scores(evaluations[-1], ks)
+        first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
         rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
         rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
     if rows:
@@ -156,7 +140,7 @@ def _print_evaluations(evaluations: Iterable[EvaluationRecord]) -> None:
         s = e.settings
         how = f"n={s['n']}, temperature {s['temperature']:g}, {len(e.problem_ids)} problems"
         typer.echo(f"\nevaluation after step {e.step}: {e.task}, {how}")
-        _print_pairs({k: f"{v:.4f}" for k, v in scores(e).items()}, indent="  ")
+        _print_pairs({k: f"{v:.4f}" for k, v in e.scores().items()}, indent="  ")
         by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
         rates = "  ".join(f"{level}: {e.c[at].sum() / e.n[at].sum():.3f}" for level, at in by_level)
         typer.echo(f"  pass@1 by level  {rates}")

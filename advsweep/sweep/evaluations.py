@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from advsweep.evaluation import ProblemResult, evaluate, evaluation_identity
-from advsweep.statistics import pass_at_k
 from advsweep.store import NewEvaluation, ProblemCounts
 
 if TYPE_CHECKING:
@@ -81,12 +80,6 @@ class Evaluator:
             return f"base:{self.run.backend.base_key(self.run)}"
         attempt = f".{self.attempt}" if self.attempt > 1 else ""
         return f"{self.run.identity}{attempt}@{step}"
-
-
-def evaluation_metrics(evaluation: EvaluationRecord, ks: tuple[int, ...]) -> dict[str, float]:
-    """pass@k and answer entropy over all problems, under their metric names."""
-    values = {f"pass@{k}": float(pass_at_k(evaluation.n, evaluation.c, k).mean()) for k in ks}
-    return values | {"entropy/answer": float(evaluation.answer_entropy.mean())}
 
 
 def _counts(result: ProblemResult) -> ProblemCounts:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.sweep.evaluations import Evaluator, evaluation_metrics
+from advsweep.sweep.evaluations import Evaluator
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -66,7 +66,9 @@ class StoreReporter:
         self._store.heartbeat(self._run_id, stage="evaluating")
         with self._stop.interruptible():
             evaluation = self._evaluator.ensure(step, lambda: sampler)
-        values = evaluation_metrics(evaluation, self._run.evaluation.k)
+        values = evaluation.scores(self._run.evaluation.k)
+        # As a metric this is the name of the training rollouts' own.
+        del values["entropy/token"]
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.log(f"evaluation after step {step}: {numbers}")
         self._points += [(name, step, value) for name, value in values.items()]
