@@ -50,8 +50,9 @@ class LossOutput:
 
     Attributes:
         loss: a scalar to be minimised.
-        metrics: scalars without gradient under their metric names: `loss/policy`,
-            `loss/kl`, `loss/clip_fraction`. Each is a mean over the minibatch.
+        metrics: scalars without gradient under their metric names: `loss/policy`, and
+            `loss/kl` and `loss/clip_fraction` where there is a penalty or a clip. Each is
+            a mean over the minibatch.
     """
 
     loss: Float[Tensor, ""]

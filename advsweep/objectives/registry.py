@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 OBJECTIVES: Registry[Objective] = Registry(
     "objective",
-    {"clipped": "advsweep.objectives.clipped"},
+    {
+        "clipped": "advsweep.objectives.clipped",
+        "cross_entropy": "advsweep.objectives.cross_entropy",
+    },
     group="advsweep.objectives",
 )

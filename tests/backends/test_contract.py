@@ -259,14 +259,28 @@ def test_the_base_key_names_the_base_model_alone(backend: str, small_run: MakeRu
 # Metrics
 
 
-@pytest.mark.parametrize("objective", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}])
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        ({}, METRICS),
+        ({"kl_coef": 0.1, "entropy_coef": 0.01}, METRICS | {"loss/kl"}),
+        # What has no clip has no share of clipped tokens.
+        ({"name": "cross_entropy"}, METRICS - {"loss/clip_fraction"}),
+    ],
+    ids=["clipped", "with KL and entropy", "cross-entropy"],
+)
 def test_every_metric_is_there_and_a_number(
-    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, objective: dict[str, float]
+    backend: str,
+    small_run: MakeRun,
+    train: Any,
+    tmp_path: Path,
+    objective: dict[str, Any],
+    expected: set[str],
 ) -> None:
     run = small_run(backend, estimator={"name": "fade"}, objective=objective)
     for values in train(run, tmp_path).points.values():
         found = {name for name in values if not name.startswith("estimator/")}
-        assert found == METRICS | ({"loss/kl"} if objective else set())
+        assert found == expected
         assert any(name.startswith("estimator/") for name in values)
         assert all(type(v) is float and math.isfinite(v) for v in values.values())
 

@@ -1,0 +1,115 @@
+"""Objectives made of one loss per token: what they share beside it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.objectives.base import LossInputs, LossOutput, Objective
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class Aggregation(Enum):
+    """How token losses become one number."""
+
+    SEQ_MEAN_TOKEN_MEAN = "seq_mean_token_mean"
+    TOKEN_MEAN = "token_mean"
+    CONSTANT = "constant"
+
+
+@dataclass(kw_only=True)
+class Tokenwise(Objective):
+    """Base of the objectives that aggregate token losses, with KL penalty and entropy bonus.
+
+        loss = agg(token losses) + β agg(KL) - c mean(H)
+
+    with KL per token estimated by exp(d) - d - 1, d = l_ref - l (Schulman's k3). The
+    aggregation, over N rollouts:
+
+        seq_mean_token_mean    (1/N) Σᵢ (1/|oᵢ|) Σₜ      GRPO
+        token_mean             Σᵢ Σₜ / Σᵢ |oᵢ|           DAPO, GPG
+        constant               Σᵢ Σₜ / (N max_tokens)    Dr. GRPO, FADE
+
+    The entropy bonus is the plain mean over tokens whatever the aggregation.
+
+    A subclass gives the token losses, which must be 0 where the advantage is 0.
+    """
+
+    aggregation: Aggregation = option(
+        Aggregation.SEQ_MEAN_TOKEN_MEAN, help="how token losses become one number"
+    )
+    max_tokens: int | None = option(
+        None, ge=1, help="tokens per rollout that aggregation=constant divides by"
+    )
+    kl_coef: float = option(0.0, ge=0, help="weight of the KL penalty to the base model")
+    entropy_coef: float = option(0.0, ge=0, help="weight of the entropy bonus")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        constant = self.aggregation is Aggregation.CONSTANT
+        if constant and self.max_tokens is None:
+            raise ConfigError("max_tokens: expected >= 1 with aggregation=constant, got null")
+        if not constant and self.max_tokens is not None:
+            raise ConfigError(
+                f"max_tokens: expected null with aggregation={self.aggregation.value}, "
+                f"got {self.max_tokens}; only aggregation=constant divides by it"
+            )
+
+    @property
+    def skips_exactly(self) -> bool:
+        return self.kl_coef == 0 and self.entropy_coef == 0
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.kl_coef > 0
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.entropy_coef > 0
+
+    @abstractmethod
+    def _token_losses(
+        self, inputs: LossInputs, metrics: dict[str, Tensor]
+    ) -> Float[Tensor, "rollouts tokens"]:
+        """The loss of each token; what stands outside the mask does not matter.
+
+        Args:
+            metrics: to be filled with what is particular to the objective.
+        """
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        mask = inputs.completion_mask
+        metrics: dict[str, Tensor] = {}
+        loss = self._aggregate(self._token_losses(inputs, metrics), inputs)
+        metrics["loss/policy"] = loss.detach()
+        if self.needs_reference:
+            assert inputs.reference_log_probs is not None
+            d = (inputs.reference_log_probs - inputs.log_probs).where(mask, 0.0)
+            kl = self._aggregate(d.exp() - d - 1, inputs)
+            metrics["loss/kl"] = kl.detach()
+            loss = loss + self.kl_coef * kl
+        if self.needs_entropy:
+            assert inputs.entropies is not None
+            entropy = inputs.entropies.where(mask, 0.0).sum() / inputs.tokens
+            loss = loss - self.entropy_coef * entropy
+        return LossOutput(loss=loss, metrics=metrics)
+
+    def _aggregate(
+        self, values: Float[Tensor, "rollouts tokens"], inputs: LossInputs
+    ) -> Float[Tensor, ""]:
+        values = values.where(inputs.completion_mask, 0.0)
+        if self.aggregation is Aggregation.TOKEN_MEAN:
+            return values.sum() / inputs.tokens
+        if self.aggregation is Aggregation.CONSTANT:
+            assert self.max_tokens is not None
+            return values.sum() / (inputs.rollouts * self.max_tokens)
+        lengths = inputs.completion_mask.sum(dim=1).clamp(min=1)
+        return (values.sum(dim=1) / lengths).sum() / inputs.rollouts

@@ -1,0 +1,85 @@
+"""Cross-entropy: values by hand, the closed form of its gradient, and its kin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError
+from advsweep.objectives.clipped import Clipped
+from advsweep.objectives.cross_entropy import CrossEntropy
+from advsweep.objectives.registry import OBJECTIVES
+
+
+# Rows: A = 1 with l = -.2, -.4; A = -2 with l = -.5. Token losses -l A: .2, .4, -1.
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, (0.2 + 0.4 - 1.0) / 3),
+        ({"aggregation": "seq_mean_token_mean"}, (0.3 - 1.0) / 2),
+        ({"aggregation": "constant", "max_tokens": 4}, (0.2 + 0.4 - 1.0) / 8),
+    ],
+)
+def test_goldens(values: dict[str, Any], expected: float, make_inputs: Any) -> None:
+    log_probs = torch.tensor([[-0.2, -0.4], [-0.5, -9.0]], dtype=torch.float64)
+    inputs = make_inputs([[1.0, 1.0], [1.0]], [1.0, -2.0], log_probs=log_probs)
+    output = CrossEntropy.build(values).loss(inputs)
+    assert output.loss.item() == pytest.approx(expected, abs=1e-12)
+    assert output.metrics["loss/policy"].item() == output.loss.item()
+
+
+def test_nothing_is_clipped_and_nothing_says_so(make_inputs: Any, gradient: Any) -> None:
+    """Far from the old weights every token still has its whole gradient, -A over 3 tokens."""
+    inputs = make_inputs([[50.0, 0.01], [0.01]], [3.0, -6.0])
+    assert set(CrossEntropy().loss(inputs).metrics) == {"loss/policy"}
+    assert gradient(CrossEntropy(), inputs).tolist() == [[-1.0, -1.0], [2.0, 0.0]]
+
+
+def test_the_old_weights_are_not_read(make_inputs: Any) -> None:
+    inputs = make_inputs([[1.1, 0.7], [0.9]], [3.0, -6.0])
+    other = replace(inputs, old_log_probs=torch.full_like(inputs.old_log_probs, torch.nan))
+    assert CrossEntropy().loss(other).loss.item() == CrossEntropy().loss(inputs).loss.item()
+
+
+def test_the_gradient_is_that_of_minus_a_log_pi(make_inputs: Any) -> None:
+    """Through a softmax of three actions: ∂(-A log π_a)/∂z = -A (e_a - π), over the tokens."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    actions = torch.tensor([[0, 2], [1, 0]])
+    log_probs = logits.log_softmax(-1).gather(-1, actions[..., None])[..., 0]
+    inputs = make_inputs([[1.0, 1.0], [1.0]], [1.5, -0.5], log_probs=log_probs)
+    (found,) = torch.autograd.grad(CrossEntropy().loss(inputs).loss, logits)
+    taken = torch.nn.functional.one_hot(actions, 3)
+    weight = torch.tensor([[1.5, 1.5], [-0.5, 0.0]], dtype=torch.float64) / 3
+    torch.testing.assert_close(found, -weight[..., None] * (taken - logits.softmax(-1)))
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        {"aggregation": "token_mean"},
+        {"aggregation": "seq_mean_token_mean"},
+        {"aggregation": "constant", "max_tokens": 7},
+    ],
+    ids=lambda values: values["aggregation"],
+)
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32))
+def test_on_policy_its_gradient_is_that_of_the_clipped_surrogate(
+    aggregation: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
+) -> None:
+    inputs = random_inputs(seed)
+    inputs = replace(inputs, log_probs=inputs.old_log_probs.clone().requires_grad_())
+    expected = gradient(Clipped.build(aggregation), inputs)
+    torch.testing.assert_close(gradient(CrossEntropy.build(aggregation), inputs), expected)
+
+
+@pytest.mark.parametrize("key", ["clip_low", "clip_high", "ratio"])
+def test_what_it_does_without_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"cross_entropy has no parameter '{key}'"):
+        OBJECTIVES.build({"name": "cross_entropy", key: 0.2})

@@ -1,0 +1,208 @@
+"""What objectives share: aggregation, KL penalty, entropy bonus, padding, skipped rollouts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.errors import ConfigError
+from advsweep.objectives.registry import OBJECTIVES
+
+AGGREGATIONS: list[dict[str, Any]] = [
+    {"aggregation": "seq_mean_token_mean"},
+    {"aggregation": "token_mean"},
+    {"aggregation": "constant", "max_tokens": 7},
+]
+KINDS: list[dict[str, Any]] = [
+    {"name": "clipped", "ratio": "token"},
+    {"name": "clipped", "ratio": "sequence"},
+    {"name": "cross_entropy"},
+]
+
+
+@pytest.fixture(
+    params=[kind | aggregation for kind in KINDS for aggregation in AGGREGATIONS],
+    ids=lambda spec: "-".join(str(value) for value in spec.values()),
+    scope="session",
+)
+def spec(request: pytest.FixtureRequest) -> dict[str, Any]:
+    values: dict[str, Any] = request.param
+    return values
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+def test_every_objective_has_the_shared_fields(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"kl_coef: expected >= 0, got -1"):
+        OBJECTIVES.build(name, kl_coef=-1)
+
+
+def test_kl_and_entropy_golden(make_inputs: Any) -> None:
+    inputs = make_inputs([[1.0, 1.0], [1.0]], [1.0, -2.0])
+    # d = l_ref - l: .5, 0 | -1; k3 = e^d - d - 1: .148721, 0 | .367879.
+    reference = inputs.old_log_probs + torch.tensor([[0.5, 0.0], [-1.0, 9.0]])
+    entropies = torch.tensor([[0.3, 0.6], [1.2, 99.0]], dtype=torch.float64)
+    inputs = replace(inputs, reference_log_probs=reference, entropies=entropies)
+    output = OBJECTIVES.build("clipped", kl_coef=0.1, entropy_coef=0.01).loss(inputs)
+    kl = ((math.exp(0.5) - 1.5) / 2 + math.exp(-1.0)) / 2
+    assert output.metrics["loss/kl"].item() == pytest.approx(kl, abs=1e-12)
+    assert output.metrics["loss/policy"].item() == pytest.approx(0.5, abs=1e-12)
+    # The entropy bonus is a mean over the three tokens: (.3 + .6 + 1.2) / 3 = .7.
+    assert output.loss.item() == pytest.approx(0.5 + 0.1 * kl - 0.01 * 0.7, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_penalty_and_bonus_equal_naive_loops(
+    spec: dict[str, Any], random_inputs: Any, seed: int
+) -> None:
+    """Whatever the token losses are, the rest comes on top of them."""
+    inputs = random_inputs(seed)
+    plain = OBJECTIVES.build(spec).loss(inputs)
+    output = OBJECTIVES.build(spec, kl_coef=0.1, entropy_coef=0.01).loss(inputs)
+    penalties: list[list[float]] = []
+    entropies: list[float] = []
+    for i, row in enumerate(inputs.completion_mask.tolist()):
+        tokens = [t for t, on in enumerate(row) if on]
+        ds = [(inputs.reference_log_probs - inputs.log_probs)[i, t].item() for t in tokens]
+        penalties.append([math.exp(d) - d - 1 for d in ds])
+        entropies += [inputs.entropies[i, t].item() for t in tokens]
+    kl = {
+        "seq_mean_token_mean": sum(sum(row) / len(row) for row in penalties) / inputs.rollouts,
+        "token_mean": sum(map(sum, penalties)) / inputs.tokens,
+        "constant": sum(map(sum, penalties)) / (inputs.rollouts * 7),
+    }[spec["aggregation"]]
+    bonus = 0.01 * sum(entropies) / inputs.tokens
+    assert output.metrics["loss/kl"].item() == pytest.approx(kl, rel=1e-9)
+    assert output.metrics["loss/policy"] == plain.loss
+    assert output.loss.item() == pytest.approx(plain.loss.item() + 0.1 * kl - bonus, abs=1e-9)
+
+
+def test_the_penalty_pulls_towards_the_reference(random_inputs: Any, gradient: Any) -> None:
+    """∂k3/∂l = 1 - e^d: positive where the policy is above the reference, and 0 at it."""
+    inputs = random_inputs(3)
+    inputs = replace(inputs, advantages=torch.zeros_like(inputs.advantages))
+    grad = gradient(OBJECTIVES.build("cross_entropy", kl_coef=0.5), inputs)
+    d = inputs.reference_log_probs - inputs.log_probs.detach()
+    expected = 0.5 * (1 - d.exp()) / inputs.tokens * inputs.completion_mask
+    torch.testing.assert_close(grad, expected)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_padding_changes_nothing(
+    spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
+) -> None:
+    """More padding, and whatever stands in it."""
+    objective = OBJECTIVES.build(spec, kl_coef=0.1, entropy_coef=0.01)
+    inputs = random_inputs(seed)
+
+    def pad(values: Tensor) -> Tensor:
+        hidden = values.masked_fill(~inputs.completion_mask, torch.nan)
+        return torch.nn.functional.pad(hidden, (0, 3), value=-torch.inf)
+
+    padded = replace(
+        inputs,
+        log_probs=pad(inputs.log_probs).detach().requires_grad_(),
+        old_log_probs=pad(inputs.old_log_probs),
+        completion_mask=torch.nn.functional.pad(inputs.completion_mask, (0, 3)),
+        reference_log_probs=pad(inputs.reference_log_probs),
+        entropies=pad(inputs.entropies),
+    )
+    first, second = objective.loss(inputs), objective.loss(padded)
+    torch.testing.assert_close(second.loss, first.loss)
+    torch.testing.assert_close(dict(second.metrics), dict(first.metrics))
+    width = inputs.log_probs.shape[1]
+    torch.testing.assert_close(gradient(objective, padded)[:, :width], gradient(objective, inputs))
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**32), skipped=st.sets(st.integers(0, 4), max_size=5))
+def test_skipping_rollouts_without_advantage_is_exact(
+    spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int, skipped: set[int]
+) -> None:
+    objective = OBJECTIVES.build(spec)
+    assert objective.skips_exactly
+    full = random_inputs(seed)
+    full.advantages[sorted(skipped)] = 0.0
+    kept = [i for i in range(5) if i not in skipped]
+    part = replace(
+        full,
+        log_probs=full.log_probs.detach()[kept].requires_grad_(),
+        old_log_probs=full.old_log_probs[kept],
+        completion_mask=full.completion_mask[kept],
+        advantages=full.advantages[kept],
+    )
+    first, second = objective.loss(full), objective.loss(part)
+    torch.testing.assert_close(second.loss, first.loss)
+    torch.testing.assert_close(dict(second.metrics), dict(first.metrics))
+    whole = gradient(objective, full)
+    torch.testing.assert_close(gradient(objective, part), whole[kept])
+    assert (whole[sorted(skipped)] == 0).all()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+def test_entropy_bonus_raises_entropy(name: str, random_inputs: Any) -> None:
+    inputs = random_inputs(1)
+    loss = OBJECTIVES.build(name, entropy_coef=0.01).loss(inputs).loss
+    (grad,) = torch.autograd.grad(loss, inputs.entropies)
+    assert (grad[inputs.completion_mask] < 0).all()
+    assert (grad[~inputs.completion_mask] == 0).all()
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+@pytest.mark.parametrize(
+    ("values", "skips", "reference", "entropy"),
+    [
+        ({}, True, False, False),
+        ({"kl_coef": 0.1}, False, True, False),
+        ({"entropy_coef": 0.1}, False, False, True),
+    ],
+)
+def test_declares_what_it_needs(
+    name: str,
+    values: dict[str, float],
+    skips: bool,
+    reference: bool,
+    entropy: bool,
+    random_inputs: Any,
+) -> None:
+    objective = OBJECTIVES.build(name, **values)
+    assert objective.skips_exactly is skips
+    assert objective.needs_reference is reference
+    assert objective.needs_entropy is entropy
+    inputs = random_inputs(2)
+    if not reference:
+        inputs = replace(inputs, reference_log_probs=None)
+    if not entropy:
+        inputs = replace(inputs, entropies=None)
+    metrics = objective.loss(inputs).metrics
+    assert ("loss/kl" in metrics) is reference
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"aggregation": "token_means"}, "objective.aggregation: .*did you mean 'token_mean'"),
+        (
+            {"aggregation": "constant"},
+            "objective.max_tokens: expected >= 1 with aggregation=constant, got null",
+        ),
+        (
+            {"aggregation": "seq_mean_token_mean", "max_tokens": 5},
+            "objective.max_tokens: expected null with aggregation=seq_mean_token_mean, got 5",
+        ),
+    ],
+)
+def test_aggregations_that_do_not_fit_are_refused(
+    name: str, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OBJECTIVES.build({"name": name, **values}, where="objective")
