@@ -13,7 +13,19 @@ import warnings
 import typer
 
 from advsweep import __version__
-from advsweep.cli import db, estimators, export, logs, ls, metrics, report, run, show, sweep
+from advsweep.cli import (
+    db,
+    estimators,
+    export,
+    logs,
+    ls,
+    methods,
+    metrics,
+    report,
+    run,
+    show,
+    sweep,
+)
 from advsweep.errors import AdvsweepError
 
 app = typer.Typer(
@@ -33,6 +45,7 @@ app.command("logs")(logs.logs)
 app.command("metrics")(metrics.metrics)
 app.command("export")(export.export)
 app.add_typer(estimators.app, name="estimators")
+app.command("methods")(methods.methods)
 app.add_typer(db.app, name="db")
 
 

@@ -16,7 +16,7 @@ def test_help_names_every_command(finished):
     text = finished("--help").stdout
     for command in (
         *("run", "sweep", "report", "ls", "show", "logs"),
-        *("metrics", "export", "estimators", "db"),
+        *("metrics", "export", "estimators", "methods", "db"),
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
         assert finished(command, "--help").returncode == 0

@@ -16,6 +16,7 @@ LIGHT = {
     "report two": HEAVY,
     "report two --format json": HEAVY,
     "logs last": HEAVY,
+    "methods": tuple(module for module in HEAVY if module != "hydra"),
 }
 
 

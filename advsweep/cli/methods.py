@@ -1,0 +1,50 @@
+"""`advsweep methods`: the presets of whole methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+
+AXES = ("estimator", "objective", "rollout")
+
+
+def methods(
+    config_dirs: options.ConfigDir = None, output: options.Listing = ListFormat.TABLE
+) -> None:
+    """List the presets of whole methods (method=NAME) by their three axes, with the source."""
+    from advsweep.cli.output import print_listing
+    from advsweep.config.compose import Composer
+    from advsweep.config.directory import conf_directory
+    from advsweep.sweep.points import GROUPS, KEYS
+
+    folders = config_dirs or []
+    with Composer(GROUPS, KEYS, folders) as composer:
+        composed = {m: composer.compose({"method": m}).config for m in composer.members("method")}
+    show = dict if output is ListFormat.JSON else _as_overrides
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            **{axis: show(config[axis]) for axis in AXES},
+            "description": _first_comment(name, [*folders, conf_directory()]),
+        }
+        for name, config in composed.items()
+    ]
+    print_listing(rows, output)
+
+
+def _as_overrides(node: Mapping[str, Any]) -> str:
+    """A component and what is set of it, such as `clipped ratio=sequence`."""
+    fields = (f"{key}={value}" for key, value in node.items() if key != "name")
+    return " ".join([node["name"], *fields])
+
+
+def _first_comment(name: str, folders: Sequence[Path]) -> str:
+    """The first comment of a preset's file in the first folder that has it; none: empty."""
+    paths = (folder / "method" / f"{name}.yaml" for folder in folders)
+    text = next(path for path in paths if path.is_file()).read_text(encoding="utf-8")
+    comments = (line.removeprefix("#").strip() for line in text.splitlines() if line[:1] == "#")
+    return next((c for c in comments if not c.startswith("@package")), "")

@@ -1,0 +1,123 @@
+"""Presets of whole methods: what they set, what beats them, and that they train."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from advsweep.backends.run import Run, build_run
+from advsweep.config.directory import conf_directory
+from advsweep.sweep.plan import make_plan
+
+METHODS = {path.stem: path for path in sorted((conf_directory() / "method").glob("*.yaml"))}
+AXES = ("estimator", "objective", "rollout")
+# What the papers are called by; every preset says which one it is from.
+SOURCES = re.compile(r"arXiv:\d{4}\.\d{5}|Advantage Collapse in GRPO")
+# P3 = two-stage view, App. C.2.
+P3 = {"kl_coef": 0.001, "entropy_coef": 0.0001}
+# The longest answer of countdown.
+CONSTANT = {"aggregation": "constant", "max_tokens": 10}
+DAPO = {"aggregation": "token_mean", "clip_low": 0.2, "clip_high": 0.28}
+
+
+def planned(*overrides: str) -> Run:
+    return make_plan(overrides, single=True).runs[0].run
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_every_preset_names_its_axes_and_its_source(method: str) -> None:
+    text = METHODS[method].read_text(encoding="utf-8")
+    package, first, *_ = text.splitlines()
+    assert package == "# @package _global_"
+    assert first.startswith("# ")
+    assert SOURCES.search(text)
+    content = yaml.safe_load(text)
+    chosen = [key for entry in content.pop("defaults") for key in entry]
+    assert sorted(chosen) == [f"override /{axis}" for axis in AXES]
+    # Group size, learning rate and the like are no part of a method.
+    assert content.keys() <= set(AXES)
+
+
+@pytest.mark.parametrize(
+    ("method", "estimator", "objective", "rollout"),
+    [
+        ("grpo", {"name": "grpo"}, {"name": "clipped", "clip_low": 0.2, "clip_high": 0.2}, "plain"),
+        ("dr_grpo", {"name": "dr_grpo"}, CONSTANT, "plain"),
+        ("dapo_static", {"name": "grpo"}, DAPO, "plain"),
+        ("grpo_n", {"name": "grpo_n"}, {"ratio": "token", **P3}, "plain"),
+        ("gspo", {"name": "grpo"}, {"ratio": "sequence", "clip_high": 0.2, **P3}, "plain"),
+        ("gspo_n", {"name": "grpo_n"}, {"ratio": "sequence", "clip_high": 0.2, **P3}, "plain"),
+        (
+            "gpg",
+            {"name": "gpg", "f_norm": "1"},
+            {"name": "cross_entropy", "aggregation": "token_mean", "kl_coef": 0.0},
+            "plain",
+        ),
+        ("a_grae", {"name": "a_grae", "alpha": 1.0}, {"clip_high": 0.2}, "plain"),
+        ("a_grae_on_dr_grpo", {"name": "a_grae"}, CONSTANT, "plain"),
+        ("a_grae_on_dapo", {"name": "a_grae"}, DAPO, "plain"),
+        ("avspo", {"name": "avspo"}, {"clip_high": 0.2, "kl_coef": 0.0}, "plain"),
+        ("fade", {"name": "fade"}, {"clip_low": 0.2, "clip_high": 0.2, **CONSTANT}, "plain"),
+        ("power_alpha", {"name": "power_alpha", "alpha": 2.0}, CONSTANT, "plain"),
+        ("asym_grpo", {"name": "asym_grpo", "delta": 0.5}, CONSTANT, "plain"),
+        ("maxrl", {"name": "maxrl"}, CONSTANT, "plain"),
+    ],
+)
+def test_presets_set_what_their_papers_have(
+    method: str, estimator: dict[str, Any], objective: dict[str, Any], rollout: str
+) -> None:
+    config = planned(f"method={method}").plain()
+    assert config["estimator"].items() >= estimator.items()
+    assert config["objective"].items() >= objective.items()
+    assert config["rollout"]["name"] == rollout
+
+
+def test_a_grae_takes_the_advantages_of_what_it_is_on() -> None:
+    bases = {
+        method: planned(f"method={method}").plain()["estimator"]["base"]["name"]
+        for method in METHODS
+        if method.startswith("a_grae")
+    }
+    # DAPO's advantages are GRPO's.
+    assert bases == {"a_grae": "grpo", "a_grae_on_dapo": "grpo", "a_grae_on_dr_grpo": "dr_grpo"}
+
+
+def test_the_command_line_beats_a_preset() -> None:
+    objective = planned("objective.clip_high=0.3", "method=dapo_static").plain()["objective"]
+    assert objective["clip_high"] == 0.3
+    assert objective["aggregation"] == "token_mean"
+    run = planned("method=dapo_static", "estimator=fade")
+    assert run.estimator.name == "fade"
+    assert run.plain()["objective"].items() >= DAPO.items()
+
+
+def test_a_preset_is_no_part_of_a_run() -> None:
+    """A run is what its axes are, whichever way they were set."""
+    assert planned("method=grpo").identity == planned().identity
+    spelt = ["estimator=dr_grpo", "objective.aggregation=constant", "objective.max_tokens=10"]
+    assert planned("method=dr_grpo").identity == planned(*spelt).identity
+
+
+def test_every_preset_trains(
+    method: str, small_config: Callable[..., dict[str, Any]], train: Any, tmp_path: Path
+) -> None:
+    """Losses are finite, and a step with a group that can teach has a gradient."""
+    axes = {key: node for key, node in planned(f"method={method}").plain().items() if key in AXES}
+    reporter = train(build_run({**small_config("tiny", steps=4), **axes}), tmp_path)
+    steps = list(reporter.points.values())
+    assert len(steps) == 4
+    mixed = [values for values in steps if values["collapse/acr"] < 1]
+    assert mixed
+    assert all(values["optim/grad_norm"] > 0 for values in mixed)
+    trained = [values for values in steps if "loss/policy" in values]
+    assert all(math.isfinite(value) for values in trained for value in values.values())
