@@ -53,7 +53,9 @@ def test_every_preset_names_its_axes_and_its_source(method: str) -> None:
     [
         ("grpo", {"name": "grpo"}, {"name": "clipped", "clip_low": 0.2, "clip_high": 0.2}, "plain"),
         ("dr_grpo", {"name": "dr_grpo"}, CONSTANT, "plain"),
+        ("dapo", {"name": "grpo"}, DAPO, "dynamic_sampling"),
         ("dapo_static", {"name": "grpo"}, DAPO, "plain"),
+        ("filter_drop", {"name": "grpo"}, {"aggregation": "seq_mean_token_mean"}, "filter_drop"),
         ("grpo_n", {"name": "grpo_n"}, {"ratio": "token", **P3}, "plain"),
         ("gspo", {"name": "grpo"}, {"ratio": "sequence", "clip_high": 0.2, **P3}, "plain"),
         ("gspo_n", {"name": "grpo_n"}, {"ratio": "sequence", "clip_high": 0.2, **P3}, "plain"),
@@ -63,6 +65,7 @@ def test_every_preset_names_its_axes_and_its_source(method: str) -> None:
             {"name": "cross_entropy", "aggregation": "token_mean", "kl_coef": 0.0},
             "plain",
         ),
+        ("aapo", {"delta_low": -0.2, "delta_high": 0.28}, {"name": "cross_entropy"}, "reference"),
         ("a_grae", {"name": "a_grae", "alpha": 1.0}, {"clip_high": 0.2}, "plain"),
         ("a_grae_on_dr_grpo", {"name": "a_grae"}, CONSTANT, "plain"),
         ("a_grae_on_dapo", {"name": "a_grae"}, DAPO, "plain"),
@@ -93,12 +96,13 @@ def test_a_grae_takes_the_advantages_of_what_it_is_on() -> None:
 
 
 def test_the_command_line_beats_a_preset() -> None:
-    objective = planned("objective.clip_high=0.3", "method=dapo_static").plain()["objective"]
+    objective = planned("objective.clip_high=0.3", "method=dapo").plain()["objective"]
     assert objective["clip_high"] == 0.3
     assert objective["aggregation"] == "token_mean"
-    run = planned("method=dapo_static", "estimator=fade")
+    run = planned("method=dapo", "estimator=fade")
     assert run.estimator.name == "fade"
     assert run.plain()["objective"].items() >= DAPO.items()
+    assert run.rollout.name == "dynamic_sampling"
 
 
 def test_a_preset_is_no_part_of_a_run() -> None:
