@@ -183,11 +183,12 @@ class _Trainer:
                 f"step {step}: expected a finite loss and gradient, got a loss of "
                 f"{loss.item():g} and a gradient norm of {norm:g}"
             )
-        self._log_odds = self._log_odds - self._backend.learning_rate * gradient
+        lr = self._backend.learning_rate * self._run.learning_rate_scale
+        self._log_odds = self._log_odds - lr * gradient
         return {
             **{name: value.item() for name, value in output.metrics.items()},
             "optim/grad_norm": norm,
-            "optim/lr": self._backend.learning_rate,
+            "optim/lr": lr,
         }
 
     def sampler(self) -> Sampler:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.backends.registry import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
 from advsweep.components import Component, Plain, Registry, option
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.config.settings import Match
+from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.objectives.registry import OBJECTIVES
 from advsweep.rollouts.registry import ROLLOUTS
@@ -100,6 +101,30 @@ class Run:
         """sha256, in hex, of all that can change a training's result."""
         return _sha256({**self._material, "seed": self.seed})
 
+    @functools.cached_property
+    def learning_rate_scale(self) -> float:
+        """What backends multiply their learning rate by, as `optimizer.match` has it.
+
+        Raises:
+            ConfigError: the estimator or its reference cannot be matched.
+        """
+        optimizer = self.optimizer
+        if optimizer.match is Match.NONE:
+            return 1.0
+        from advsweep.diagnostics.matching import learning_rate_scale
+        from advsweep.estimators.base import Estimator
+
+        reference = optimizer.match_reference
+        assert isinstance(reference, Estimator)
+        size = optimizer.match.value
+        try:
+            return learning_rate_scale(self.estimator, reference, self.group_size, size)
+        except BatchError as error:
+            raise ConfigError(
+                f"optimizer.match: {error}; expected an estimator and a reference that can be "
+                f"compared, or optimizer.match=none"
+            ) from error
+
     @property
     def _material(self) -> Plain:
         nodes = {key: getattr(self, key).identity() for key in NODES if key != "evaluation"}
@@ -159,4 +184,6 @@ def _check(run: Run) -> None:
             f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
             f"'{backend.name}' does not keep; choose another backend or rollout policy"
         )
+    if run.optimizer.match is not Match.NONE:
+        _ = run.learning_rate_scale  # which is refused where there is none
     backend.check(run)

@@ -1,21 +1,41 @@
 """Settings that every run has and no registry offers a choice of behaviour for.
 
-They are components, so that YAML, the command line and Python go through one check. Only
-the standard library is imported here.
+They are components, so that YAML, the command line and Python go through one check. Nothing
+heavy is imported here; building an optimizer builds its reference estimator.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import Enum
+from typing import Any, ClassVar
 
-from advsweep.components import Component, option
+from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
+from advsweep.estimators.registry import ESTIMATORS
+
+
+class Match(Enum):
+    """What learning rates make equal between estimators, if anything."""
+
+    NONE = "none"
+    MAX_ADVANTAGE = "max_advantage"
+    MASS = "mass"
 
 
 @dataclass(kw_only=True)
 class Optimizer(Component):
-    """AdamW with linear warm-up and gradient clipping (Loshchilov and Hutter, 2019)."""
+    """AdamW with linear warm-up and gradient clipping (Loshchilov and Hutter, 2019).
+
+    With `match` the run's learning rate is lr · size(reference) / size(estimator), so that a
+    comparison is of the shapes of advantages rather than of their size. The size is max|A|
+    (FADE, arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours), over groups with every
+    number of successes at the run's group size: `diagnostics.matching` says how.
+
+    AdamW's step does not depend on the scale of the gradient, as long as no gradient is
+    clipped: there an unmatched estimator moves as far as its reference, and matching makes
+    it move by that factor more or less. It is what the paper prescribes.
+    """
 
     name: ClassVar[str] = "adamw"
 
@@ -26,6 +46,22 @@ class Optimizer(Component):
     weight_decay: float = option(0.0, ge=0, help="decoupled weight decay")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
+    match: Match = option(Match.NONE, help="scale lr by the size of advantages, and by which")
+    match_reference: str | dict[str, Any] | Component = option(
+        "dr_grpo", help="the estimator that keeps lr as it is: a name or a mapping"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.match_reference, Component):
+            self.match_reference = ESTIMATORS.build(self.match_reference, where="match_reference")
+
+    def identity(self) -> Plain:
+        """As of any component; without matching, no more than before there was any."""
+        material = super().identity()
+        if self.match is Match.NONE:
+            del material["match"], material["match_reference"]
+        return material
 
 
 @dataclass(kw_only=True)

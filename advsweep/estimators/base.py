@@ -93,6 +93,7 @@ class Estimator(Component):
         uses: those that it reads when they are given.
         minimum_group: the smallest group size that it is defined for.
         group_multiple: group sizes must be multiples of it.
+        exchangeable: the order of the rollouts within a group does not matter.
         binary_only: rewards other than 0 and 1 are refused.
         rates: reads row means as solve rates, so they must lie in [0, 1].
         verifier_free: reads another signal than the rewards, so that the collapse rate of
@@ -108,6 +109,7 @@ class Estimator(Component):
     uses: ClassVar[frozenset[str]] = frozenset()
     minimum_group: ClassVar[int] = 1
     group_multiple: ClassVar[int] = 1
+    exchangeable: ClassVar[bool] = True
     binary_only: ClassVar[bool] = False
     rates: ClassVar[bool] = False
     verifier_free: ClassVar[bool] = False

@@ -41,7 +41,7 @@ class PassKLOO(Estimator):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.k is not None:
-            self._narrow(minimum_group=self.k, group_multiple=self.k)
+            self._narrow(minimum_group=self.k, group_multiple=self.k, exchangeable=self.k == 1)
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]

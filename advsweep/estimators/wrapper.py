@@ -40,6 +40,7 @@ class Wrapper(Estimator):
             uses=self.uses | inner.uses,
             minimum_group=max(self.minimum_group, inner.minimum_group),
             group_multiple=math.lcm(self.group_multiple, inner.group_multiple),
+            exchangeable=self.exchangeable and inner.exchangeable,
             binary_only=self.binary_only or inner.binary_only,
             verifier_free=inner.verifier_free,
             stateful=inner.stateful,

@@ -285,6 +285,17 @@ def test_every_metric_is_there_and_a_number(
         assert all(type(v) is float and math.isfinite(v) for v in values.values())
 
 
+def test_the_learning_rate_is_matched(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    rates = []
+    for match in ("none", "max_advantage"):
+        run = small_run(backend, steps=1, estimator={"name": "maxrl"}, optimizer={"match": match})
+        rates.append(train(run, tmp_path / match).points[1]["optim/lr"])
+    # G = 6: max|A| is 5/6 for dr_grpo and 5 for maxrl.
+    assert rates[1] == pytest.approx(rates[0] / 6)
+
+
 # What reaches the loss
 
 

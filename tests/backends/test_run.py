@@ -59,6 +59,7 @@ def test_infinities_survive_the_round_trip(config: dict[str, Any]) -> None:
         {"task": {"name": "countdown", "levels": [1, 2]}},
         {"model": {"name": "tiny", "layers": 3}},
         {"optimizer": {"name": "adamw", "lr": 0.01}},
+        {"optimizer": {"name": "adamw", "lr": 0.003, "match": "mass"}},
         {"generation": {"name": "sampling", "temperature": 0.9}},
         {"backend": {"name": "fake", "learning_rate": 0.25}},
         {"group_size": 7},
@@ -85,6 +86,7 @@ def test_what_can_change_a_result_changes_the_identity(
         {"estimator": "grpo"},
         {"estimator": {"name": "dapo"}},
         {"optimizer": {"name": "adamw", "lr": 0.003, "beta1": 0.9, "weight_decay": 0}},
+        {"optimizer": {"name": "adamw", "lr": 0.003, "match": "none", "match_reference": "grpo"}},
         {"task": {"name": "countdown", "held_out_per_level": 3, "levels": [1, 0, 1]}},
     ],
     ids=json.dumps,
@@ -93,6 +95,16 @@ def test_what_cannot_change_a_result_stays_out_of_the_identity(
     config: dict[str, Any], change: dict[str, Any]
 ) -> None:
     assert build_run({**config, **change}).identity == build_run(config).identity
+
+
+def test_the_learning_rate_is_scaled_only_when_matched(config: dict[str, Any]) -> None:
+    assert build_run(config).learning_rate_scale == 1.0
+    optimizer = {"name": "adamw", "match": "max_advantage"}
+    # G = 6: max|A| is 5/6 for dr_grpo and √5 for grpo.
+    run = build_run({**config, "optimizer": optimizer})
+    assert run.learning_rate_scale == pytest.approx(5 / 6 / 5**0.5)
+    run = build_run({**config, "optimizer": {**optimizer, "match_reference": "grpo"}})
+    assert run.learning_rate_scale == 1.0
 
 
 def test_seeds_are_replicates(config: dict[str, Any]) -> None:
@@ -175,6 +187,14 @@ def test_the_order_of_a_config_means_nothing(config: dict[str, Any]) -> None:
         (
             {"estimator": {"name": "passk_loo", "k": 4}, "group_size": 6},
             "group_size: expected a multiple of 4, which estimator 'passk_loo' needs, got 6",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "match": "mass"}, "group_size": 1},
+            "optimizer.match: estimator 'dr_grpo' gives advantages of 0 alone to groups of 1; ",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "match": "mass"}, "estimator": "rent"},
+            "optimizer.match: estimator 'rent' does not weigh rewards",
         ),
         (
             {"estimator": "rloo", "group_size": 1},

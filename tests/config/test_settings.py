@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any
+
 import pytest
 
 from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
 from advsweep.errors import ConfigError
+from advsweep.estimators import ESTIMATORS
 
 
 def test_defaults_are_what_the_documentation_says() -> None:
@@ -40,3 +44,57 @@ def test_evaluation_refuses(values: dict[str, object], message: str) -> None:
 def test_optimizer_refuses(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"^optimizer\."):
         Optimizer.build(values, where="optimizer")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"match": "max_advantages"},
+            r"optimizer.match: expected one of none, max_advantage, mass, got .*"
+            r"did you mean 'max_advantage'",
+        ),
+        ({"match_reference": "dcpo"}, r"optimizer.match_reference: 'dcpo' cannot be built: "),
+        (
+            {"match_reference": {"name": "grpo", "stt": "sample"}},
+            r"optimizer.match_reference.stt: grpo has no parameter 'stt'; did you mean 'std'",
+        ),
+        ({"match_reference": {"std": "sample"}}, r"optimizer.match_reference: expected a name or"),
+    ],
+)
+def test_matching_refuses(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Optimizer.build(values, where="optimizer")
+
+
+def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
+    plain = Optimizer(lr=0.01)
+    names = {f.name for f in fields(Optimizer)} - {"match", "match_reference"}
+    values = {name: getattr(plain, name) for name in names}
+    assert plain.identity() == {"name": "adamw", "revision": 1, **values}
+    assert Optimizer(lr=0.01, match_reference="grpo").identity() == plain.identity()
+
+
+def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def identity(**values: Any) -> dict[str, Any]:
+        return Optimizer(**{"match": "mass", **values}).identity()
+
+    assert identity()["match_reference"] == {"name": "dr_grpo", "revision": 1}
+    assert identity(match_reference="mean_grpo") == identity()
+    others = [
+        identity(match="max_advantage"),
+        identity(match_reference="grpo"),
+        identity(match_reference={"name": "grpo", "std": "sample"}),
+    ]
+    monkeypatch.setattr(ESTIMATORS.get("dr_grpo"), "revision", 2)
+    others += [identity(), Optimizer().identity()]
+    assert all(a != b for i, a in enumerate(others) for b in others[:i])
+
+
+def test_optimizers_round_trip() -> None:
+    optimizer = Optimizer(match="mass", match_reference={"name": "grpo", "std": "sample"})
+    assert optimizer.plain()["match_reference"]["name"] == "grpo"
+    assert Optimizer.build(optimizer.plain()) == optimizer
+    assert replace(optimizer, lr=0.1).match_reference == optimizer.match_reference

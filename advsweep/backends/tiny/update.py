@@ -63,6 +63,7 @@ class PolicyUpdate:
         self._objective = run.objective
         self._temperature = run.generation.temperature
         self._settings = settings = run.optimizer
+        self._lr = settings.lr * run.learning_rate_scale
         self._reference = fuse(base, model) if run.objective.needs_reference else None
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
         for weight in weights.values():
@@ -85,7 +86,7 @@ class PolicyUpdate:
             TrainingError: a loss or a gradient is not finite. The weights are those before
                 the minibatch.
         """
-        lr = self._settings.lr * min(1.0, step / max(1, self._settings.warmup_steps))
+        lr = self._lr * min(1.0, step / max(1, self._settings.warmup_steps))
         self._optimizer.param_groups[0]["lr"] = lr
         sums: dict[str, float] = defaultdict(float)
         updates = 0
