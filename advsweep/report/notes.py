@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from advsweep.report.columns import END_STEPS, Column
 from advsweep.report.marks import SEEDS_FOR_A_MARK, marks
 from advsweep.report.numbers import show_key
+from advsweep.report.provenance import NOT_MATCHED
 from advsweep.report.report import Report, count_states
 
 _COMMIT = 10  # characters of a commit
@@ -22,6 +26,7 @@ def notes(report: Report, best: str, second: str) -> list[str]:
         )
     else:
         lines.append(f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each")
+    lines.append(f"learning rates: {'; '.join(map(_matched, report.provenance.learning_rates))}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
     runs = sum(row.n for row in report.rows if not row.is_base)
@@ -35,6 +40,19 @@ def notes(report: Report, best: str, second: str) -> list[str]:
 def _explained(columns: tuple[Column, ...]) -> list[str]:
     end = [column.header for column in columns if column.last is not None]
     return [f"{', '.join(end)}: mean over the last {END_STEPS} steps"] if end else []
+
+
+def _matched(rates: Mapping[str, Any]) -> str:
+    """How learning rates were matched, and what came of it."""
+    if rates["match"] == NOT_MATCHED:
+        return "not matched"
+    some = [
+        f"{estimator} {'/'.join(f'{rate:.3g}' for rate in values)}"
+        for estimator, values in rates["rates"].items()
+        if values
+    ]
+    listed = f" ({', '.join(some)})" if some else ""
+    return f"matched by {rates['match']} to {rates['reference']}{listed}"
 
 
 def provenance(report: Report) -> list[str]:

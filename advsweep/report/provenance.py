@@ -9,6 +9,9 @@ from typing import Any
 
 from advsweep.store import RunRecord, Store
 
+NOT_MATCHED = "none"
+_LEARNING_RATE = "optim/lr"
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -19,6 +22,8 @@ class Provenance:
         sweep: its name; None for other sets of runs.
         runs: how many runs are in the table.
         evaluation: task, number of problems, and how samples were drawn.
+        learning_rates: for each way they were matched, `match` (`none` if they were not), the
+            name of its `reference`, and the `rates` at the end of training by estimator.
         commits: of the code that made the runs; `dirty` if any of them had changes.
         versions: of what the runs were made with, by program.
         hardware: machines that the runs were made on.
@@ -29,6 +34,7 @@ class Provenance:
     sweep: str | None
     runs: int
     evaluation: Mapping[str, Any] | None
+    learning_rates: Sequence[Mapping[str, Any]]
     commits: Sequence[str]
     dirty: bool
     versions: Mapping[str, Sequence[str]]
@@ -57,6 +63,7 @@ def describe_provenance(
         sweep=sweep,
         runs=len(runs),
         evaluation=evaluation,
+        learning_rates=_learning_rates(store, runs),
         commits=sorted({state["commit"] for state in git}),
         dirty=any(state["dirty"] for state in git),
         versions={name: sorted(found) for name, found in sorted(versions.items())},
@@ -64,6 +71,26 @@ def describe_provenance(
         first=min((run.started for run in runs if run.started), default=None),
         last=max((run.finished for run in runs if run.finished), default=None),
     )
+
+
+def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    last = store.last_values([run.id for run in runs], [_LEARNING_RATE])
+    found: dict[tuple[str, str | None], dict[str, set[float]]] = {}
+    for run in runs:
+        optimizer = run.config.get("optimizer", {})
+        match, reference = optimizer.get("match", NOT_MATCHED), None
+        if match != NOT_MATCHED:
+            reference = optimizer["match_reference"]["name"]
+        rates = found.setdefault((match, reference), {}).setdefault(run.estimator, set())
+        rates |= set(last.get(run.id, {}).values())
+    return [
+        {
+            "match": match,
+            "reference": reference,
+            "rates": {estimator: sorted(rates) for estimator, rates in by_estimator.items()},
+        }
+        for (match, reference), by_estimator in found.items()
+    ]
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

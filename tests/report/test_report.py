@@ -11,6 +11,7 @@ import pytest
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report import Better, Mark, build_report, marks
 from advsweep.report.columns import parse_column
+from advsweep.report.notes import notes
 from advsweep.store import Owner, Status
 
 
@@ -302,6 +303,61 @@ def test_where_the_numbers_come_from(demo):
     assert p.hardware == ["A CPU, 2 cores, 8 GiB"]
     assert p.first is not None
     assert p.first.isoformat() == "2026-03-01T12:00:00+00:00"
+
+
+def _adamw(match="none", reference="dr_grpo"):
+    return {"name": "adamw", "match": match, "match_reference": {"name": reference}}
+
+
+def _rates(report):
+    [line] = [line for line in notes(report, "*", "+") if line.startswith("learning rates: ")]
+    return line.removeprefix("learning rates: ")
+
+
+def test_how_learning_rates_were_matched(lab, constant):
+    for estimator, rate in {"grpo": 9.92157e-05, "dr_grpo": 3e-4}.items():
+        for seed in (0, 1):
+            points = [*constant(optim__lr=rate / 2)[:3], ("optim/lr", 20, rate)]
+            lab.run(estimator, seed, points=points, optimizer=_adamw("max_advantage"))
+    report = build_report(lab.store, "demo")
+    assert _rates(report) == "matched by max_advantage to dr_grpo (grpo 9.92e-05, dr_grpo 0.0003)"
+    assert [row.group for row in report.rows[1:]] == [
+        {"estimator": "grpo"},
+        {"estimator": "dr_grpo"},
+    ]
+    assert report.provenance.learning_rates == [
+        {
+            "match": "max_advantage",
+            "reference": "dr_grpo",
+            "rates": {"grpo": [9.92157e-05], "dr_grpo": [3e-4]},
+        }
+    ]
+
+
+def test_rows_that_were_matched_otherwise_are_told_apart(lab, constant):
+    lab.run("grpo", 0, optimizer=_adamw(), points=constant(optim__lr=3e-4))
+    lab.run("grpo", 0, optimizer=_adamw("mass"), points=constant(optim__lr=2e-4))
+    lab.run("grpo", 0, optimizer=_adamw("mass", "rloo"), points=constant(optim__lr=1e-4))
+    report = build_report(lab.store, "demo")
+    telling = ("optimizer.match", "optimizer.match_reference")
+    assert [tuple(row.group[key] for key in telling) for row in report.rows[1:]] == [
+        ("none", "dr_grpo"),
+        ("mass", "dr_grpo"),
+        ("mass", "rloo"),
+    ]
+    assert _rates(report) == (
+        "not matched; matched by mass to dr_grpo (grpo 0.0002); "
+        "matched by mass to rloo (grpo 0.0001)"
+    )
+
+
+def test_a_reference_that_was_not_used_makes_no_rows(lab):
+    unused = {"optimizer__match_reference__name": "grpo"}
+    lab.run("fade", 0, optimizer=_adamw())
+    lab.run("fade", 1, optimizer=_adamw(), identity_free=unused)
+    report = build_report(lab.store, "demo")
+    assert [(row.group, row.n) for row in report.rows[1:]] == [({"estimator": "fade"}, 2)]
+    assert _rates(report) == "not matched"
 
 
 def test_versions_that_differ_are_all_named(lab):
