@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from advsweep.diagnostics.matching import advantage_size, learning_rate_scale
 from advsweep.errors import BatchError
-from advsweep.estimators import GroupBatch, build_estimator, estimator_names
+from advsweep.estimators import Estimator, GroupBatch, build_estimator, estimator_names
+from advsweep.estimators.groups import Groups
 
 R7 = math.sqrt(7)
 
@@ -98,6 +101,22 @@ def test_the_order_within_a_group_is_averaged_over() -> None:
     blocks = {"name": "passk_loo", "k": 2}
     assert scale(blocks, "mass", 4) == pytest.approx(3 / 2)
     assert scale(blocks, "max_advantage", 4) == pytest.approx(3 / 4)
+
+
+@dataclass(kw_only=True)
+class CollapsedShare(Estimator):
+    """Gives every rollout the share of groups that have collapsed."""
+
+    name: ClassVar[str] = "collapsed_share"
+    exchangeable: ClassVar[bool] = False
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> Tensor:
+        return torch.full_like(groups.rewards, groups.group_mean(groups.std() == 0))
+
+
+def test_each_number_of_successes_counts_once_in_the_batch() -> None:
+    """Of 0, 1 and 2 successes two have collapsed, though of 00, 01, 10 and 11 it is half."""
+    assert advantage_size(CollapsedShare(), 2, "max_advantage") == pytest.approx(2 / 3)
 
 
 def test_another_reference() -> None:
