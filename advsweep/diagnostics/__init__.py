@@ -1,7 +1,13 @@
 """What a step's rollouts say about learning, computed on torch tensors."""
 
 from advsweep.diagnostics.collapse import Collapse, collapse, collapse_after
-from advsweep.diagnostics.masses import Masses, expected_masses, masses
+from advsweep.diagnostics.masses import (
+    Masses,
+    expected_masses,
+    group_masses,
+    masses,
+    population_masses,
+)
 from advsweep.diagnostics.rollouts import rollout_metrics
 
 __all__ = [
@@ -10,6 +16,8 @@ __all__ = [
     "collapse",
     "collapse_after",
     "expected_masses",
+    "group_masses",
     "masses",
+    "population_masses",
     "rollout_metrics",
 ]

@@ -1,12 +1,27 @@
 """Gradient masses: how hard an estimator pushes successes up and failures down.
 
 FADE (arXiv:2607.01490), Eq. 3: m_S = (1/G) Σ_successes Aᵢ and m_F = -(1/G) Σ_failures Aᵢ,
-so that m_S - m_F is the mean advantage. All masses here are per rollout.
+so that m_S - m_F is the mean advantage. All masses here are per rollout; the sum over a
+group, which some of the paper's forms are, is G times as much. For a solve rate p there are
+
+- group masses, of a group in which exactly a share p succeeded;
+- expected masses, the mean of those over k ~ Binomial(G, p) successes, homogeneous groups
+  too: what a training step does on average to prompts of this solve rate;
+- population masses, of a group so large that its share of successes is p. Most closed forms
+  are these. A weight that is a share of its group (`softmax`, say) falls as 1/G and vanishes
+  here.
+
+Estimators that read statistics of the batch (FADE's mean reward, AVSPO's collapse rate) see
+those of infinitely many such groups. Stateful ones go on from their present memory, on a
+copy. Inputs beside the rewards are one number for all rollouts, such as `token_entropy=0.3`;
+`ref_rewards=0.4` stands for references of 0 and 1 that succeed with chance 0.4, each weight
+depending on no reference but its own.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +36,12 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from advsweep.estimators import Estimator
+
+# Groups of a population: large, and every solve rate in whole percent is a share of it.
+_POPULATION = 10_000
+# Largest groups that are enumerated: by number of successes, and in every arrangement.
+_LARGEST_GROUP = 4096
+_LARGEST_ARRANGED = 16
 
 
 class Masses(NamedTuple):
@@ -48,34 +69,125 @@ def expected_masses(
 ) -> Masses:
     """The exact mean of the masses over k ~ Binomial(G, p) successes, homogeneous groups too.
 
-    All G+1 kinds of group are given to a copy of the estimator as one batch in which each
-    counts as often as it occurs, so that statistics of the batch (FADE's mean reward,
-    AVSPO's collapse rate) are those of infinitely many prompts of this solve rate. A
-    stateful estimator goes on from its present memory and keeps it.
+    Every kind of group is given to the estimator as one batch in which each counts as often
+    as it occurs: the G+1 numbers of successes, or all 2^G arrangements of successes and
+    failures where their order matters.
 
     Args:
         estimator: left as it is.
         solve_rate: p, the chance of a success, in [0, 1].
-        group_size: G.
-        inputs: what the estimator needs beside rewards, such as `token_entropy=0.3`; one
-            number holds for all rollouts.
+        group_size: G, up to 4096, or 16 where the order within a group matters.
+        inputs: what the estimator needs beside rewards, see above.
 
     Raises:
-        BatchError: p is outside [0, 1], or the estimator refuses such groups.
+        BatchError: p or G is out of range, or the estimator refuses such groups.
     """
+    rewards = _kinds_of_group(estimator, group_size)
+    p = _checked_rate(solve_rate)
+    successes = rewards.sum(dim=1)
+    failures = group_size - successes
+    log_chance = torch.xlogy(successes, successes.new_tensor(p))
+    log_chance += torch.xlogy(failures, failures.new_tensor(1 - p))
+    if estimator.exchangeable:
+        log_chance += torch.lgamma(successes.new_tensor(group_size + 1.0))
+        log_chance -= torch.lgamma(successes + 1) + torch.lgamma(failures + 1)
+    return _weighted_masses(estimator, rewards, log_chance.exp(), inputs)
+
+
+def group_masses(estimator: Estimator, successes: int, group_size: int, **inputs: float) -> Masses:
+    """The masses of a group with exactly this many successes; the mean over their orders.
+
+    Args:
+        estimator: left as it is.
+        successes: k, so that p = k/G.
+        group_size: G, up to 4096, or 16 where the order within a group matters.
+        inputs: what the estimator needs beside rewards, see above.
+
+    Raises:
+        BatchError: k or G is out of range, or the estimator refuses such groups.
+    """
+    rewards = _kinds_of_group(estimator, group_size)
+    if not 0 <= successes <= group_size:
+        raise BatchError(f"successes: expected 0 to {group_size}, got {successes}")
+    rewards = rewards[rewards.sum(dim=1) == successes]
+    frequencies = rewards.new_full((len(rewards),), 1 / len(rewards))
+    return _weighted_masses(estimator, rewards, frequencies, inputs)
+
+
+def population_masses(estimator: Estimator, solve_rate: float, **inputs: float) -> Masses:
+    """The masses in the limit of a large group of which a share p succeeded.
+
+    Taken from a group of 10,000, or from the two between whose shares p lies, linearly.
+
+    Args:
+        estimator: left as it is.
+        solve_rate: p, in [0, 1].
+        inputs: what the estimator needs beside rewards, see above.
+
+    Raises:
+        BatchError: p is outside [0, 1], the order within a group matters (there is no such
+            limit then), or the estimator refuses such groups.
+    """
+    if not estimator.exchangeable:
+        raise BatchError(
+            f"estimator '{estimator.name}' weighs rollouts by their order within the group, "
+            "which a population does not have; ask for its expected or group masses"
+        )
+    # Without rounding 0.07 of 10,000 would be a little more than 700.
+    wanted = round(_checked_rate(solve_rate) * _POPULATION, 6)
+    lower = min(math.floor(wanted), _POPULATION - 1)
+    successes = torch.tensor([[lower], [lower + 1]])
+    rewards = (torch.arange(_POPULATION) < successes).double()
+    frequencies = rewards.new_tensor([lower + 1 - wanted, wanted - lower])
+    return _weighted_masses(estimator, rewards, frequencies, inputs)
+
+
+def _checked_rate(solve_rate: float) -> float:
     if not 0 <= solve_rate <= 1:
         raise BatchError(f"solve_rate: expected a number in [0, 1], got {solve_rate:g}")
-    successes = range(group_size + 1)
-    rewards = torch.tensor(
-        [[float(i < k) for i in range(group_size)] for k in successes], dtype=torch.float64
-    )
-    p, q = solve_rate, 1 - solve_rate
-    frequencies = rewards.new_tensor(
-        [math.comb(group_size, k) * p**k * q ** (group_size - k) for k in successes]
-    )
+    return solve_rate
+
+
+def _kinds_of_group(estimator: Estimator, size: int) -> Float[Tensor, "kinds rollouts"]:
+    """One group per number of successes, or one per arrangement where their order matters."""
+    largest = _LARGEST_GROUP if estimator.exchangeable else _LARGEST_ARRANGED
+    if not 1 <= size <= largest:
+        why = "" if estimator.exchangeable else ", as all orders within a group are enumerated"
+        raise BatchError(
+            f"group_size: expected 1 to {largest} for the masses of '{estimator.name}'{why}; "
+            f"got {size}"
+        )
+    return _by_count(size) if estimator.exchangeable else _by_arrangement(size)
+
+
+@functools.lru_cache(maxsize=4)
+def _by_count(size: int) -> Float[Tensor, "kinds rollouts"]:
+    return torch.ones(size + 1, size, dtype=torch.float64).tril(-1)
+
+
+@functools.lru_cache(maxsize=4)
+def _by_arrangement(size: int) -> Float[Tensor, "kinds rollouts"]:
+    return (torch.arange(2**size)[:, None] >> torch.arange(size) & 1).double()
+
+
+def _weighted_masses(
+    estimator: Estimator,
+    rewards: Float[Tensor, "kinds rollouts"],
+    frequencies: Float[Tensor, " kinds"],
+    inputs: dict[str, float],
+) -> Masses:
+    """The mean of the masses over groups that occur with these frequencies, which sum to 1."""
+    references = inputs.get("ref_rewards", 0.0)
+    if 0 < references < 1:
+        # A weight that hangs on one reference is linear in the chance that this one succeeds.
+        wrong, right = (
+            _weighted_masses(estimator, rewards, frequencies, {**inputs, "ref_rewards": outcome})
+            for outcome in (0.0, 1.0)
+        )
+        return Masses(*(w + references * (r - w) for w, r in zip(wrong, right, strict=True)))
     batch = GroupBatch(rewards=rewards, frequencies=frequencies, **_spread(inputs, rewards))
     advantages = copy.deepcopy(estimator)(batch)
-    per_group = frequencies[:, None] / group_size
+    per_group = frequencies[:, None] / rewards.shape[1]
     return Masses(
         success=(advantages * rewards * per_group).sum().item(),
         failure=0.0 - (advantages * (1 - rewards) * per_group).sum().item(),
@@ -85,6 +197,8 @@ def expected_masses(
 def _spread(inputs: dict[str, float], rewards: Tensor) -> dict[str, Any]:
     counters = ("step", "total_steps")
     return {
-        name: value if name in counters else torch.full_like(rewards, value)
+        name: value
+        if name in counters
+        else torch.full_like(rewards[:, 0] if name == "solve_rates" else rewards, value)
         for name, value in inputs.items()
     }

@@ -1,14 +1,15 @@
-"""Gradient masses, by group and expected."""
+"""Gradient masses: of groups, expected, and of a population."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from advsweep.diagnostics import expected_masses, masses
+from advsweep.diagnostics import expected_masses, group_masses, masses, population_masses
 from advsweep.errors import BatchError
 from advsweep.estimators import build_estimator, estimator_names
 
@@ -77,12 +78,13 @@ def test_closed_forms(spec: Any, form: Any, group_size: int, p: float) -> None:
     assert expected(spec, p, group_size) == pytest.approx(form(p, 1 - p, group_size), abs=1e-12)
 
 
-def test_group_masses_are_reached_as_groups_grow() -> None:
-    # Population masses: √(pq), and p √(qᵏ/(1-qᵏ)).
-    p, q = 0.3, 0.7
-    assert expected("grpo", p, 512)[0] == pytest.approx((p * q) ** 0.5, rel=2e-3)
-    population = p * (q**4 / (1 - q**4)) ** 0.5
-    assert expected("passk_analytic", p, 512)[0] == pytest.approx(population, rel=1e-2)
+def test_the_population_is_reached_as_groups_grow() -> None:
+    for spec, tolerance in (("grpo", 2e-3), ("passk_analytic", 1e-2), ("a_grae", 2e-3)):
+        population = population_masses(build_estimator(spec), 0.3)
+        assert expected(spec, 0.3, 512) == pytest.approx(population, rel=tolerance)
+        assert expected(spec, 0.3, 8) != pytest.approx(population, rel=tolerance)
+    # The largest group that is counted through.
+    assert expected("rloo", 0.3, 4096) == pytest.approx((0.21, 0.21))
 
 
 def test_avspo_adds_the_masses_of_collapsed_groups() -> None:
@@ -123,12 +125,91 @@ def test_counters_and_entropies_can_be_given() -> None:
     assert m_failure == pytest.approx(m_success / 0.802)
 
 
+def test_references_are_a_solve_rate() -> None:
+    # m_S = E[√(p̂q̂)] + δ_high p (1-p₀), m_F = E[√(p̂q̂)] + |δ_low| q p₀, of which the first
+    # term is grpo's; with the test of `aapo` itself, over all groups and all references.
+    for p, p0 in ((0.3, 0.6), (0.8, 0.0), (0.5, 1.0)):
+        base = expected("grpo", p)[0]
+        assert expected("aapo", p, ref_rewards=p0) == pytest.approx(
+            (base + 0.28 * p * (1 - p0), base + 0.2 * (1 - p) * p0)
+        )
+
+
 def test_missing_inputs_and_impossible_rates_are_refused() -> None:
     with pytest.raises(BatchError, match="needs token_entropy"):
         expected("fade", 0.3)
     for p in (-0.1, 1.1, float("nan")):
         with pytest.raises(BatchError, match=r"solve_rate: expected a number in \[0, 1\]"):
             expected("grpo", p)
+        with pytest.raises(BatchError, match=r"solve_rate: expected a number in \[0, 1\]"):
+            population_masses(build_estimator("grpo"), p)
+    for size in (0, 4097):
+        with pytest.raises(BatchError, match=rf"group_size: expected 1 to 4096 .* got {size}"):
+            expected("grpo", 0.3, size)
+    for k in (-1, 9):
+        with pytest.raises(BatchError, match=f"successes: expected 0 to 8, got {k}"):
+            group_masses(build_estimator("grpo"), k, 8)
+
+
+def test_expected_masses_are_the_binomial_mean_of_group_masses() -> None:
+    p, size = 0.3, 6
+    for spec in ("grpo", "rloo", "asym_re", "softmax", {"name": "passk_loo", "k": 2}):
+        estimator = build_estimator(spec)
+        chances = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
+        groups = [group_masses(estimator, k, size) for k in range(size + 1)]
+        for side in (0, 1):
+            mean = sum(c * g[side] for c, g in zip(chances, groups, strict=True))
+            assert expected(spec, p, size)[side] == pytest.approx(mean)
+
+
+def test_group_masses_see_a_batch_of_such_groups() -> None:
+    # ω = p = 1/4 and α = 1/2: m_F = (ω√q + (1-ω)√p)/2 and half as much for successes.
+    m_failure = (0.25 * 0.75**0.5 + 0.75 * 0.25**0.5) / 2
+    found = group_masses(build_estimator("a_grae", alpha=0.5), 2, 8)
+    assert found == pytest.approx((m_failure / 2, m_failure))
+
+
+def test_populations_between_two_groups_are_interpolated() -> None:
+    # maxrl: q on both sides, which is linear in p; with a group of 10,000 rates below 1/10,000
+    # lie between nothing and one success, of which q is 0 and 0.9999.
+    estimator = build_estimator("maxrl")
+    assert population_masses(estimator, 0.123456) == pytest.approx((0.876544,) * 2)
+    assert population_masses(estimator, 0.00004) == pytest.approx((0.4 * 0.9999,) * 2)
+    assert population_masses(estimator, 1.0) == (0, 0)
+
+
+# Where the order of a group's rollouts matters.
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize(("k", "group_size"), [(1, 8), (2, 8), (4, 8), (3, 12), (8, 8)])
+def test_pass_at_k_in_blocks(k: int, group_size: int, p: float) -> None:
+    # A lone success of its block of k: p q^(k-1) per rollout, and nothing for failures.
+    spec = {"name": "passk_loo", "k": k}
+    assert expected(spec, p, group_size) == pytest.approx((p * (1 - p) ** (k - 1), 0), abs=1e-12)
+
+
+def test_a_wrapper_is_ordered_as_its_base_is() -> None:
+    # The largest group that is enumerated by arrangement, as its base is looked at too.
+    spec = {"name": "positive_dominant", "beta": 3, "base": {"name": "passk_loo", "k": 4}}
+    assert expected(spec, 0.3, 16) == pytest.approx((3 * 0.3 * 0.7**3, 0))
+    assert not build_estimator(spec).exchangeable
+    assert build_estimator("positive_dominant").exchangeable
+
+
+def test_group_masses_average_over_the_orders() -> None:
+    # Two successes of four in blocks of two: 4 of the 6 orders have one in each block, where
+    # both are alone; in the others neither is. (4/6) · 2/4.
+    estimator = build_estimator("passk_loo", k=2)
+    assert group_masses(estimator, 2, 4) == pytest.approx((1 / 3, 0))
+
+
+def test_large_ordered_groups_and_populations_are_refused() -> None:
+    estimator = build_estimator("passk_loo", k=4)
+    with pytest.raises(BatchError, match=r"expected 1 to 16 .* all orders .* got 20"):
+        expected_masses(estimator, 0.3, 20)
+    with pytest.raises(BatchError, match=r"order .* ask for its expected or group masses"):
+        population_masses(estimator, 0.3)
 
 
 @pytest.mark.parametrize("name", estimator_names())
