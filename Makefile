@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench clean
+.PHONY: help install demo test check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +50,11 @@ check: $(VENV)/.dev  ## ruff, mypy and the import layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
+	@$(BIN)/advsweep estimators --format markdown > .estimators.md
+	@sed -i -e '/<!-- estimators -->/,/<!-- \/estimators -->/{//!d}' -e '/<!-- estimators -->/r .estimators.md' README.md
+	@rm .estimators.md
 
 bench: $(VENV)/.bench  ## what it costs, beside its peers
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done

@@ -38,6 +38,16 @@ RunKey = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, the start of its identity, or 'last'."),
 ]
+EstimatorName = Annotated[str, typer.Argument(metavar="NAME", help="An estimator's name or alias.")]
+EstimatorOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="FIELD=VALUE",
+        help="A parameter of the estimator, delta=0.5 or base.name=dr_grpo; may be repeated.",
+    ),
+]
 
 
 class ListFormat(Enum):

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -69,10 +70,28 @@ def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None
 def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns wide enough for what is in them; the last one is left ragged."""
     table = [list(columns), *[list(row) for row in rows]]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    widths = [max(_width(row[i]) for row in table) for i in range(len(columns))]
     for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        cells = (c + " " * (width - _width(c)) for c, width in zip(row, widths, strict=True))
         typer.echo("  ".join(cells).rstrip())
+
+
+def _width(text: str) -> int:
+    """Characters that take room; the hat of p̂ takes none."""
+    return sum(not unicodedata.combining(character) for character in text)
+
+
+def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in GitHub's Markdown; bars in its cells are escaped."""
+    lines = [columns, [":--"] * len(columns), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def show_number(value: float) -> str:
+    """A number for people, in six digits; `-` where there is none."""
+    return "-" if math.isnan(value) else f"{value:.6g}"
 
 
 def _cell(value: Any) -> str:

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from advsweep.errors import BatchError
-from advsweep.estimators import GroupBatch
+from advsweep.estimators.base import COUNTERS, PER_PROMPT, GroupBatch
 from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Groups of a population: large, and every solve rate in whole percent is a share of it.
 _POPULATION = 10_000
 # Largest groups that are enumerated: by number of successes, and in every arrangement.
-_LARGEST_GROUP = 4096
+_LARGEST_GROUP = 1024
 _LARGEST_ARRANGED = 16
 
 
@@ -49,6 +49,16 @@ class Masses(NamedTuple):
 
     success: float
     failure: float
+
+    @property
+    def total(self) -> float:
+        """m_S + m_F."""
+        return self.success + self.failure
+
+    @property
+    def ratio(self) -> float:
+        """m_S / m_F; NaN where m_F is 0."""
+        return self.success / self.failure if self.failure else math.nan
 
 
 def masses(
@@ -76,7 +86,7 @@ def expected_masses(
     Args:
         estimator: left as it is.
         solve_rate: p, the chance of a success, in [0, 1].
-        group_size: G, up to 4096, or 16 where the order within a group matters.
+        group_size: G, up to 1024, or 16 where the order within a group matters.
         inputs: what the estimator needs beside rewards, see above.
 
     Raises:
@@ -100,7 +110,7 @@ def group_masses(estimator: Estimator, successes: int, group_size: int, **inputs
     Args:
         estimator: left as it is.
         successes: k, so that p = k/G.
-        group_size: G, up to 4096, or 16 where the order within a group matters.
+        group_size: G, up to 1024, or 16 where the order within a group matters.
         inputs: what the estimator needs beside rewards, see above.
 
     Raises:
@@ -195,10 +205,9 @@ def _weighted_masses(
 
 
 def _spread(inputs: dict[str, float], rewards: Tensor) -> dict[str, Any]:
-    counters = ("step", "total_steps")
     return {
         name: value
-        if name in counters
-        else torch.full_like(rewards[:, 0] if name == "solve_rates" else rewards, value)
+        if name in COUNTERS
+        else torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
         for name, value in inputs.items()
     }

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 
+# Fields of a batch that are no tensor [prompts, rollouts].
+PER_PROMPT = frozenset({"solve_rates", "frequencies"})
+COUNTERS = frozenset({"step", "total_steps"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch:
     """One step's rollouts, as an estimator sees them: B prompts, G rollouts each.
@@ -219,8 +224,7 @@ class Estimator(Component):
             if value is None and name in self.needs:
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
             if isinstance(value, Tensor):
-                per_prompt = name in ("solve_rates", "frequencies")
-                shape = rewards.shape[:1] if per_prompt else rewards.shape
+                shape = rewards.shape[:1] if name in PER_PROMPT else rewards.shape
                 if value.shape != shape:
                     raise BatchError(
                         f"{name}: expected the shape {list(shape)}, got {list(value.shape)}"

@@ -70,6 +70,8 @@ class PassKAnalytic(Estimator):
     Group masses are p √((1-R)/R) on both sides; k = 1 is `grpo`. A group is all 0 when it
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
+
+    Departures: none; the paper gives no k.
     """
 
     name: ClassVar[str] = "passk_analytic"

@@ -102,15 +102,6 @@ def test_logs_print_what_the_process_wrote(finished):
     assert "done" in finished("logs", "1").stdout
 
 
-def test_estimators_are_listed_and_shown(finished):
-    listed = json.loads(finished("estimators", "--format", "json").stdout)
-    assert {"grpo", "fade", "avspo", "a_grae"} <= {e["name"] for e in listed}
-    shown = json.loads(finished("estimators", "show", "asym_grpo", "--format", "json").stdout)
-    delta = next(p for p in shown["parameters"] if p["name"] == "delta")
-    assert delta["range"] == "> 0"
-    assert "delta" in finished("estimators", "show", "asym_grpo").stdout
-
-
 def test_a_report_of_the_sweep(finished):
     report = json.loads(finished("report", "two", "--format", "json").stdout)
     rows = {row["group"]["estimator"]: row for row in report["rows"]}

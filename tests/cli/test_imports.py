@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "hydra", "transformers", "trl", "vllm", "scipy.stats")
+HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
 LIGHT = {
     "--help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "ls": ("pandas", *HEAVY),
@@ -17,6 +17,11 @@ LIGHT = {
     "report two --format json": HEAVY,
     "logs last": HEAVY,
     "methods": tuple(module for module in HEAVY if module != "hydra"),
+    "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    # These need torch; nothing of it is drawn, composed or stored.
+    "estimators": ("matplotlib", "hydra", "pandas", "sqlalchemy", "rich"),
+    "estimators plot grpo --format csv": ("matplotlib", "pandas", "sqlalchemy", "rich"),
 }
 
 

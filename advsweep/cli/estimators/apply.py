@@ -1,0 +1,186 @@
+"""`advsweep estimators apply`: the advantages of rewards that the user types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+from advsweep.cli.output import print_columns, print_csv, print_json, show_number
+from advsweep.errors import BatchError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from advsweep.cli.estimators.inputs import Rows
+    from advsweep.diagnostics import Masses
+    from advsweep.estimators.base import Advantages, GroupBatch
+
+
+def apply(
+    name: options.EstimatorName,
+    rewards: Annotated[
+        str,
+        typer.Option(
+            metavar="ROWS",
+            help="Rewards of a group, 1,0,0,1; several groups with ; between them; - for a "
+            "rollout that is missing or could not be scored.",
+        ),
+    ],
+    fields: options.EstimatorOptions = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=ROWS",
+            help="What it reads beside rewards: lengths=3,5,2,2, or one number for all, "
+            "token_entropy=0.3; may be repeated.",
+        ),
+    ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, help="Calls with the same batch, the last of which is printed."),
+    ] = 1,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """Print the advantages that an estimator gives to rewards, and the masses of each group.
+
+    Successes are rewards of 1; among graded rewards, those of at least the group's mean.
+
+    advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
+    """
+    from advsweep.cli.estimators.inputs import (
+        build_from_options,
+        check_inputs,
+        parse_inputs,
+        parse_rows,
+    )
+
+    rows = parse_rows(rewards, "--rewards")
+    given = parse_inputs(inputs or [])
+    estimator = build_from_options(name, fields or [])
+    check_inputs([estimator], given)
+    batch = _batch(rows, given)
+    for _ in range(repeat):
+        advantages = estimator.compute(batch)
+    found = _masses(batch, advantages)
+    if output is ListFormat.JSON:
+        print_json(
+            {
+                "estimator": estimator.plain(),
+                "rewards": batch.rewards,
+                "advantages": advantages.values,
+                "keep": advantages.keep,
+                "masses": [{"success": m.success, "failure": m.failure} for m in found],
+                "info": advantages.info,
+            }
+        )
+    elif output is ListFormat.CSV:
+        _print_csv(batch, advantages)
+    else:
+        _print_tables(batch, advantages, found)
+
+
+def _batch(rows: Rows, given: dict[str, Rows | int]) -> GroupBatch:
+    from advsweep.estimators.base import GroupBatch
+
+    rewards = _tensor(rows)
+    mask = None
+    if any(reward is None for row in rows for reward in row):
+        mask = rewards.new_tensor([[reward is not None for reward in row] for row in rows]).bool()
+    inputs: dict[str, Any] = {
+        name: values if isinstance(values, int) else _input(name, _tensor(values), rewards)
+        for name, values in given.items()
+    }
+    return GroupBatch(rewards=rewards, mask=mask, **inputs)
+
+
+def _tensor(rows: Rows) -> Tensor:
+    import torch
+
+    return torch.tensor(
+        [[math.nan if cell is None else cell for cell in row] for row in rows],
+        dtype=torch.float64,
+    )
+
+
+def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor:
+    """An input in the shape that the batch has it; one number holds for all."""
+    from advsweep.estimators.base import PER_PROMPT
+
+    if name in PER_PROMPT:
+        if values.shape[1] != 1:
+            raise BatchError(
+                f"--input {name}: expected one number per group with ; between them, got "
+                f"{values.shape[1]} for a group"
+            )
+        return values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
+    return values.expand_as(rewards) if values.numel() == 1 else values
+
+
+def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
+    """The masses of each group."""
+    from advsweep.diagnostics import masses
+    from advsweep.estimators.groups import Groups
+
+    groups = Groups(batch)
+    rewards = groups.rewards
+    binary = ((rewards == 0) | (rewards == 1)).all()
+    successes = rewards == 1 if binary else rewards >= groups.mean
+    return [
+        masses(
+            advantages.values[row : row + 1],
+            successes[row : row + 1],
+            None if batch.mask is None else batch.mask[row : row + 1],
+        )
+        for row in range(len(rewards))
+    ]
+
+
+def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, ...]]:
+    """Group, rollout, reward (None where missing), advantage and whether it is kept."""
+    rewards = batch.rewards.tolist()
+    values, keep = advantages.values.tolist(), advantages.keep.tolist()
+    for i, row in enumerate(rewards):
+        for j, reward in enumerate(row):
+            missing = batch.mask is not None and not batch.mask[i, j]
+            yield i + 1, j + 1, None if missing else reward, values[i][j], keep[i][j]
+
+
+def _print_csv(batch: GroupBatch, advantages: Advantages) -> None:
+    print_csv(
+        ("group", "rollout", "reward", "advantage", "keep"),
+        ((*row[:-1], str(row[-1]).lower()) for row in _rollouts(batch, advantages)),
+    )
+
+
+def _print_tables(batch: GroupBatch, advantages: Advantages, found: list[Masses]) -> None:
+    scorable = advantages.keep if batch.mask is None else advantages.keep[batch.mask]
+    dropped = not bool(scorable.all())
+    columns = ["group", "rollout", "reward", "advantage", *(["keep"] if dropped else [])]
+    rows = [
+        [
+            str(group),
+            str(rollout),
+            "-" if reward is None else show_number(reward),
+            show_number(value),
+            *(["yes" if keep else "no"] if dropped else []),
+        ]
+        for group, rollout, reward, value, keep in _rollouts(batch, advantages)
+    ]
+    print_columns(columns, rows)
+    typer.echo("")
+    print_columns(
+        ("group", "m_S", "m_F"),
+        [[str(i), *map(show_number, mass)] for i, mass in enumerate(found, start=1)],
+    )
+    if advantages.info:
+        typer.echo("")
+        print_columns(
+            ("logged", "value"),
+            [[key, show_number(value)] for key, value in advantages.info.items()],
+        )

@@ -1,0 +1,123 @@
+"""What the commands on estimators take as text: options, rewards and other inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advsweep.errors import BatchError, ConfigError, nearest
+
+if TYPE_CHECKING:
+    from advsweep.estimators import Estimator
+
+Rows = list[list[float | None]]
+"""Groups of numbers, None where a rollout is missing."""
+
+
+def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
+    """An estimator from its name and `FIELD=VALUE` options in the grammar of overrides.
+
+    Raises:
+        ConfigError: the name, an option or its value does not fit.
+    """
+    from advsweep.config.overrides import parse_overrides
+    from advsweep.estimators import ESTIMATORS, build_estimator
+
+    for text in texts:
+        if "=" not in text:
+            raise ConfigError(f"'{text}': expected FIELD=VALUE, such as delta=0.5")
+    values: dict[str, Any] = {}
+    for override in parse_overrides(texts):
+        if override.swept or override.deleted:
+            raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
+        *path, last = override.key.split(".")
+        node = values
+        for part in path:
+            node[part] = node = _mapping(node.get(part, _default(ESTIMATORS.get(name), part)))
+        node[last] = override.values[0]
+    return build_estimator(name, **values)
+
+
+def _default(cls: type[Estimator], field: str) -> Any:
+    from advsweep.components import parameters
+
+    return next((p["default"] for p in parameters(cls) if p["name"] == field), None)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """What `base.FIELD=VALUE` goes into: `base` may be a name, a mapping or unset so far."""
+    return {"name": value} if isinstance(value, str) else dict(value or {})
+
+
+def parse_rows(text: str, where: str) -> Rows:
+    """Groups of numbers, `1,0,0,1;0,0,0,1`, with `-` for a missing rollout.
+
+    Raises:
+        BatchError: a text that is no number, no number at all, or groups of unequal length.
+    """
+    rows = [[_number(cell.strip(), where) for cell in row.split(",")] for row in text.split(";")]
+    sizes = [len(row) for row in rows]
+    if len(set(sizes)) > 1:
+        raise BatchError(
+            f"{where}: expected groups of the same length, got {', '.join(map(str, sizes))}; "
+            "write - for a rollout that is missing"
+        )
+    return rows
+
+
+def _number(cell: str, where: str) -> float | None:
+    if cell == "-":
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        got = f"'{cell}'" if cell else "nothing"
+        raise BatchError(
+            f"{where}: expected numbers such as 1,0,0,1 with ; between groups, got {got}"
+        ) from None
+
+
+def parse_inputs(texts: Sequence[str]) -> dict[str, Rows | int]:
+    """The other inputs, `NAME=VALUES`, by name; steps are whole numbers, the rest rows.
+
+    Raises:
+        BatchError: an unknown name, or values that are no such numbers.
+    """
+    from advsweep.estimators.base import COUNTERS, GroupBatch
+
+    own = {"rewards", "mask", "frequencies"}
+    known = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in own]
+    inputs: dict[str, Rows | int] = {}
+    for text in texts:
+        name, separator, values = text.partition("=")
+        name = name.strip()
+        if not separator:
+            raise BatchError(f"--input: expected NAME=VALUES, got '{text}'")
+        if name not in known:
+            raise BatchError(f"--input: no input is called '{name}'; {nearest(name, known)}")
+        if name not in COUNTERS:
+            inputs[name] = parse_rows(values, f"--input {name}")
+        elif values.strip().isdecimal() and int(values) > 0:
+            inputs[name] = int(values)
+        else:
+            raise BatchError(f"--input {name}: expected a step from 1 on, got '{values}'")
+    return inputs
+
+
+def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
+    """Refuses an input that one of the estimators lacks, or that none of them reads.
+
+    Raises:
+        BatchError: names the estimator, the input and the option.
+    """
+    estimators, given = list(estimators), set(given)
+    for estimator in estimators:
+        for name in sorted(estimator.needs - given):
+            raise BatchError(
+                f"estimator '{estimator.name}' needs {name}; give it with --input {name}=..."
+            )
+    unread = given.difference(*(e.needs | e.uses for e in estimators))
+    for name in sorted(unread):
+        names = ", ".join(sorted({e.name for e in estimators}))
+        raise BatchError(f"--input {name}: not read by {names}; leave it out")

@@ -1,0 +1,87 @@
+"""`advsweep estimators`: every estimator by family, with its formula and source."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="List estimators, show, apply and plot what they compute.")
+
+
+class TableFormat(Enum):
+    """How the table of estimators is printed."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    output: Annotated[
+        TableFormat,
+        typer.Option(
+            "--format", help="table for people; markdown for a page; csv or json for programs."
+        ),
+    ] = TableFormat.TABLE,
+) -> None:
+    """List every estimator by family, with its formula and source."""
+    if context.invoked_subcommand is not None:
+        return
+    from advsweep.cli.options import ListFormat
+    from advsweep.cli.output import print_listing
+
+    if output is TableFormat.MARKDOWN:
+        typer.echo(markdown_table(), nl=False)
+        return
+    print_listing(_records(), ListFormat(output.value))
+    if output is TableFormat.TABLE:
+        _print_refused()
+
+
+def markdown_table() -> str:
+    """The estimators as a table for GitHub, as the README has it."""
+    from advsweep.cli.output import to_markdown
+
+    rows = [
+        [
+            record["family"],
+            ", ".join(f"`{name}`" for name in (record["name"], *record["aliases"])),
+            record["formula"],
+            record["source"],
+        ]
+        for record in _records()
+    ]
+    return to_markdown(("family", "name, aliases", "advantage", "source"), rows)
+
+
+def _records() -> list[dict[str, Any]]:
+    from advsweep.estimators import ESTIMATORS
+
+    aliases = ESTIMATORS.aliases()
+    classes = [ESTIMATORS.get(name) for name in ESTIMATORS]
+    return [
+        {
+            "name": c.name,
+            "aliases": sorted(alias for alias, name in aliases.items() if name == c.name),
+            "family": c.family,
+            "formula": c.formula,
+            "source": f"{c.paper}, {c.equation}",
+        }
+        for c in sorted(classes, key=lambda c: (c.family, c.name))
+    ]
+
+
+def _print_refused() -> None:
+    from advsweep.estimators import ESTIMATORS
+
+    names = ", ".join(sorted(ESTIMATORS.unavailable()))
+    typer.echo(
+        f"\nnamed in the papers but not defined there: {names}\n"
+        "(advsweep estimators show NAME says what is missing)",
+        err=True,
+    )

@@ -1,0 +1,1 @@
+"""Figures, drawn from plain numbers; matplotlib is imported when one is drawn."""
