@@ -47,9 +47,10 @@ def apply(
     ] = 1,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Print the advantages that an estimator gives to rewards, and the masses of each group.
+    """Print the advantages that an estimator gives to rewards.
 
-    Successes are rewards of 1; among graded rewards, those of at least the group's mean.
+    With them the masses of each group, and what the estimator logs. Successes are rewards of
+    1; among graded rewards, those of at least the group's mean.
 
     advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
     """

@@ -73,9 +73,10 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Draw an estimator's success and failure masses, their sum and ratio over the solve rate.
+    """Draw the masses of estimators over the solve rate.
 
-    The weight that successes and failures get per rollout, m_S and m_F, by exact enumeration.
+    That is the weight per rollout that successes and failures get, m_S and m_F, their sum and
+    their ratio, by exact enumeration of all groups.
 
     advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
     """

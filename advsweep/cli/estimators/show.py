@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -34,10 +35,10 @@ def show(
     fields: options.EstimatorOptions = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show an estimator: formula, parameters, inputs, degenerate groups, departures.
+    """Show one estimator in full: formula, source, parameters, inputs, departures.
 
-    What it does to degenerate groups and its masses are computed with its defaults, or with
-    the options given.
+    What degenerate groups get, and the masses, are computed with its defaults or with the
+    options given.
     """
     from advsweep.cli.estimators.inputs import build_from_options
 
@@ -86,7 +87,7 @@ def _documentation(cls: type[Estimator]) -> tuple[str, str]:
     marker = "Departures: "
     departures = [p.removeprefix(marker) for p in paragraphs if p.startswith(marker)]
     description = [p for p in paragraphs if not p.startswith(marker)]
-    return "\n\n".join(description), "\n\n".join(departures) or "none"
+    return "\n\n".join(description), " ".join(" ".join(departures).split()) or "none"
 
 
 def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
@@ -168,7 +169,7 @@ def _print(record: dict[str, Any]) -> None:
     typer.echo(f"{record['name']}{also}: {record['formula']}")
     typer.echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
     typer.echo(f"\n{record['description']}\n")
-    typer.echo(f"departures from the source: {record['departures']}\n")
+    typer.echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
     typer.echo(f"needs: {', '.join(['rewards', *record['needs']])}")
     if record["uses"]:
         typer.echo(f"reads if given: {', '.join(record['uses'])}")
@@ -203,7 +204,9 @@ def _print(record: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> str:
-    return "null" if value is None else str(value)
+    """A value as YAML has it."""
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _sizes(record: dict[str, Any]) -> str:
