@@ -68,6 +68,16 @@ def test_many_curves_can_be_told_apart():
     assert len({(line.get_color(), line.get_linewidth()) for line in lines}) == 28
 
 
+def test_long_names_stay_within_the_figure(tmp_path):
+    names = [f"a_grae base={{name:grpo,std:sample,tolerance:0.0{i}}}" for i in range(4)]
+    figure = draw_masses([curve(n, [0.1] * 3, [0.1] * 3) for n in names], title="", compare=True)
+    save(figure, tmp_path / "a.png")
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+
+
 @pytest.mark.parametrize("drawn", [BALANCED, BIASED, ONE_SIDED, STEEP])
 def test_everything_lies_within_the_axes(drawn):
     for axes in draw_masses([drawn], title="").axes:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Ratios that reach further than the first from 1 are drawn on a logarithmic axis, which
 # reaches no further than the second.
 _WIDE, _WIDEST = 10.0, 100.0
+# Characters that a legend may be wide, at the width of these figures.
+_LEGEND = 100
 _RATIO = "$m_S\\,/\\,m_F$"
 
 
@@ -103,7 +105,8 @@ def _in_rows(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
 def _overlaid(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
     from matplotlib.figure import Figure
 
-    columns = min(len(curves), 3)
+    longest = max(len(curve.label) for curve in curves)
+    columns = max(1, min(len(curves), 3, _LEGEND // (longest + 6)))
     figure = Figure(figsize=(8, 6 + 0.25 * -(-len(curves) // columns)), layout="constrained")
     figure.suptitle(title)
     panels = list(figure.subplots(2, 2, sharex=True).flat)
