@@ -12,8 +12,9 @@ group, which some of the paper's forms are, is G times as much. For a solve rate
   here.
 
 Estimators that read statistics of the batch (FADE's mean reward, AVSPO's collapse rate) see
-those of infinitely many such groups. Stateful ones go on from their present memory, on a
-copy. Inputs beside the rewards are one number for all rollouts, such as `token_entropy=0.3`;
+those of infinitely many such groups, or of groups of another solve rate, `batch_rate`, among
+which these are too few to count. Stateful ones go on from their present memory, on a copy.
+Inputs beside the rewards are one number for all rollouts, such as `token_entropy=0.3`;
 `ref_rewards=0.4` stands for references of 0 and 1 that succeed with chance 0.4, each weight
 depending on no reference but its own.
 """
@@ -21,13 +22,13 @@ depending on no reference but its own.
 from __future__ import annotations
 
 import copy
-import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from advsweep.diagnostics.enumeration import chances, kinds_of_group
 from advsweep.errors import BatchError
 from advsweep.estimators.base import COUNTERS, PER_PROMPT, GroupBatch
 from advsweep.estimators.groups import Groups
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 # Groups of a population: large, and every solve rate in whole percent is a share of it.
 _POPULATION = 10_000
-# Largest groups that are enumerated: by number of successes, and in every arrangement.
-_LARGEST_GROUP = 1024
-_LARGEST_ARRANGED = 16
 
 
 class Masses(NamedTuple):
@@ -75,7 +73,12 @@ def masses(
 
 
 def expected_masses(
-    estimator: Estimator, solve_rate: float, group_size: int, **inputs: float
+    estimator: Estimator,
+    solve_rate: float,
+    group_size: int,
+    *,
+    batch_rate: float | None = None,
+    **inputs: float,
 ) -> Masses:
     """The exact mean of the masses over k ~ Binomial(G, p) successes, homogeneous groups too.
 
@@ -87,44 +90,51 @@ def expected_masses(
         estimator: left as it is.
         solve_rate: p, the chance of a success, in [0, 1].
         group_size: G, up to 1024, or 16 where the order within a group matters.
+        batch_rate: the solve rate of the rest of the batch; by default p.
         inputs: what the estimator needs beside rewards, see above.
 
     Raises:
         BatchError: p or G is out of range, or the estimator refuses such groups.
     """
-    rewards = _kinds_of_group(estimator, group_size)
-    p = _checked_rate(solve_rate)
-    successes = rewards.sum(dim=1)
-    failures = group_size - successes
-    log_chance = torch.xlogy(successes, successes.new_tensor(p))
-    log_chance += torch.xlogy(failures, failures.new_tensor(1 - p))
-    if estimator.exchangeable:
-        log_chance += torch.lgamma(successes.new_tensor(group_size + 1.0))
-        log_chance -= torch.lgamma(successes + 1) + torch.lgamma(failures + 1)
-    return _weighted_masses(estimator, rewards, log_chance.exp(), inputs)
+    kinds = kinds_of_group(estimator, group_size)
+    frequencies = chances(kinds, _checked_rate("solve_rate", solve_rate))
+    rest = None if batch_rate is None else _drawn(kinds, batch_rate)
+    return _weighted_masses(estimator, _Sample(kinds, frequencies), rest, inputs)
 
 
-def group_masses(estimator: Estimator, successes: int, group_size: int, **inputs: float) -> Masses:
+def group_masses(
+    estimator: Estimator,
+    successes: int,
+    group_size: int,
+    *,
+    batch_rate: float | None = None,
+    **inputs: float,
+) -> Masses:
     """The masses of a group with exactly this many successes; the mean over their orders.
 
     Args:
         estimator: left as it is.
         successes: k, so that p = k/G.
         group_size: G, up to 1024, or 16 where the order within a group matters.
+        batch_rate: the solve rate of the rest of the batch; by default all of its groups
+            have k successes.
         inputs: what the estimator needs beside rewards, see above.
 
     Raises:
         BatchError: k or G is out of range, or the estimator refuses such groups.
     """
-    rewards = _kinds_of_group(estimator, group_size)
+    kinds = kinds_of_group(estimator, group_size)
     if not 0 <= successes <= group_size:
         raise BatchError(f"successes: expected 0 to {group_size}, got {successes}")
-    rewards = rewards[rewards.sum(dim=1) == successes]
+    rewards = kinds[kinds.sum(dim=1) == successes]
     frequencies = rewards.new_full((len(rewards),), 1 / len(rewards))
-    return _weighted_masses(estimator, rewards, frequencies, inputs)
+    rest = None if batch_rate is None else _drawn(kinds, batch_rate)
+    return _weighted_masses(estimator, _Sample(rewards, frequencies), rest, inputs)
 
 
-def population_masses(estimator: Estimator, solve_rate: float, **inputs: float) -> Masses:
+def population_masses(
+    estimator: Estimator, solve_rate: float, *, batch_rate: float | None = None, **inputs: float
+) -> Masses:
     """The masses in the limit of a large group of which a share p succeeded.
 
     Taken from a group of 10,000, or from the two between whose shares p lies, linearly.
@@ -132,6 +142,7 @@ def population_masses(estimator: Estimator, solve_rate: float, **inputs: float) 
     Args:
         estimator: left as it is.
         solve_rate: p, in [0, 1].
+        batch_rate: the share of successes in the rest of the batch; by default p.
         inputs: what the estimator needs beside rewards, see above.
 
     Raises:
@@ -143,64 +154,63 @@ def population_masses(estimator: Estimator, solve_rate: float, **inputs: float) 
             f"estimator '{estimator.name}' weighs rollouts by their order within the group, "
             "which a population does not have; ask for its expected or group masses"
         )
+    rest = None if batch_rate is None else _population(_checked_rate("batch_rate", batch_rate))
+    population = _population(_checked_rate("solve_rate", solve_rate))
+    return _weighted_masses(estimator, population, rest, inputs)
+
+
+class _Sample(NamedTuple):
+    """Groups, and how often each occurs; the frequencies sum to 1."""
+
+    rewards: Float[Tensor, "groups rollouts"]
+    frequencies: Float[Tensor, " groups"]
+
+
+def _drawn(kinds: Float[Tensor, "kinds rollouts"], batch_rate: float) -> _Sample:
+    return _Sample(kinds, chances(kinds, _checked_rate("batch_rate", batch_rate)))
+
+
+def _population(share: float) -> _Sample:
     # Without rounding 0.07 of 10,000 would be a little more than 700.
-    wanted = round(_checked_rate(solve_rate) * _POPULATION, 6)
+    wanted = round(share * _POPULATION, 6)
     lower = min(math.floor(wanted), _POPULATION - 1)
     successes = torch.tensor([[lower], [lower + 1]])
     rewards = (torch.arange(_POPULATION) < successes).double()
-    frequencies = rewards.new_tensor([lower + 1 - wanted, wanted - lower])
-    return _weighted_masses(estimator, rewards, frequencies, inputs)
+    return _Sample(rewards, rewards.new_tensor([lower + 1 - wanted, wanted - lower]))
 
 
-def _checked_rate(solve_rate: float) -> float:
-    if not 0 <= solve_rate <= 1:
-        raise BatchError(f"solve_rate: expected a number in [0, 1], got {solve_rate:g}")
-    return solve_rate
-
-
-def _kinds_of_group(estimator: Estimator, size: int) -> Float[Tensor, "kinds rollouts"]:
-    """One group per number of successes, or one per arrangement where their order matters."""
-    largest = _LARGEST_GROUP if estimator.exchangeable else _LARGEST_ARRANGED
-    if not 1 <= size <= largest:
-        why = "" if estimator.exchangeable else ", as all orders within a group are enumerated"
-        raise BatchError(
-            f"group_size: expected 1 to {largest} for the masses of '{estimator.name}'{why}; "
-            f"got {size}"
-        )
-    return _by_count(size) if estimator.exchangeable else _by_arrangement(size)
-
-
-@functools.lru_cache(maxsize=4)
-def _by_count(size: int) -> Float[Tensor, "kinds rollouts"]:
-    return torch.ones(size + 1, size, dtype=torch.float64).tril(-1)
-
-
-@functools.lru_cache(maxsize=4)
-def _by_arrangement(size: int) -> Float[Tensor, "kinds rollouts"]:
-    return (torch.arange(2**size)[:, None] >> torch.arange(size) & 1).double()
+def _checked_rate(name: str, rate: float) -> float:
+    if not 0 <= rate <= 1:
+        raise BatchError(f"{name}: expected a number in [0, 1], got {rate:g}")
+    return rate
 
 
 def _weighted_masses(
-    estimator: Estimator,
-    rewards: Float[Tensor, "kinds rollouts"],
-    frequencies: Float[Tensor, " kinds"],
-    inputs: dict[str, float],
+    estimator: Estimator, sample: _Sample, rest: _Sample | None, inputs: dict[str, float]
 ) -> Masses:
-    """The mean of the masses over groups that occur with these frequencies, which sum to 1."""
+    """The mean of the masses over a sample.
+
+    Args:
+        rest: what statistics of the batch are made of; None: the sample itself.
+    """
     references = inputs.get("ref_rewards", 0.0)
     if 0 < references < 1:
         # A weight that hangs on one reference is linear in the chance that this one succeeds.
         wrong, right = (
-            _weighted_masses(estimator, rewards, frequencies, {**inputs, "ref_rewards": outcome})
+            _weighted_masses(estimator, sample, rest, {**inputs, "ref_rewards": outcome})
             for outcome in (0.0, 1.0)
         )
         return Masses(*(w + references * (r - w) for w, r in zip(wrong, right, strict=True)))
+    rewards, frequencies = sample
+    if rest is not None:
+        rewards = torch.cat((rewards, rest.rewards))
+        frequencies = torch.cat((torch.zeros_like(frequencies), rest.frequencies))
     batch = GroupBatch(rewards=rewards, frequencies=frequencies, **_spread(inputs, rewards))
-    advantages = copy.deepcopy(estimator)(batch)
-    per_group = frequencies[:, None] / rewards.shape[1]
+    advantages = copy.deepcopy(estimator)(batch)[: len(sample.rewards)]
+    per_group = sample.frequencies[:, None] / rewards.shape[1]
     return Masses(
-        success=(advantages * rewards * per_group).sum().item(),
-        failure=0.0 - (advantages * (1 - rewards) * per_group).sum().item(),
+        success=(advantages * sample.rewards * per_group).sum().item(),
+        failure=0.0 - (advantages * (1 - sample.rewards) * per_group).sum().item(),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from advsweep.diagnostics.enumeration import kinds_of_group
 from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Size = Literal["max_advantage", "mass"]
 
-_LARGEST_ORDERED = 16  # 65,536 orders of successes and failures
 _MANY_STEPS = 1_000_000
 
 
@@ -60,8 +60,8 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
 
     Args:
         estimator: left as it is.
-        group_size: G; at most 16 where the order within a group matters, as the mean is then
-            over all orders of successes and failures.
+        group_size: G, up to 1024; at most 16 where the order within a group matters, as the
+            mean is then over all orders of successes and failures.
 
     Raises:
         BatchError: the estimator does not weigh rewards, refuses such groups, gives nothing
@@ -72,7 +72,7 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
             f"estimator '{estimator.name}' does not weigh rewards, so how large its advantages "
             "are is not known beforehand"
         )
-    rewards = _groups(estimator, group_size)
+    rewards = kinds_of_group(estimator, group_size)
     successes = rewards.sum(dim=1).long()
     weights = 1 / successes.bincount()[successes].to(rewards)
     fresh = copy.deepcopy(estimator)
@@ -87,18 +87,6 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
             f"estimator '{estimator.name}' gives advantages of 0 alone to groups of {group_size}"
         )
     return found.item()
-
-
-def _groups(estimator: Estimator, group_size: int) -> Float[Tensor, "groups rollouts"]:
-    """A group for each number of successes, or for each order of them where that matters."""
-    if estimator.exchangeable:
-        return torch.ones(group_size + 1, group_size, dtype=torch.float64).tril(-1)
-    if group_size > _LARGEST_ORDERED:
-        raise BatchError(
-            f"expected groups of at most {_LARGEST_ORDERED} rollouts, as estimator "
-            f"'{estimator.name}' is tried on every order within a group, got {group_size}"
-        )
-    return (torch.arange(2**group_size)[:, None] >> torch.arange(group_size) & 1).double()
 
 
 def _neutral_batch(

@@ -77,6 +77,25 @@ def test_the_fade_family_is_drawn_as_its_closed_forms(drawn):
             assert ratio[label][p] == pytest.approx(delta)
 
 
+def test_the_rest_of_the_batch_can_have_a_rate_of_its_own(drawn):
+    # β = 0 and p̂ = 0.4: α = 2.25 for every prompt, δ = 1.
+    masses, *_ = drawn("fade:beta=0", "--kind", "population", "--batch-rate", "0.4")
+    for p, mass in masses["$m_S$"].items():
+        assert mass == pytest.approx(p * (1 - p) ** 2.25)
+
+
+def test_what_is_not_given_is_taken_to_be_something_and_said(plot):
+    out, err = plot("fade,t2t", "--format", "csv")
+    assert err.splitlines() == [
+        "lengths is taken to be 1; --input lengths=... sets it",
+        "token_entropy is taken to be 0.3; --input token_entropy=... sets it",
+    ]
+    same, err = plot(
+        "fade,t2t", "--format", "csv", "--input", "lengths=1", "--input", "token_entropy=0.3"
+    )
+    assert (same, err) == (out, "")
+
+
 def test_populations_are_drawn_as_the_printed_forms(drawn):
     # β = 0: p̂ = p, so α = 3(1-p)/(2p) between 1 and 3; δ = 1 + 0.2 - 0.6.
     spec = "fade:beta=0:h_star=0.6"
@@ -164,7 +183,7 @@ MISTAKES = {
     "no name": ([","], ["at least one estimator"]),
     "unknown option": (["grpo:epz=1"], ["epz", "eps"]),
     "option without a value": (["grpo:eps"], ["'eps'", "FIELD=VALUE"]),
-    "missing input": (["fade"], ["fade", "--input token_entropy="]),
+    "rate of the batch": (["fade", "--batch-rate", "1.2"], ["batch_rate", "[0, 1]", "1.2"]),
     "input that none reads": (["grpo", "--input", "lengths=1"], ["lengths", "grpo"]),
     "several numbers for one": (
         ["fade", "--input", "token_entropy=0.2,0.3"],
@@ -183,7 +202,7 @@ MISTAKES = {
         ["passk_loo", "expected or group"],
     ),
     "no use of rewards": (
-        ["rent", "--input", "token_entropy_exact=1"],
+        ["rent"],
         ["rent", "does not read rewards"],
     ),
 }

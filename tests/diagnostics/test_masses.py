@@ -220,3 +220,22 @@ def test_the_estimator_is_left_as_it_was(name: str) -> None:
     first = expected_masses(estimator, 0.3, 8, **inputs)
     assert estimator.state_dict() == before
     assert expected_masses(estimator, 0.3, 8, **inputs) == first
+
+
+def test_the_rest_of_the_batch_may_have_another_solve_rate() -> None:
+    """Statistics of the batch are the rest's, the masses those of the groups asked for."""
+    a_grae = build_estimator("a_grae", alpha=0.5)
+    for p in RATES:
+        # ω = 0.2 and min(1, ω/α) = 0.4 whatever p is.
+        success, failure = expected_masses(a_grae, p, 8, batch_rate=0.2)
+        assert success == pytest.approx(0.4 * failure)
+        group = group_masses(a_grae, 2, 8, batch_rate=0.2)
+        # p = 1/4: (ω √q + (1-ω) √p)/2.
+        assert group.failure == pytest.approx((0.2 * math.sqrt(0.75) + 0.8 * 0.5) / 2)
+        population = population_masses(a_grae, p, batch_rate=0.2)
+        assert population.failure == pytest.approx((0.2 * (1 - p) ** 0.5 + 0.8 * p**0.5) / 2)
+    assert expected_masses(a_grae, 0.3, 8, batch_rate=0.3) == pytest.approx(
+        expected_masses(a_grae, 0.3, 8)
+    )
+    with pytest.raises(BatchError, match=r"batch_rate: expected a number in \[0, 1\], got 2"):
+        expected_masses(a_grae, 0.3, 8, batch_rate=2)

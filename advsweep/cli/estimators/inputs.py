@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 Rows = list[list[float | None]]
 """Groups of numbers, None where a rollout is missing."""
 
+NEUTRAL = {
+    "lengths": 1.0,
+    "ref_rewards": 0.0,
+    "token_entropy": 0.3,
+    "token_entropy_exact": 0.3,
+    "self_certainty": 1.0,
+    "solve_rates": 0.5,
+    "step": 1,
+    "total_steps": 100,
+}
+"""What inputs beside the rewards are taken to be, one number for all rollouts, unless given."""
+
 
 def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
     """An estimator from its name and `FIELD=VALUE` options in the grammar of overrides.

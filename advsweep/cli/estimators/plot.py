@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,6 +58,14 @@ def plot(
             "rate; population: the limit of large groups, where closed forms are exact."
         ),
     ] = Kind.EXPECTED,
+    batch_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Solve rate of the rest of the batch, for estimators that read its statistics "
+            "(fade, a_grae, ...); by default that of each point.",
+        ),
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,7 +89,12 @@ def plot(
 
     advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
     """
-    from advsweep.cli.estimators.inputs import build_from_options, check_inputs, parse_inputs
+    from advsweep.cli.estimators.inputs import (
+        NEUTRAL,
+        build_from_options,
+        check_inputs,
+        parse_inputs,
+    )
 
     if target is not None:
         from advsweep.report.figures.canvas import check_path
@@ -93,12 +107,21 @@ def plot(
         estimators[" ".join((name, *fields))] = build_from_options(name, fields)
     if not estimators:
         raise ConfigError("NAMES: expected at least one estimator, got none")
+    _refuse_verifier_free(estimators.values())
+    assumed = sorted({n for e in estimators.values() for n in e.needs} - given.keys())
+    given |= {name: NEUTRAL[name] for name in assumed}
     check_inputs(estimators.values(), given)
     curves = {
-        label: _curve(estimator, kind, group_size, given) for label, estimator in estimators.items()
+        label: _curve(estimator, kind, group_size, batch_rate, given)
+        for label, estimator in estimators.items()
     }
+    for name in assumed:
+        typer.echo(f"{name} is taken to be {given[name]:g}; --input {name}=... sets it", err=True)
     if target is not None:
-        _draw(curves, target, kind, group_size, given, compare)
+        where = "" if kind is Kind.POPULATION else f", G = {group_size}"
+        where += "" if batch_rate is None else f", batch at p = {batch_rate:g}"
+        where += "".join(f", {name} = {value:g}" for name, value in given.items())
+        _draw(curves, target, f"{kind.value.capitalize()} masses{where}", kind, compare)
         typer.echo(f"wrote {target}", err=True)
     if target is None or output is not None:
         _print(curves, kind, group_size, output or ListFormat.TABLE)
@@ -131,37 +154,42 @@ def _numbers(given: Mapping[str, Rows | int]) -> dict[str, float]:
     return numbers
 
 
-def _curve(estimator: Estimator, kind: Kind, group_size: int, inputs: Mapping[str, float]) -> Curve:
+def _refuse_verifier_free(estimators: Iterable[Estimator]) -> None:
+    for estimator in estimators:
+        if estimator.verifier_free:
+            raise BatchError(
+                f"estimator '{estimator.name}' does not read rewards, so its masses are no "
+                "function of the solve rate; leave it out"
+            )
+
+
+def _curve(
+    estimator: Estimator,
+    kind: Kind,
+    group_size: int,
+    batch_rate: float | None,
+    inputs: Mapping[str, float],
+) -> Curve:
     """Solve rates and the masses there."""
     from advsweep.diagnostics import expected_masses, group_masses, population_masses
 
-    if estimator.verifier_free:
-        raise BatchError(
-            f"estimator '{estimator.name}' does not read rewards, so its masses are no function "
-            "of the solve rate; leave it out"
-        )
+    if kind is Kind.GROUP:
+        of: Callable[..., Masses] = functools.partial(group_masses, group_size=group_size)
+    elif kind is Kind.EXPECTED:
+        of = functools.partial(expected_masses, group_size=group_size)
+    else:
+        of = population_masses
     own = {n: v for n, v in inputs.items() if n in estimator.needs | estimator.uses}
-    if kind is Kind.EXPECTED:
-        return [(p, expected_masses(estimator, p, group_size, **own)) for p in _RATES]
-    if kind is Kind.POPULATION:
-        return [(p, population_masses(estimator, p, **own)) for p in _RATES]
-    counts = range(group_size + 1)
-    return [(k / group_size, group_masses(estimator, k, group_size, **own)) for k in counts]
+    points = [(p, p) for p in _RATES]
+    if kind is Kind.GROUP:
+        points = [(k / group_size, k) for k in range(group_size + 1)]
+    return [(p, of(estimator, point, batch_rate=batch_rate, **own)) for p, point in points]
 
 
-def _draw(
-    curves: Mapping[str, Curve],
-    target: Path,
-    kind: Kind,
-    group_size: int,
-    inputs: Mapping[str, float],
-    compare: bool,
-) -> None:
+def _draw(curves: Mapping[str, Curve], target: Path, title: str, kind: Kind, compare: bool) -> None:
     from advsweep.report.figures.canvas import save
     from advsweep.report.figures.masses import MassCurve, draw_masses
 
-    where = "" if kind is Kind.POPULATION else f", G = {group_size}"
-    given = "".join(f", {name} = {value:g}" for name, value in inputs.items())
     figure = draw_masses(
         [
             MassCurve(
@@ -174,7 +202,7 @@ def _draw(
             )
             for label, curve in curves.items()
         ],
-        title=f"{kind.value.capitalize()} masses{where}{given}",
+        title=title,
         compare=compare,
         points=kind is Kind.GROUP,
     )

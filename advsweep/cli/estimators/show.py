@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.estimators.inputs import NEUTRAL
 from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import print_columns, print_json, show_number
 from advsweep.errors import BatchError
@@ -17,16 +18,6 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
 # What stands for other inputs: the same for every rollout, so that they tell none apart.
-_NEUTRAL = {
-    "lengths": 1.0,
-    "ref_rewards": 0.0,
-    "token_entropy": 0.3,
-    "token_entropy_exact": 0.3,
-    "self_certainty": 1.0,
-    "solve_rates": 0.5,
-    "step": 1,
-    "total_steps": 100,
-}
 _RATES = (0.1, 0.3, 0.5, 0.8)
 
 
@@ -75,7 +66,7 @@ def _record(estimator: Estimator) -> dict[str, Any]:
         "memory": estimator.state_dict(),
         "parameters": parameters(type(estimator)),
         "options": estimator.plain(),
-        "inputs": {n: v for n, v in _NEUTRAL.items() if n in estimator.needs},
+        "inputs": {n: v for n, v in NEUTRAL.items() if n in estimator.needs},
         "degenerate": _degenerate_groups(estimator),
         "masses": _expected_masses(estimator),
     }
@@ -126,9 +117,9 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
 
     rewards = torch.tensor([row], dtype=torch.float64)
     inputs: dict[str, Any] = {
-        name: _NEUTRAL[name]
+        name: NEUTRAL[name]
         if name in COUNTERS
-        else torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, _NEUTRAL[name])
+        else torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, NEUTRAL[name])
         for name in estimator.needs
     }
     try:
@@ -146,7 +137,7 @@ def _expected_masses(estimator: Estimator) -> dict[str, Any]:
     from advsweep.diagnostics import expected_masses
 
     size = _group_size(estimator, 8)
-    inputs = {name: _NEUTRAL[name] for name in estimator.needs}
+    inputs = {name: NEUTRAL[name] for name in estimator.needs}
     try:
         found = [expected_masses(estimator, p, size, **inputs) for p in _RATES]
     except BatchError as error:
