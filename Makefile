@@ -53,7 +53,8 @@ check: $(VENV)/.dev  ## ruff, mypy and the import layers
 
 readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
 	@$(BIN)/advsweep estimators --format markdown > .estimators.md
-	@sed -i -e '/<!-- estimators -->/,/<!-- \/estimators -->/{//!d}' -e '/<!-- estimators -->/r .estimators.md' README.md
+	@awk '/<!-- \/estimators -->/ {skip = 0} !skip; /<!-- estimators -->/ {skip = 1; while ((getline row < ".estimators.md") > 0) print row}' README.md > .readme.md
+	@mv .readme.md README.md
 	@rm .estimators.md
 
 bench: $(VENV)/.bench  ## what it costs, beside its peers

@@ -220,7 +220,23 @@ class Composer:
             raise ConfigError(f"cannot compose {chosen}: {_first_line(error)}") from error
         assert isinstance(config, dict)
         plain = {str(k): v for k, v in config.items()}
+        if any(group in choices for group in PRESET_GROUPS):
+            self._drop_foreign_fields(plain, choices)
         return Composed(plain, late=_is_late(plain))
+
+    def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
+        """Takes out what a preset sets of its own component where another one is chosen.
+
+        `method=dapo objective=cross_entropy` has no use for the range of DAPO's clip. Fields
+        that the chosen component has too stay as the preset has them, and what its own YAML
+        file sets stays in any case, to be checked with the rest.
+        """
+        for group, name in choices.items():
+            if group in self._registries and isinstance(config.get(group), dict):
+                own = self.compose({group: name}).config[group]
+                fields = dataclasses.fields(self._registries[group].get(own["name"]))
+                known = {*own, *(field.name for field in fields)}
+                config[group] = {k: v for k, v in config[group].items() if k in known}
 
     def _store_members(self, choices: Mapping[str, str]) -> None:
         """Gives Hydra a node for each chosen component that no YAML file describes."""

@@ -13,6 +13,7 @@ import yaml
 
 from advsweep.backends.run import Run, build_run
 from advsweep.config.directory import conf_directory
+from advsweep.errors import ConfigError
 from advsweep.sweep.plan import make_plan
 
 METHODS = {path.stem: path for path in sorted((conf_directory() / "method").glob("*.yaml"))}
@@ -103,6 +104,24 @@ def test_the_command_line_beats_a_preset() -> None:
     assert run.estimator.name == "fade"
     assert run.plain()["objective"].items() >= DAPO.items()
     assert run.rollout.name == "dynamic_sampling"
+
+
+def test_what_a_preset_sets_of_another_component_is_left_out() -> None:
+    objective = planned("method=dapo", "objective=cross_entropy").plain()["objective"]
+    assert objective["name"] == "cross_entropy"
+    assert objective["aggregation"] == "token_mean"
+    assert planned("method=a_grae_on_dr_grpo", "estimator=rloo").estimator.name == "rloo"
+    assert planned("method=dapo", "objective=clipped").plain()["objective"].items() >= DAPO.items()
+    with pytest.raises(ConfigError, match="cross_entropy has no parameter 'clip_low'"):
+        planned("method=dapo", "objective=cross_entropy", "objective.clip_low=0.1")
+
+
+def test_a_mistake_in_a_file_of_the_users_is_found_beside_a_preset(tmp_path: Path) -> None:
+    folder = tmp_path / "objective"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text("name: cross_entropy\nclip_lw: 0.1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cross_entropy has no parameter 'clip_lw'"):
+        make_plan(["method=dapo", "objective=mine"], config_dirs=[tmp_path])
 
 
 def test_a_preset_is_no_part_of_a_run() -> None:
