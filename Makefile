@@ -31,11 +31,6 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	@$(PIP) install -e '.[dev]'
 	@touch $@
 
-$(VENV)/.bench: pyproject.toml $(VENV)/.dev
-	@echo "installing the peers that the benchmarks run beside ..." >&2
-	@$(PIP) install -e '.[bench]'
-	@touch $@
-
 install: $(VENV)/.core  ## make .venv and install advsweep into it
 
 demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
@@ -57,7 +52,7 @@ readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
 	@mv .readme.md README.md
 	@rm .estimators.md
 
-bench: $(VENV)/.bench  ## what it costs, beside its peers
+bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for script in benchmarks/bench_*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
