@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from advsweep.errors import AdvsweepWarning, ConfigError, UnknownNameError, nearest
+from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
 
 Plain = dict[str, Any]
 """A resolved config node: JSON types only; infinities are the strings "inf" and "-inf"."""
@@ -285,7 +285,9 @@ class Registry(Generic[C]):
     """The components of one kind by name, loaded when asked for.
 
     `modules` maps names to modules inside the package, so that listing names imports
-    nothing; packages of others join through the entry point group `advsweep.KIND`.
+    nothing; packages of others join through the entry point group `advsweep.KIND`. Their
+    classes cannot take the place of ours: where names are equal ours is used, with a warning.
+    They may well define a name that is `unavailable` here.
     """
 
     def __init__(
@@ -307,10 +309,18 @@ class Registry(Generic[C]):
         self._loaded: dict[str, type[C]] = {}
 
     @functools.cached_property
-    def _plugins(self) -> dict[str, importlib.metadata.EntryPoint]:
+    def _plugins(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
+        plugins: dict[str, list[importlib.metadata.EntryPoint]] = {}
         if self._group is None:
-            return {}
-        return {p.name: p for p in importlib.metadata.entry_points(group=self._group)}
+            return plugins
+        for point in importlib.metadata.entry_points(group=self._group):
+            if point.name in self._modules or point.name in self._aliases:
+                message = f"the {self.kind} '{point.name}' of {_origin(point)} is not used: "
+                message += "advsweep has one of that name"
+                warnings.warn(message, AdvsweepWarning, stacklevel=3)
+            else:
+                plugins.setdefault(point.name, []).append(point)
+        return plugins
 
     def names(self) -> list[str]:
         """Every name that can be built, sorted, aliases left out."""
@@ -332,7 +342,7 @@ class Registry(Generic[C]):
 
     def unavailable(self) -> dict[str, str]:
         """Names that are known to lack a definition, with the reason."""
-        return dict(self._unavailable)
+        return {n: why for n, why in self._unavailable.items() if n not in self._plugins}
 
     def __contains__(self, name: str) -> bool:
         return self._aliases.get(name, name) in self.names()
@@ -340,11 +350,23 @@ class Registry(Generic[C]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
+    def classes(self) -> list[type[C]]:
+        """Every class, in the order of names; warns of plugins that cannot be loaded."""
+        classes = []
+        for name in self:
+            try:
+                classes.append(self.get(name))
+            except PluginError as error:
+                warnings.warn(str(error), AdvsweepWarning, stacklevel=2)
+        return classes
+
     def get(self, name: str, *, where: str = "") -> type[C]:
         """The class registered under a name or an alias.
 
         Raises:
             UnknownNameError: the name is not registered, or is known to lack a definition.
+            PluginError: it belongs to another package, which fails to load or is not alone
+                in offering it.
         """
         name = self.canonical(name)
         if name not in self._loaded:
@@ -362,11 +384,29 @@ class Registry(Generic[C]):
                         return typing.cast("type[C]", candidate)
             raise AssertionError(f"{self._modules[name]} registers no {self.kind} '{name}'")
         if name in self._plugins:
-            return typing.cast("type[C]", self._plugins[name].load())
+            return self._load_plugin(name, where)
         if name in self._unavailable:
             raise UnknownNameError(f"{where}: '{name}' cannot be built: {self._unavailable[name]}")
         hint = nearest(name, [*self.names(), *self._aliases])
         raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
+
+    def _load_plugin(self, name: str, where: str) -> type[C]:
+        point, *others = self._plugins[name]
+        if others:
+            packages = " and ".join(map(_origin, (point, *others)))
+            raise PluginError(f"{where}: '{name}' is offered by {packages}; uninstall all but one")
+        failed = f"{where}: '{name}' of {_origin(point)} cannot be loaded: "
+        try:
+            loaded = point.load()
+        except Exception as error:  # another package's code may raise anything
+            what = f"{point.value} raised {type(error).__name__}: {error}"
+            raise PluginError(f"{failed}{what}; mend or uninstall it") from error
+        if not (isinstance(loaded, type) and issubclass(loaded, Component)):
+            raise PluginError(f"{failed}expected {point.value} to be a component's class")
+        called = getattr(loaded, "name", None)
+        if called != name:
+            raise PluginError(f"{failed}expected {point.value}.name to be '{name}', got {called!r}")
+        return typing.cast("type[C]", loaded)
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Makes a component from a name, or from a mapping that has a `name`.
@@ -380,3 +420,8 @@ class Registry(Generic[C]):
         if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
             raise ConfigError(f"{where}: expected a name or a mapping with a name, got {spec!r}")
         return self.get(spec["name"], where=where).build({**spec, **values}, where=where)
+
+
+def _origin(point: importlib.metadata.EntryPoint) -> str:
+    assert point.dist is not None  # an entry point that was found belongs to a distribution
+    return f"package '{point.dist.name}'"

@@ -5,7 +5,8 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
 
     AdvsweepError(ValueError)
     ├── ConfigError            a key, a type, a name or a range in a configuration
-    │   └── UnknownNameError   a name nobody registered, with the nearest that exist
+    │   ├── UnknownNameError   a name nobody registered, with the nearest that exist
+    │   └── PluginError        a component of another package that cannot be loaded
     ├── BatchError             rewards or other inputs that an estimator cannot use
     ├── StoreError             a store that cannot be opened, is too new or too old
     │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
@@ -33,6 +34,10 @@ class ConfigError(AdvsweepError):
 
 class UnknownNameError(ConfigError):
     """A name that is not registered; the message offers the nearest ones."""
+
+
+class PluginError(ConfigError):
+    """A component of another package that cannot be loaded; the message names the package."""
 
 
 class BatchError(AdvsweepError):

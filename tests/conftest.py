@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,36 @@ def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
     for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS"):
         monkeypatch.delenv(name, raising=False)
+
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """`install(package, entry_points, **modules)`: a folder for PYTHONPATH with that package.
+
+    It holds what pip leaves behind: the modules and a `.dist-info` with the entry points,
+    which map a group to names and what they stand for.
+    """
+
+    def installed(
+        package: str, entry_points: Mapping[str, Mapping[str, str]], **modules: str
+    ) -> Path:
+        folder = tmp_path / "site"
+        metadata = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n"
+        )
+        lines = [
+            line
+            for group, points in entry_points.items()
+            for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+        ]
+        (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        for name, source in modules.items():
+            (folder / f"{name}.py").write_text(source, encoding="utf-8")
+        return folder
+
+    return installed

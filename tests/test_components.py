@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from advsweep import errors
 from advsweep.components import Component, Registry, describe_type, option, parameters
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import (
+    AdvsweepWarning,
+    ConfigError,
+    PluginError,
+    UnknownNameError,
+    nearest,
+)
 
 
 class Colour(Enum):
@@ -188,21 +196,93 @@ def test_unknown_and_unavailable_names_are_refused() -> None:
         registry().get("magic")
 
 
-def test_plugins_join_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        name = "inner"
+PLUGIN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from advsweep.components import Component, option
 
-        @staticmethod
-        def load() -> type[Inner]:
-            return Inner
+@dataclass(kw_only=True)
+class Plugged(Component):
+    name: ClassVar[str] = "plugged"
+    size: int = option(1, ge=1, help="how large")
+"""
+GROUP = "advsweep.policies"
 
-    def entry_points(*, group: str) -> list[type[Point]]:
-        return [Point] if group == "advsweep.policies" else []
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    policies = registry(group="advsweep.policies")
-    assert policies.names() == ["inner", "plain"]
-    assert policies.build("inner", size=4) == Inner(size=4)
+@pytest.fixture
+def plug(
+    install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., None]]:
+    """`plug(package, name="module:Class", ...)`: installs policies, for this test alone."""
+
+    def plugged(package: str, **policies: str) -> None:
+        folder = install(package, {GROUP: policies}, plugged_policy=PLUGIN, broken="import absent")
+        monkeypatch.syspath_prepend(folder)
+
+    yield plugged
+    sys.modules.pop("plugged_policy", None)
+
+
+def test_plugins_join_by_entry_point(plug: Callable[..., None]) -> None:
+    plug("policies-of-others", plugged="plugged_policy:Plugged")
+    policies = registry(group=GROUP)
+    assert policies.names() == ["plain", "plugged"]
+    assert "plugged" in policies
+    assert policies.build("plugged", size=4).plain() == {"name": "plugged", "size": 4}
+    with pytest.raises(ConfigError, match="size: expected >= 1, got 0"):
+        policies.build("plugged", size=0)
+    assert registry().names() == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("broken", "broken:Policy", "broken:Policy raised ModuleNotFoundError: No module named"),
+        ("plugged", "plugged_policy:Absent", "plugged_policy:Absent raised AttributeError"),
+        ("option", "plugged_policy:option", "expected plugged_policy:option to be a component's"),
+        ("plug", "plugged_policy:Plugged", "Plugged.name to be 'plug', got 'plugged'"),
+        ("base", "plugged_policy:Component", "Component.name to be 'base', got None"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_names_its_package(
+    plug: Callable[..., None], name: str, value: str, message: str
+) -> None:
+    plug("policies-of-others", **{name: value})
+    policies = registry(group=GROUP)
+    with pytest.raises(PluginError, match=f"^policy: '{name}' of package 'policies-of-others' "):
+        policies.get(name)
+    with pytest.raises(PluginError, match=message):
+        policies.get(name)
+    # It breaks nothing else.
+    with pytest.warns(AdvsweepWarning, match=f"'{name}' of package .* cannot be loaded"):
+        assert [cls.name for cls in policies.classes()] == ["plain"]
+
+
+@pytest.mark.parametrize("name", ["plain", "simple"])
+def test_a_plugin_does_not_take_the_place_of_ours(plug: Callable[..., None], name: str) -> None:
+    plug("policies-of-others", **{name: "broken:Policy"})
+    policies = registry(group=GROUP)
+    with pytest.warns(AdvsweepWarning, match=f"'{name}' of package 'policies-of-others' is not"):
+        assert policies.names() == ["plain"]
+    assert policies.get(name).__module__ == "advsweep.rollouts.plain"
+
+
+def test_two_plugins_of_one_name_are_refused(plug: Callable[..., None]) -> None:
+    plug("first", plugged="plugged_policy:Plugged")
+    plug("second", plugged="plugged_policy:Plugged")
+    policies = registry(group=GROUP)
+    assert policies.names() == ["plain", "plugged"]
+    with pytest.raises(PluginError, match=r"by package '.*' and package '.*'; uninstall all but"):
+        policies.get("plugged")
+
+
+def test_a_plugin_may_define_what_is_unavailable(plug: Callable[..., None]) -> None:
+    plug("policies-of-others", magic="plugged_policy:Magic", plugged="plugged_policy:Plugged")
+    policies = registry(group=GROUP)
+    assert "magic" in policies
+    assert policies.unavailable() == {}
+    with pytest.raises(PluginError, match="Magic raised AttributeError"):
+        policies.get("magic")
 
 
 # Errors

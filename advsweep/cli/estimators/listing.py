@@ -63,7 +63,6 @@ def _records() -> list[dict[str, Any]]:
     from advsweep.estimators import ESTIMATORS
 
     aliases = ESTIMATORS.aliases()
-    classes = [ESTIMATORS.get(name) for name in ESTIMATORS]
     return [
         {
             "name": c.name,
@@ -72,7 +71,7 @@ def _records() -> list[dict[str, Any]]:
             "formula": c.formula,
             "source": f"{c.paper}, {c.equation}",
         }
-        for c in sorted(classes, key=lambda c: (c.family, c.name))
+        for c in sorted(ESTIMATORS.classes(), key=lambda c: (c.family, c.name))
     ]
 
 

@@ -1,0 +1,124 @@
+"""Estimators of another package in every command, as pip installs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+HALVED = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advsweep.components import option
+from advsweep.estimators import Estimator
+
+
+@dataclass(kw_only=True)
+class Halved(Estimator):
+    '''A share of what Dr. GRPO gives: Aᵢ = s (rᵢ - p).'''
+
+    name: ClassVar[str] = "halved"
+    family: ClassVar[str] = "baselines"
+    formula: ClassVar[str] = "Aᵢ = s (rᵢ - p)"
+    paper: ClassVar[str] = "a paper of ours"
+    equation: ClassVar[str] = "Eq. 1"
+
+    scale: float = option(0.5, gt=0, help="s")
+
+    def _advantages(self, groups, info):
+        return self.scale * groups.centred
+"""
+
+
+Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def plugged(advsweep: Advsweep, install: Callable[..., Path]) -> Advsweep:
+    """`advsweep ARGUMENTS` with three estimators of another package, of which one can be used."""
+    points = {
+        "halved": "halved_estimator:Halved",
+        "lost": "lost_estimator:Lost",
+        "grpo": "lost_estimator:GRPO",
+    }
+    folder = install(
+        "advsweep-halved",
+        {"advsweep.estimators": points},
+        halved_estimator=HALVED,
+        lost_estimator="import a_module_that_is_nowhere",
+    )
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return lambda *arguments: advsweep(*arguments, PYTHONPATH=path)
+
+
+def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None:
+    done = plugged("estimators", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    listed = {row["name"]: row for row in json.loads(done.stdout)}
+    assert listed["halved"]["formula"] == "Aᵢ = s (rᵢ - p)"
+    assert listed["grpo"]["source"].startswith("A-GRAE")
+    assert "lost" not in listed
+    not_used, broken = done.stderr.splitlines()
+    assert not_used.startswith("advsweep: the estimator 'grpo' of package 'advsweep-halved' is not")
+    assert broken == (
+        "advsweep: estimator: 'lost' of package 'advsweep-halved' cannot be loaded: "
+        "lost_estimator:Lost raised ModuleNotFoundError: No module named "
+        "'a_module_that_is_nowhere'; mend or uninstall it"
+    )
+
+
+def test_it_is_shown(plugged: Advsweep) -> None:
+    done = plugged("estimators", "show", "halved")
+    assert done.returncode == 0, done.stderr
+    assert "Aᵢ = s (rᵢ - p)" in done.stdout
+    assert "a paper of ours, Eq. 1" in done.stdout
+    assert "> 0" in done.stdout
+
+
+def test_it_is_planned_without_a_yaml_of_its_own(plugged: Advsweep) -> None:
+    done = plugged("run", "--dry-run", "--format", "json", "estimator=halved", "estimator.scale=2")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["estimator"] == {"name": "halved", "scale": 2.0}
+
+    done = plugged("sweep", "--dry-run", "estimator=grpo,halved", "seed=0,1", *FAKE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("halved") == 2
+
+
+def test_it_may_bring_a_yaml(plugged: Advsweep, tmp_path: Path) -> None:
+    folder = tmp_path / "conf" / "estimator"
+    folder.mkdir(parents=True)
+    (folder / "halved.yaml").write_text("name: halved\nscale: 0.25\n")
+    done = plugged("run", "--dry-run", "--format=json", "estimator=halved", "--config-dir=conf")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["estimator"] == {"name": "halved", "scale": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("estimator.scale=0", "estimator.scale: expected > 0, got 0"),
+        ("estimator=halve", "no estimator is called 'halve'; did you mean 'halved'?"),
+        ("estimator=lost", "'lost' of package 'advsweep-halved' cannot be loaded"),
+    ],
+)
+def test_it_is_checked_like_ours(plugged: Advsweep, override: str, message: str) -> None:
+    done = plugged("run", "--dry-run", "estimator=halved", override)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_it_is_trained_and_reported(plugged: Advsweep) -> None:
+    done = plugged("sweep", "--name=two", "estimator=grpo,halved", *FAKE)
+    assert done.returncode == 0, done.stderr
+    report = plugged("report", "two", "--format", "json")
+    assert report.returncode == 0, report.stderr
+    assert "halved" in report.stdout
