@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,3 +39,47 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+MakeTrainer = Callable[..., Any]
+
+
+@pytest.fixture
+def make_trainer(policy_folder: Path, tmp_path: Path) -> MakeTrainer:
+    """`make_trainer(cls, reward_funcs, columns, arguments, **settings)`: a GRPOTrainer of TRL.
+
+    A step takes every row of the dataset once, in order, with one prompt for all of them.
+    """
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    def make(
+        cls: type,
+        reward_funcs: list[Callable[..., Any]],
+        columns: dict[str, list[Any]],
+        arguments: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Any:
+        rows = len(next(iter(columns.values())))
+        given = {
+            "output_dir": str(tmp_path / "output"),
+            "use_cpu": True,
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "per_device_train_batch_size": rows * settings["num_generations"],
+            "max_completion_length": 3,
+            "shuffle_dataset": False,
+            "report_to": "none",
+            "save_strategy": "no",
+            "disable_tqdm": True,
+            **settings,
+        }
+        return cls(
+            model=str(policy_folder),
+            reward_funcs=reward_funcs,
+            args=GRPOConfig(**given),
+            train_dataset=Dataset.from_dict({"prompt": ["a b"] * rows, **columns}),
+            **(arguments or {}),
+        )
+
+    return make

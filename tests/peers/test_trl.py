@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,49 +63,37 @@ def reward_function(name: str, table: list[list[float | None]]) -> RewardFunctio
     return score
 
 
-def advantages_of_trl(
-    folder: Path,
-    tables: list[list[list[float | None]]],
-    weights: list[float] | None,
-    scale_rewards: str,
-    output: Path,
-) -> Tensor:
+@pytest.fixture
+def advantages_of_trl(make_trainer: Callable[..., Any]) -> Callable[..., Tensor]:
     """What GRPOTrainer trains on, [prompts, rollouts], and nothing of ours in it."""
-    from datasets import Dataset
 
-    computed = []
+    def train(
+        tables: list[list[list[float | None]]],
+        weights: list[float] | None = None,
+        scale_rewards: str = "group",
+    ) -> Tensor:
+        computed = []
 
-    class Recorder(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            outputs = super()._generate_and_score_completions(inputs)
-            computed.append(outputs["advantages"].clone())
-            return outputs
+        class Recorder(trl.GRPOTrainer):  # type: ignore[misc, name-defined]
+            def _generate_and_score_completions(self, inputs: Any) -> Any:
+                outputs = super()._generate_and_score_completions(inputs)
+                computed.append(outputs["advantages"].clone())
+                return outputs
 
-    prompts, size = len(tables[0]), len(tables[0][0])
-    settings = trl.GRPOConfig(
-        output_dir=str(output),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=prompts * size,
-        num_generations=size,
-        max_steps=1,
-        max_completion_length=2,
-        scale_rewards=scale_rewards,
-        reward_weights=weights,
-        shuffle_dataset=False,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-    )
-    Recorder(
-        model=str(folder),
-        reward_funcs=[reward_function(f"reward{i}", table) for i, table in enumerate(tables)],
-        args=settings,
-        train_dataset=Dataset.from_dict({"prompt": ["a b"] * prompts, "row": list(range(prompts))}),
-    ).train()
-    (advantages,) = computed
-    return advantages.view(prompts, size)
+        prompts, size = len(tables[0]), len(tables[0][0])
+        make_trainer(
+            Recorder,
+            [reward_function(f"reward{i}", table) for i, table in enumerate(tables)],
+            {"row": list(range(prompts))},
+            num_generations=size,
+            max_steps=1,
+            scale_rewards=scale_rewards,
+            reward_weights=weights,
+        ).train()
+        (advantages,) = computed
+        return advantages.view(prompts, size)
+
+    return train
 
 
 def as_batch(
@@ -121,35 +108,37 @@ def as_batch(
 
 
 @pytest.mark.parametrize("size", GROUP_SIZES)
-def test_preset_trl_is_trl_to_the_last_bit(policy_folder: Path, tmp_path: Path, size: int) -> None:
+def test_preset_trl_is_trl_to_the_last_bit(
+    advantages_of_trl: Callable[..., Tensor], size: int
+) -> None:
     table = scripted_rewards(size)
-    theirs = advantages_of_trl(policy_folder, [table], None, "group", tmp_path)
+    theirs = advantages_of_trl([table])
     ours = build_estimator("grpo", preset="trl")(as_batch([table]))
     assert ours.dtype is theirs.dtype is torch.float32
     assert torch.equal(ours, theirs)
 
 
-def test_trl_makes_noise_of_equal_rewards(policy_folder: Path, tmp_path: Path) -> None:
+def test_trl_makes_noise_of_equal_rewards(advantages_of_trl: Callable[..., Tensor]) -> None:
     # Were TRL to repair it, the preset would have to follow.
     table = [[0.9] * 6, [1.0] * 6]
-    theirs = advantages_of_trl(policy_folder, [table], None, "group", tmp_path)
+    theirs = advantages_of_trl([table])
     assert (theirs[0] != 0).all()
     assert torch.equal(theirs[1], torch.zeros(6))
     assert torch.equal(build_estimator("grpo", preset="trl")(as_batch([table])), theirs)
     assert torch.equal(build_estimator("grpo")(as_batch([table])), torch.zeros(2, 6))
 
 
-def test_weighted_reward_functions(policy_folder: Path, tmp_path: Path) -> None:
+def test_weighted_reward_functions(advantages_of_trl: Callable[..., Tensor]) -> None:
     table = scripted_rewards(6)
     tables, weights = [table, table[::-1], table[5:] + table[:5]], [0.3, 1.7, -0.4]
-    theirs = advantages_of_trl(policy_folder, tables, weights, "group", tmp_path)
+    theirs = advantages_of_trl(tables, weights)
     ours = build_estimator("grpo", preset="trl")(as_batch(tables, weights))
     assert torch.equal(ours, theirs)
 
 
-def test_unscaled_rewards_of_trl_are_dr_grpo(policy_folder: Path, tmp_path: Path) -> None:
+def test_unscaled_rewards_of_trl_are_dr_grpo(advantages_of_trl: Callable[..., Tensor]) -> None:
     batch = as_batch([scripted_rewards(6)])
-    theirs = advantages_of_trl(policy_folder, [scripted_rewards(6)], None, "none", tmp_path)
+    theirs = advantages_of_trl([scripted_rewards(6)], scale_rewards="none")
     ours = build_estimator("dr_grpo")(batch)
     # Equal rewards leave TRL a rounding error of their mean, and ours nothing.
     assert torch.equal(ours[3], torch.zeros(6))
