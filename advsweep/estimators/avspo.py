@@ -95,7 +95,7 @@ class AVSPO(StatefulEstimator[_Memory]):
     equation: ClassVar[str] = "Eq. 6-12, sec. 4.2"
 
     lam: float = option(0.5, gt=0, le=1, help="λ: how many virtual rewards for a collapse rate")
-    anchor: float = option(0.1, gt=0, help="virtual reward above an all-wrong group")
+    anchor: float = option(0.1, gt=0, lt=math.inf, help="virtual reward above an all-wrong group")
     all_wrong: AllWrong = option(
         AllWrong.CONSTANT, help="virtual rewards of all-wrong groups: anchor, or anchor j/N"
     )
@@ -185,7 +185,8 @@ class AVSPO(StatefulEstimator[_Memory]):
         j = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
         shape = (high.shape[0], largest)
         if self.strategy is Strategy.RANDOM_UNIFORM:
-            drawn = torch.rand(shape, generator=self._generator(), dtype=high.dtype)
+            generator = self._generator()
+            drawn = torch.rand(shape, generator=generator, dtype=high.dtype, device="cpu")
             return drawn.to(high.device)
         if self.strategy is Strategy.FIXED_PARTIAL:
             return high.new_full(shape, 0.5)

@@ -58,6 +58,8 @@ class Reinforce(Estimator):
     """The reward itself, without a baseline (Williams, 1992): Aᵢ = rᵢ.
 
     Not centred: a group of successes gets 1, not 0.
+
+    Departures: none.
     """
 
     name: ClassVar[str] = "reinforce"
@@ -76,7 +78,9 @@ class Reinforce(Estimator):
 class DrGRPO(Estimator):
     """The reward less its group's mean: Aᵢ = rᵢ - p.
 
-    FADE's body calls this GRPO. Homogeneous groups get 0.
+    Homogeneous groups get 0.
+
+    Departures: none; FADE's body calls this GRPO, its appendix the form with σ.
     """
 
     name: ClassVar[str] = "dr_grpo"
@@ -96,6 +100,8 @@ class MinBaseline(Estimator):
     """The reward less the smallest one of its group: Aᵢ = rᵢ - min r.
 
     A mixed binary group gets its rewards, of masses p and 0; homogeneous groups get 0.
+
+    Departures: none; the paper has it in words.
     """
 
     name: ClassVar[str] = "min_baseline"
@@ -115,6 +121,8 @@ class ReLU(Estimator):
     """The positive part of the centred reward: Aᵢ = max(0, rᵢ - p).
 
     Group masses are pq and 0. Homogeneous groups get 0.
+
+    Departures: none.
     """
 
     name: ClassVar[str] = "relu"
@@ -162,6 +170,8 @@ class RLOO(Estimator):
 
     Its expected masses are pq without the factor 1-1/G of `dr_grpo`. Homogeneous groups
     get 0, and so does the only scorable rollout of a group.
+
+    Departures: the papers only name it; the formula is that of the authors they cite.
     """
 
     name: ClassVar[str] = "rloo"
@@ -183,8 +193,10 @@ class GRPO(Estimator):
 
     On a binary group successes get √(q/p), failures -√(p/q). Homogeneous groups get 0.
 
-    Departures: none by default. With `preset=trl` the numbers are TRL 1.16's to the last
-    bit (float32), noise on homogeneous groups of 0.9 included.
+    Departures: none by default; of the papers AVSPO alone has an ε, whose value is lost.
+    With `preset=trl` the numbers are TRL 1.16's to the last bit, noise on homogeneous groups
+    of 0.9 included; with `preset=verl` they are verl 0.9's to rounding. verl and A-GRAE's
+    code give a group of one its reward, which is not taken over.
     """
 
     name: ClassVar[str] = "grpo"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,7 +34,7 @@ class PositiveDominant(Wrapper):
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1a"
 
-    beta: float = option(10.0, gt=1, help="β: multiplies positive advantages")
+    beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -86,7 +87,7 @@ class HardFocused(Wrapper):
     equation: ClassVar[str] = "Table 1b"
     rates: ClassVar[bool] = True
 
-    gamma: float = option(0.5, gt=0, help="γ: scales all advantages of mixed groups")
+    gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -112,7 +113,7 @@ class EasyFocused(Wrapper):
     equation: ClassVar[str] = "Table 1b"
     rates: ClassVar[bool] = True
 
-    gamma: float = option(0.5, gt=0, help="γ: scales all advantages of mixed groups")
+    gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]

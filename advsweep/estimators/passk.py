@@ -26,6 +26,8 @@ class PassKLOO(Estimator):
     Blocks are k rollouts in the order given. On binary rewards a lone success gets 1 and
     everything else 0, so the expected masses are p q^(k-1) and 0. The maximum of nothing is
     0, which makes k = 1 `reinforce`. Blocks that lose rollouts to the mask are smaller.
+
+    Departures: none; the paper prints the mass summed over a block, k p q^(k-1).
     """
 
     name: ClassVar[str] = "passk_loo"
@@ -71,7 +73,7 @@ class PassKAnalytic(Estimator):
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
 
-    Departures: none; the paper gives no k.
+    Departures: none; the paper has no default k.
     """
 
     name: ClassVar[str] = "passk_analytic"
@@ -101,7 +103,8 @@ class PassKMix(Estimator):
     own p. Group masses are p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides; k = 1 is `grpo`.
     Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
 
-    Departures: exact at finite G, where the paper's derivation takes its limit.
+    Departures: exact at finite G, where the paper's derivation takes its limit; it has no
+    default k.
     """
 
     name: ClassVar[str] = "passk_mix"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
@@ -96,7 +97,9 @@ class PowerAlpha(Estimator):
     equation: ClassVar[str] = "sec. 4.3, 8.2, Alg. 1"
     rates: ClassVar[bool] = True
 
-    alpha: float = option(2.0, ge=1, help="α: the larger, the more weight on hard prompts")
+    alpha: float = option(
+        2.0, ge=1, lt=math.inf, help="α: the larger, the more weight on hard prompts"
+    )
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
     def _advantages(
@@ -123,7 +126,9 @@ class EasyPower(Estimator):
     equation: ClassVar[str] = "sec. 4.3"
     rates: ClassVar[bool] = True
 
-    alpha: float = option(2.0, ge=1, help="α: the larger, the more weight on easy prompts")
+    alpha: float = option(
+        2.0, ge=1, lt=math.inf, help="α: the larger, the more weight on easy prompts"
+    )
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
     def _advantages(
@@ -135,7 +140,8 @@ class EasyPower(Estimator):
 
 def _peak_constant(alpha: float) -> float:
     """C with which the largest mass over p, C p qᵅ at p = 1/(1+α), is 1/4."""
-    peak: float = (1 + alpha) ** (1 + alpha) / (4 * alpha**alpha)
+    # (1+α)^(1+α) / (4 αᵅ), in an order that does not overflow.
+    peak: float = (1 + 1 / alpha) ** alpha * (1 + alpha) / 4
     return peak
 
 
@@ -175,6 +181,8 @@ class AsymGRPO(Estimator):
 
     Group masses are pq and pq/δ; δ = 1 is `dr_grpo` (`grpo` with `scale=std`). Homogeneous
     groups get 0.
+
+    Departures: none; the paper tries δ = 0.5 and has no default.
     """
 
     name: ClassVar[str] = "asym_grpo"
@@ -201,6 +209,8 @@ class MaxRL(Estimator):
 
     Group masses are q on both sides. Homogeneous groups get 0, so the expected masses are
     q - q^G and vanish with p.
+
+    Departures: none; the 0/0 of an all-wrong group reads as 0.
     """
 
     name: ClassVar[str] = "maxrl"
@@ -230,6 +240,8 @@ class BinaryContrastive(Estimator):
 
     Group masses are p on both sides of a mixed group. All-wrong groups get 0, all-correct
     ones 1: their failure term is empty, so expected masses are p and p - p^G.
+
+    Departures: none; taken literally where a centred form would give all-correct groups 0.
     """
 
     name: ClassVar[str] = "binary_contrastive"

@@ -48,6 +48,8 @@ class AsymRE(Estimator):
     Group masses with the group's mean as b are p (q-δ) and q (p+δ). Homogeneous groups get
     -δ there, all-correct ones too. With δ = 0, b the mean is `dr_grpo`, none `reinforce` and
     the minimum `min_baseline`.
+
+    Departures: none by default; δ has the sign that is printed and the size that is quoted.
     """
 
     name: ClassVar[str] = "asym_re"
@@ -110,6 +112,8 @@ class MCGRPO(Estimator):
 
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
     `median=midpoint`. Homogeneous groups get 0.
+
+    Departures: none; the paper leaves the median of an even number open.
     """
 
     name: ClassVar[str] = "mc_grpo"

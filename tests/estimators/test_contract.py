@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -112,6 +115,12 @@ def test_is_described(estimator: Estimator) -> None:
     assert estimator.needs | estimator.uses <= known
 
 
+def test_says_where_it_departs_from_its_source(name: str) -> None:
+    # `advsweep estimators show` prints this paragraph, the last one.
+    text = inspect.cleandoc(ESTIMATORS.get(name).__doc__ or "")
+    assert text.split("\n\n")[-1].startswith("Departures: ")
+
+
 def test_yaml_names_it_and_cites_its_source(name: str) -> None:
     cls = ESTIMATORS.get(name)
     text = (conf_directory() / "estimator" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -153,6 +162,14 @@ def test_values_of_a_wrong_type_or_range_are_refused(name: str) -> None:
                     build_estimator(name, **{field.name: number})
 
 
+@pytest.mark.parametrize("infinite", [math.inf, -math.inf])
+def test_infinite_options_are_refused_or_harmless(name: str, infinite: float) -> None:
+    for field in dataclasses.fields(ESTIMATORS.get(name)):
+        with contextlib.suppress(ConfigError):
+            estimator = build_estimator(name, **{field.name: infinite})
+            assert estimator(every_input(binary(6, 8))).isfinite().all(), field.name
+
+
 # Shapes and types
 
 
@@ -167,6 +184,15 @@ def test_keeps_shape_dtype_and_device(estimator: Estimator, dtype: torch.dtype) 
     assert advantages.keep.shape == rewards.shape
     assert advantages.keep.dtype is torch.bool
     assert all(type(value) is float for value in advantages.info.values())
+
+
+def test_makes_its_tensors_on_the_device_of_the_rewards(estimator: Estimator) -> None:
+    batch = every_input(binary(6, 8), mask=binary(6, 8, step=2).bool())
+    expected = copy.deepcopy(estimator)(batch)
+    # A tensor made without a word on its device would be of another one than the rewards.
+    with torch.device("meta"):
+        values = estimator(batch)
+    assert torch.equal(values, expected)
 
 
 def test_calling_gives_the_values(estimator: Estimator) -> None:

@@ -82,7 +82,7 @@ def test_dominant_are_asym_grpo_up_to_scale() -> None:
 
 @pytest.mark.parametrize("name", ["positive_dominant", "negative_dominant"])
 def test_beta_must_break_the_symmetry(name: str) -> None:
-    with pytest.raises(ConfigError, match="beta: expected > 1, got 1"):
+    with pytest.raises(ConfigError, match=r"beta: expected > 1.*, got 1$"):
         build_estimator(name, beta=1)
 
 

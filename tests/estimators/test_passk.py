@@ -28,6 +28,12 @@ def test_loo_gives_a_lone_success_everything(advantages: Callable[..., Tensor]) 
     assert advantages("passk_loo", rewards).tolist() == [[0, 1, 0, 0], [0] * 4, [0] * 4, [0] * 4]
 
 
+def test_loo_gives_two_successes_nothing(
+    success_and_failure: Callable[..., tuple[float, float]],
+) -> None:
+    assert success_and_failure("passk_loo") == (0, 0)
+
+
 def test_loo_of_graded_rewards_is_the_lead_of_the_best(advantages: Callable[..., Tensor]) -> None:
     # 0.9 - 0.5; ties lead by nothing; also below 0
     rewards = [[0.5, 0.9, 0.25], [0.9, 0.9, 0.5], [-3, -1, -2]]

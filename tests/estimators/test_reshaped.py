@@ -170,6 +170,14 @@ def test_normalised_mass_peaks_at_a_quarter(name: str, alpha: float) -> None:
     assert (values * rewards).mean().item() == pytest.approx(0.25, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["power_alpha", "easy_power"])
+def test_normalising_a_large_exponent_does_not_overflow(name: str) -> None:
+    # C is about e (α+1)/4, so a group of p = 1/4 (or 3/4) gets C 3/4 · 0.75^999 or so: 0.
+    rewards = torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 0]], dtype=torch.float64)
+    values = build_estimator(name, alpha=1000, normalize=True)(GroupBatch(rewards=rewards))
+    assert torch.allclose(values, torch.zeros_like(values))
+
+
 @given(rows=RATES, delta=st.floats(0.05, 5))
 def test_asym_grpo_only_touches_the_negative_side(rows: list[list[float]], delta: float) -> None:
     batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
