@@ -273,8 +273,8 @@ def test_virtual_rewards_of_ragged_groups() -> None:
 # A long run
 
 
-def reference(rows: list[list[float]], tau: float, previous: float | None) -> Any:
-    """One step with default settings in plain Python: advantages, next τ, mean reward."""
+def reference(rows: list[list[float]], tau: float, previous: float | None, rule: str) -> Any:
+    """One step in plain Python: advantages, next τ, mean reward."""
 
     def moments(rewards: list[float]) -> tuple[float, float]:
         mean = sum(rewards) / len(rewards)
@@ -296,17 +296,18 @@ def reference(rows: list[list[float]], tau: float, previous: float | None) -> An
         gain = mean_reward - previous
         if gain > 0:
             tau += 0.01 * (acr - tau)
-        elif acr > tau:
+        elif acr > tau or rule == "sign":
             tau -= 0.01 * (acr - tau)
         tau = min(max(tau, 0.1), 0.9)
     return advantages, tau, mean_reward
 
 
-def test_two_hundred_steps_against_a_plain_loop() -> None:
+@pytest.mark.parametrize("rule", ["piecewise", "sign"])
+def test_two_hundred_steps_against_a_plain_loop(rule: str) -> None:
     rng = random.Random(5)
-    estimator = build_estimator("avspo")
+    estimator = build_estimator("avspo", threshold_rule=rule)
     tau, previous = 0.5, None
-    triggered = 0.0
+    triggered, rules_differ = 0.0, 0
     for step in range(200):
         spread = 0.5 + 0.5 * math.sin(step / 20)  # collapse comes and goes
         rates = [rng.choice([spread / 2, 0.02, 0.98]) for _ in range(12)]
@@ -315,12 +316,16 @@ def test_two_hundred_steps_against_a_plain_loop() -> None:
             GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
         )
         assert result.info["tau"] == pytest.approx(tau, abs=1e-12)
-        expected, tau, previous = reference(rows, tau, previous)
+        before = previous
+        expected, tau, previous = reference(rows, tau, previous, rule)
+        if before is not None and previous <= before and result.info["acr"] < result.info["tau"]:
+            rules_differ += 1
         assert torch.allclose(
             result.values, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9
         )
         triggered += result.info["triggered"]
     assert 20 < triggered < 200
+    assert rules_differ > 5
     state = estimator.state_dict()
     assert state["tau"] == pytest.approx(tau, abs=1e-12)
     assert state["previous_mean"] == pytest.approx(previous)

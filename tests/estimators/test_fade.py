@@ -206,13 +206,32 @@ def test_a_misspelt_mode_offers_the_nearest() -> None:
 # A long run
 
 
+def schedule(mode: str, step: int, p_hat: float, h_hat: float, h0: float) -> tuple[float, float]:
+    """α and δ in plain Python, with H* = H₀/2."""
+    alpha = 3.0 if p_hat == 0 else min(max(3 * (1 - p_hat) / (2 * p_hat), 1.0), 3.0)
+    delta = min(max(1 + h_hat - h0 / 2, 0.3), 1.0)
+    if mode == "log_schedule":
+        alpha = 2 - 0.083 * math.log(1 + step / 8500) / math.log(1 + 200 / 8500)
+        delta = 1 - 0.198 * math.log(1 + step / 12264) / math.log(1 + 200 / 12264)
+    if mode == "entropy_only":
+        alpha = 1 + 2 * min(max((h_hat - h0 / 2) / (h0 / 2), 0.0), 1.0)
+    if mode == "delta_only":
+        alpha = 1.0
+    if mode == "alpha_only":
+        delta = 1.0
+    return alpha, delta
+
+
 @pytest.mark.parametrize("ema", ["printed", "slow"])
-def test_two_hundred_steps_against_a_plain_loop(ema: str) -> None:
+@pytest.mark.parametrize(
+    "mode", ["full", "alpha_only", "delta_only", "entropy_only", "log_schedule"]
+)
+def test_two_hundred_steps_against_a_plain_loop(mode: str, ema: str) -> None:
     rng = random.Random(7)
-    estimator = build_estimator("fade", ema=ema)
+    estimator = build_estimator("fade", mode=mode, ema=ema)
     p_hat, h_hat, h0 = 0.5, None, None
     alphas, deltas = set(), set()
-    for step in range(200):
+    for step in range(1, 201):
         rate = 0.1 + 0.8 * step / 200
         rows = [[float(rng.random() < rate) for _ in range(6)] for _ in range(10)]
         entropies = [[rng.uniform(0.5, 1.5) * (1.4 - step / 160) for _ in row] for row in rows]
@@ -223,8 +242,7 @@ def test_two_hundred_steps_against_a_plain_loop(ema: str) -> None:
         old = 0.02 if ema == "printed" else 0.98
         p_hat = old * p_hat + (1 - old) * mean_reward
         h_hat = old * h_hat + (1 - old) * entropy
-        alpha = 3.0 if p_hat == 0 else min(max(3 * (1 - p_hat) / (2 * p_hat), 1), 3)
-        delta = min(max(1 + h_hat - h0 / 2, 0.3), 1)
+        alpha, delta = schedule(mode, step, p_hat, h_hat, h0)
         expected = []
         for row in rows:
             p = sum(row) / 6
@@ -233,14 +251,18 @@ def test_two_hundred_steps_against_a_plain_loop(ema: str) -> None:
         batch = GroupBatch(
             rewards=torch.tensor(rows, dtype=torch.float64),
             token_entropy=torch.tensor(entropies, dtype=torch.float64),
+            step=step,
+            total_steps=200,
         )
         result = estimator.compute(batch)
-        assert result.info == pytest.approx(
-            {"alpha": alpha, "delta": delta, "p_hat": p_hat, "h_hat": h_hat}
-        )
+        info = {"alpha": alpha, "delta": delta, "p_hat": p_hat}
+        if mode not in ("alpha_only", "log_schedule"):
+            info["h_hat"] = h_hat
+        assert result.info == pytest.approx(info)
         assert torch.allclose(
             result.values, torch.tensor(expected, dtype=torch.float64), atol=1e-12
         )
-        alphas.add(round(alpha, 3))
-        deltas.add(round(delta, 3))
-    assert min(len(alphas), len(deltas)) > 20, "the schedule moved"
+        alphas.add(round(alpha, 4))
+        deltas.add(round(delta, 4))
+    assert len(alphas) > 20 or mode == "delta_only", "the schedule moved"
+    assert len(deltas) > 20 or mode == "alpha_only"
