@@ -110,10 +110,20 @@ def test_bases(name: str) -> None:
     assert torch.allclose(values, build_estimator(name)(batch) * weight)
 
 
-def test_skipped_where_the_solve_rate_is_zero_or_one() -> None:
+@pytest.mark.parametrize("released", [False, True])
+def test_skipped_where_the_solve_rate_is_zero_or_one(released: bool) -> None:
     batch = batch_of(8, 0, 4)
+    estimator = build_estimator("a_grae", base="reinforce", parts="sample", released=released)
+    assert torch.equal(estimator(batch)[:2], batch.rewards[:2])
+
+
+@pytest.mark.parametrize("omega", [0.0, 1.0])
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_skipped_whatever_omega_is(rate: float, omega: float) -> None:
+    rewards = torch.tensor([[0.5, -0.5]]) + omega
+    batch = GroupBatch(rewards=rewards, solve_rates=torch.tensor([rate]))
     values = build_estimator("a_grae", base="reinforce", parts="sample")(batch)
-    assert torch.equal(values[:2], batch.rewards[:2])
+    assert torch.equal(values, rewards)
 
 
 def test_given_solve_rates_replace_row_means_but_not_omega() -> None:

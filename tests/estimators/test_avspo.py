@@ -105,11 +105,11 @@ def test_mixed_groups_are_grpo_when_triggered() -> None:
 
 @pytest.mark.parametrize(("fixed_tau", "triggered"), [(0.3, 1.0), (0.5, 0.0), (0.7, 0.0)])
 def test_a_fixed_threshold_stays(fixed_tau: float, triggered: float) -> None:
-    estimator = build_estimator("avspo", fixed_tau=fixed_tau)
+    estimator = build_estimator("avspo", fixed_tau=fixed_tau, tau0=0.4)
     for successes in ((0, 8, 3, 5), (0, 8, 4, 5), (0, 8, 1, 1)):
         info = estimator.compute(batch_of(*successes)).info
         assert (info["tau"], info["triggered"]) == (fixed_tau, triggered)
-    assert estimator.state_dict()["tau"] == 0.5
+    assert estimator.state_dict()["tau"] == 0.4
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,17 @@ def test_random_virtual_rewards_follow_seed_and_call() -> None:
     assert not torch.equal(first[0][0], first[0][1]), "each group has its own"
     assert (first[0][:2] < 0).all()
     assert (first[0][2:] > 0).all()
+
+
+def test_random_virtual_rewards_do_not_hang_on_the_default_device() -> None:
+    def step() -> Tensor:
+        return build_estimator("avspo", strategy="random_uniform")(batch_of(0, 8))
+
+    expected = step()
+    with torch.device("meta"):
+        batch = GroupBatch(rewards=torch.tensor([[0.0] * 8, [1.0] * 8], device="cpu").double())
+        values = build_estimator("avspo", strategy="random_uniform")(batch)
+    assert torch.equal(values, expected)
 
 
 def test_random_virtual_rewards_resume() -> None:

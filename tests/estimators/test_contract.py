@@ -271,10 +271,12 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
 # Values
 
 
-def test_inputs_are_left_as_they_are(estimator: Estimator) -> None:
-    batch = every_input(binary(6, 8), mask=binary(6, 8, step=2).bool())
-    copies = {name: getattr(batch, name).clone() for name in TENSORS}
+@pytest.mark.parametrize("mask", [None, binary(6, 8, step=2).bool(), torch.zeros(6, 8).bool()])
+def test_inputs_are_left_as_they_are(estimator: Estimator, mask: Tensor | None) -> None:
+    batch = every_input(binary(6, 8), mask=mask)
+    copies = {n: getattr(batch, n).clone() for n in TENSORS if getattr(batch, n) is not None}
     advantages = estimator.compute(batch)
+    # What is handed out is the caller's own.
     advantages.values.fill_(7.0)
     advantages.keep.fill_(True)
     for name, value in copies.items():

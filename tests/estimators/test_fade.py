@@ -183,9 +183,12 @@ def test_batch_scope_centres_on_the_batch() -> None:
     assert values[1].tolist() == pytest.approx([-0.5 * math.sqrt(0.5)] * 8)
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (1, 9), (7, 9)])
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 0.9, 1.0])
-def test_batch_scope_on_equal_rewards_is_exactly_zero(reward: float) -> None:
-    rewards = torch.full((7, 9), reward, dtype=torch.float64)
+def test_batch_scope_on_equal_rewards_is_exactly_zero(
+    reward: float, shape: tuple[int, int]
+) -> None:
+    rewards = torch.full(shape, reward, dtype=torch.float64)
     batch = GroupBatch(rewards=rewards, token_entropy=torch.zeros_like(rewards))
     values = build_estimator("fade", scope="batch")(batch)
     assert torch.equal(values, torch.zeros_like(rewards))

@@ -62,6 +62,9 @@ def test_what_the_base_asks_for_is_asked_for() -> None:
     assert build_estimator("grpo_n", base="passk_analytic").binary_only
     with pytest.raises(BatchError, match="0 and 1 only"):
         build_estimator("grpo_n", base="passk_analytic")(GroupBatch(rewards=torch.rand(2, 8)))
+    for base, rewards in (("power_alpha", [[2.0, 1.0]]), ("maxrl", [[1.0, -1.0]])):
+        with pytest.raises(BatchError, match=f"estimator '{base}'"):
+            build_estimator("grpo_n", base=base)(GroupBatch(rewards=torch.tensor(rewards)))
     fade = build_estimator("grpo_n", base="fade")
     assert fade.needs == {"token_entropy"}
     assert fade.stateful

@@ -137,6 +137,13 @@ def test_conventions_agree_in_the_middle(rows: list[list[float]]) -> None:
     assert torch.equal(printed, standard)
 
 
+def test_quantile_at_a_rate_that_is_tau_only_without_rounding() -> None:
+    # 1 - 0.7 is 0.30000000000000004, of which ten are more than three.
+    rewards = (torch.arange(10) < 7).double()[None]
+    values = build_estimator("quantile", tau=0.7)(GroupBatch(rewards=rewards))
+    assert torch.equal(values, rewards)
+
+
 def test_quantile_of_what_the_mask_leaves() -> None:
     rewards = torch.tensor([[5.0, 1, 2, 9, 9], [9, 9, 9, 9, 3], [9, 9, 9, 9, 9]])
     mask = torch.tensor([[True, True, True, False, False], [False] * 4 + [True], [False] * 5])

@@ -116,6 +116,7 @@ def test_masked_rollouts_do_not_set_the_scale() -> None:
         ([[1.0, -1.0]], {}, "expected tokens from 0 to max_len = inf, got -1 to 1"),
         ([[1.0, 9.0]], {"max_len": 8}, "expected tokens from 0 to max_len = 8, got 1 to 9"),
         ([[1.0, float("nan")]], {}, "max_len = inf, got nan to nan"),
+        ([[1.0, float("inf")]], {}, "max_len = inf, got 1 to inf"),
     ],
 )
 def test_lengths_out_of_range_are_refused(
