@@ -73,7 +73,7 @@ class PassKAnalytic(Estimator):
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
 
-    Departures: none; the paper has no default k.
+    Departures: none; the paper gives no k.
     """
 
     name: ClassVar[str] = "passk_analytic"
@@ -103,8 +103,8 @@ class PassKMix(Estimator):
     own p. Group masses are p (p A_s⁽ᵏ⁾ + q A_s⁽¹⁾) on both sides; k = 1 is `grpo`.
     Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
 
-    Departures: exact at finite G, where the paper's derivation takes its limit; it has no
-    default k.
+    Departures: exact at finite G, where the paper's derivation takes its limit; it
+    gives no k.
     """
 
     name: ClassVar[str] = "passk_mix"
