@@ -94,6 +94,13 @@ def test_at_the_threshold_it_is_grpo() -> None:
     }
 
 
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.sampled_from([0.0, 1e-8, 0.1]))
+def test_with_a_threshold_that_nothing_exceeds_it_is_grpo(successes: list[int], eps: float) -> None:
+    batch = batch_of(*successes)
+    values = build_estimator("avspo", fixed_tau=1, eps=eps)(batch)
+    assert torch.equal(values, build_estimator("grpo", eps=eps)(batch))
+
+
 def test_mixed_groups_are_grpo_when_triggered() -> None:
     batch = batch_of(0, 8, 3, 5)
     values = build_estimator("avspo", fixed_tau=0.4)(batch)

@@ -107,6 +107,17 @@ def test_reductions() -> None:
     assert torch.allclose(values, build_estimator("asym_grpo", delta=0.5)(solved))
 
 
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=5), st.floats(0, 2))
+def test_half_a_schedule_is_another_estimator(successes: list[int], entropy: float) -> None:
+    batch = batch_of(*successes, entropy=entropy)
+    alpha_only = build_estimator("fade", mode="alpha_only").compute(batch)
+    hard = build_estimator("power_alpha", alpha=alpha_only.info["alpha"])
+    assert torch.allclose(alpha_only.values, hard(batch), atol=1e-12)
+    delta_only = build_estimator("fade", mode="delta_only", h_star=0.9).compute(batch)
+    signed = build_estimator("asym_grpo", delta=delta_only.info["delta"])
+    assert torch.allclose(delta_only.values, signed(batch), atol=1e-12)
+
+
 def test_initial_entropy_is_the_first_one_seen() -> None:
     estimator = build_estimator("fade")
     assert estimator.state_dict() == {"p_hat": 0.5, "h_hat": None, "h0": None}
