@@ -123,7 +123,7 @@ def test_degenerate_groups_are_computed(run):
 
 
 def test_show_tells_limits_departures_and_dropped_groups(run):
-    assert "departures from the source: none\n" in run("show", "rloo")[0]
+    assert "departures from the source: none.\n" in run("show", "relu")[0]
     assert "departures from the source: C = 1 as in Algorithm 1" in run("show", "power_alpha")[0]
     text = run("show", "passk_loo", "-o", "k=3")[0]
     assert "group size: at least 3, a multiple of 3" in text
