@@ -1,25 +1,18 @@
-"""Typed components: coercion, ranges, identity, registries; and the errors' hints."""
+"""Typed components: coercion, ranges, identity."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from advsweep import errors
-from advsweep.components import Component, Registry, describe_type, option, parameters
+from advsweep.components import Component, describe_type, option, parameters
 from advsweep.errors import (
-    AdvsweepWarning,
     ConfigError,
-    PluginError,
     UnknownNameError,
-    nearest,
 )
 
 
@@ -160,149 +153,3 @@ def test_parameters_for_people() -> None:
 
 def test_types_are_named_once() -> None:
     assert describe_type(str | dict[str, Any] | Inner) == "a text or a mapping"
-
-
-# Registries
-
-
-def registry(**options: Any) -> Registry[Component]:
-    return Registry(
-        "policy",
-        {"plain": "advsweep.rollouts.plain"},
-        aliases={"simple": "plain"},
-        unavailable={"magic": "nobody wrote it down"},
-        **options,
-    )
-
-
-def test_names_are_listed_without_aliases() -> None:
-    assert registry().names() == ["plain"]
-    assert list(registry()) == ["plain"]
-    assert "simple" in registry()
-    assert "magic" not in registry()
-
-
-def test_builds_by_name_alias_and_mapping() -> None:
-    policies = registry()
-    assert policies.build("simple").name == "plain"
-    assert policies.build({"name": "plain"}) == policies.build("plain")
-    assert policies.get("simple") is policies.get("plain")
-
-
-def test_unknown_and_unavailable_names_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="rollout: no policy is called 'plan'; did you"):
-        registry().build("plan", where="rollout")
-    with pytest.raises(UnknownNameError, match="'magic' cannot be built: nobody wrote it down"):
-        registry().get("magic")
-
-
-PLUGIN = """
-from dataclasses import dataclass
-from typing import ClassVar
-from advsweep.components import Component, option
-
-@dataclass(kw_only=True)
-class Plugged(Component):
-    name: ClassVar[str] = "plugged"
-    size: int = option(1, ge=1, help="how large")
-"""
-GROUP = "advsweep.policies"
-
-
-@pytest.fixture
-def plug(
-    install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., None]]:
-    """`plug(package, name="module:Class", ...)`: installs policies, for this test alone."""
-
-    def plugged(package: str, **policies: str) -> None:
-        folder = install(package, {GROUP: policies}, plugged_policy=PLUGIN, broken="import absent")
-        monkeypatch.syspath_prepend(folder)
-
-    yield plugged
-    sys.modules.pop("plugged_policy", None)
-
-
-def test_plugins_join_by_entry_point(plug: Callable[..., None]) -> None:
-    plug("policies-of-others", plugged="plugged_policy:Plugged")
-    policies = registry(group=GROUP)
-    assert policies.names() == ["plain", "plugged"]
-    assert "plugged" in policies
-    assert policies.build("plugged", size=4).plain() == {"name": "plugged", "size": 4}
-    with pytest.raises(ConfigError, match="size: expected >= 1, got 0"):
-        policies.build("plugged", size=0)
-    assert registry().names() == ["plain"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("broken", "broken:Policy", "broken:Policy raised ModuleNotFoundError: No module named"),
-        ("plugged", "plugged_policy:Absent", "plugged_policy:Absent raised AttributeError"),
-        ("option", "plugged_policy:option", "expected plugged_policy:option to be a component's"),
-        ("plug", "plugged_policy:Plugged", "Plugged.name to be 'plug', got 'plugged'"),
-        ("base", "plugged_policy:Component", "Component.name to be 'base', got None"),
-    ],
-)
-def test_a_plugin_that_cannot_be_loaded_names_its_package(
-    plug: Callable[..., None], name: str, value: str, message: str
-) -> None:
-    plug("policies-of-others", **{name: value})
-    policies = registry(group=GROUP)
-    with pytest.raises(PluginError, match=f"^policy: '{name}' of package 'policies-of-others' "):
-        policies.get(name)
-    with pytest.raises(PluginError, match=message):
-        policies.get(name)
-    # It breaks nothing else.
-    with pytest.warns(AdvsweepWarning, match=f"'{name}' of package .* cannot be loaded"):
-        assert [cls.name for cls in policies.classes()] == ["plain"]
-
-
-@pytest.mark.parametrize("name", ["plain", "simple"])
-def test_a_plugin_does_not_take_the_place_of_ours(plug: Callable[..., None], name: str) -> None:
-    plug("policies-of-others", **{name: "broken:Policy"})
-    policies = registry(group=GROUP)
-    with pytest.warns(AdvsweepWarning, match=f"'{name}' of package 'policies-of-others' is not"):
-        assert policies.names() == ["plain"]
-    assert policies.get(name).__module__ == "advsweep.rollouts.plain"
-
-
-def test_two_plugins_of_one_name_are_refused(plug: Callable[..., None]) -> None:
-    plug("first", plugged="plugged_policy:Plugged")
-    plug("second", plugged="plugged_policy:Plugged")
-    policies = registry(group=GROUP)
-    assert policies.names() == ["plain", "plugged"]
-    with pytest.raises(PluginError, match=r"by package '.*' and package '.*'; uninstall all but"):
-        policies.get("plugged")
-
-
-def test_a_plugin_may_define_what_is_unavailable(plug: Callable[..., None]) -> None:
-    plug("policies-of-others", magic="plugged_policy:Magic", plugged="plugged_policy:Plugged")
-    policies = registry(group=GROUP)
-    assert "magic" in policies
-    assert policies.unavailable() == {}
-    with pytest.raises(PluginError, match="Magic raised AttributeError"):
-        policies.get("magic")
-
-
-# Errors
-
-
-def test_every_error_is_in_one_tree() -> None:
-    raised = [
-        value
-        for value in vars(errors).values()
-        if isinstance(value, type) and issubclass(value, Exception)
-    ]
-    for error in raised:
-        assert issubclass(error, errors.AdvsweepError | errors.AdvsweepWarning)
-        assert error.__name__ in (errors.__doc__ or "")
-
-
-def test_nearest_names() -> None:
-    known = ["grpo", "rloo"]
-    assert nearest("grop", known) == "did you mean 'grpo'?"
-    assert nearest("zzz", known) == "known: grpo, rloo"
-    assert nearest("zzz", []) == "there are none"
-    many = [f"name{i:02}" for i in range(20)]
-    assert nearest("zzz", many).startswith("there are 20: name00, ")

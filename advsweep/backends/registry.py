@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advsweep.components import Component, Registry
+from advsweep.components import Component
+from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend

@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.backends.registry import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.components import Component, Plain, Registry, option
+from advsweep.components import Component, Plain, option
 from advsweep.config.settings import Match
 from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.objectives.registry import OBJECTIVES
+from advsweep.registry import Registry
 from advsweep.rollouts.registry import ROLLOUTS
 from advsweep.tasks.registry import TASKS
 

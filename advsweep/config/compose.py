@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from advsweep.components import Plain, Registry, to_plain
+from advsweep.components import Plain, to_plain
 from advsweep.config.directory import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader

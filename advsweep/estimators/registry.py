@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from advsweep.components import Registry
+from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.estimators.base import Estimator

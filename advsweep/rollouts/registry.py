@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advsweep.components import Registry
+from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.rollouts.base import RolloutPolicy

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.backends.run import NODES, Numbers, Run, build_run
-from advsweep.components import Component, Plain, Registry
+from advsweep.components import Component, Plain
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.space import Assignment
 from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.registry import Registry
 from advsweep.sweep.registry import SETTINGS
 
 GROUPS: Mapping[str, Registry[Any]] = {**NODES, **SETTINGS}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from advsweep.components import Component, Registry
+from advsweep.components import Component
+from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.sweep.executors.base import Executor

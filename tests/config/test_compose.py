@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from advsweep.components import Registry
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.directory import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.registry import Registry
 from advsweep.sweep.points import GROUPS, KEYS
 
 MEMBERS = sorted(

@@ -1,0 +1,165 @@
+"""Registries: the components of one kind by name, ours and those of other packages.
+
+Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import typing
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from advsweep.components import Component
+from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
+
+C = TypeVar("C", bound=Component)
+
+
+class Registry(Generic[C]):
+    """The components of one kind by name, loaded when asked for.
+
+    `modules` maps names to modules inside the package, so that listing names imports
+    nothing; packages of others join through the entry point group `advsweep.KIND`. Their
+    classes cannot take the place of ours: where names are equal ours is used, with a warning.
+    They may well define a name that is `unavailable` here.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        modules: Mapping[str, str],
+        *,
+        aliases: Mapping[str, str] | None = None,
+        caveats: Mapping[str, str] | None = None,
+        unavailable: Mapping[str, str] | None = None,
+        group: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self._modules = dict(modules)
+        self._aliases = dict(aliases or {})
+        self._caveats = dict(caveats or {})
+        self._unavailable = dict(unavailable or {})
+        self._group = group
+        self._loaded: dict[str, type[C]] = {}
+
+    @functools.cached_property
+    def _plugins(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
+        plugins: dict[str, list[importlib.metadata.EntryPoint]] = {}
+        if self._group is None:
+            return plugins
+        for point in importlib.metadata.entry_points(group=self._group):
+            if point.name in self._modules or point.name in self._aliases:
+                message = f"the {self.kind} '{point.name}' of {_origin(point)} is not used: "
+                message += "advsweep has one of that name"
+                warnings.warn(message, AdvsweepWarning, stacklevel=3)
+            else:
+                plugins.setdefault(point.name, []).append(point)
+        return plugins
+
+    def names(self) -> list[str]:
+        """Every name that can be built, sorted, aliases left out."""
+        return sorted({*self._modules, *self._plugins})
+
+    def aliases(self) -> dict[str, str]:
+        return dict(self._aliases)
+
+    def canonical(self, name: str) -> str:
+        """The name behind an alias; any other name as it is.
+
+        Warns of an alias whose `caveats` say that it is a guess.
+        """
+        target = self._aliases.get(name, name)
+        if name in self._caveats:
+            message = f"{self.kind} '{name}' is taken for '{target}': {self._caveats[name]}"
+            warnings.warn(message, AdvsweepWarning, stacklevel=3)
+        return target
+
+    def unavailable(self) -> dict[str, str]:
+        """Names that are known to lack a definition, with the reason."""
+        return {n: why for n, why in self._unavailable.items() if n not in self._plugins}
+
+    def __contains__(self, name: str) -> bool:
+        return self._aliases.get(name, name) in self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def classes(self) -> list[type[C]]:
+        """Every class, in the order of names; warns of plugins that cannot be loaded."""
+        classes = []
+        for name in self:
+            try:
+                classes.append(self.get(name))
+            except PluginError as error:
+                warnings.warn(str(error), AdvsweepWarning, stacklevel=2)
+        return classes
+
+    def get(self, name: str, *, where: str = "") -> type[C]:
+        """The class registered under a name or an alias.
+
+        Raises:
+            UnknownNameError: the name is not registered, or is known to lack a definition.
+            PluginError: it belongs to another package, which fails to load or is not alone
+                in offering it.
+        """
+        name = self.canonical(name)
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name, where or self.kind)
+        return self._loaded[name]
+
+    def _load(self, name: str, where: str) -> type[C]:
+        if name in self._modules:
+            module = importlib.import_module(self._modules[name])
+            for candidate in vars(module).values():
+                if isinstance(candidate, type) and issubclass(candidate, Component):
+                    # A module may import components of other kinds that share the name.
+                    own = candidate.__module__.startswith(module.__name__)
+                    if own and candidate.__dict__.get("name") == name:
+                        return typing.cast("type[C]", candidate)
+            raise AssertionError(f"{self._modules[name]} registers no {self.kind} '{name}'")
+        if name in self._plugins:
+            return self._load_plugin(name, where)
+        if name in self._unavailable:
+            raise UnknownNameError(f"{where}: '{name}' cannot be built: {self._unavailable[name]}")
+        hint = nearest(name, [*self.names(), *self._aliases])
+        raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
+
+    def _load_plugin(self, name: str, where: str) -> type[C]:
+        point, *others = self._plugins[name]
+        if others:
+            packages = " and ".join(map(_origin, (point, *others)))
+            raise PluginError(f"{where}: '{name}' is offered by {packages}; uninstall all but one")
+        failed = f"{where}: '{name}' of {_origin(point)} cannot be loaded: "
+        try:
+            loaded = point.load()
+        except Exception as error:  # another package's code may raise anything
+            what = f"{point.value} raised {type(error).__name__}: {error}"
+            raise PluginError(f"{failed}{what}; mend or uninstall it") from error
+        if not (isinstance(loaded, type) and issubclass(loaded, Component)):
+            raise PluginError(f"{failed}expected {point.value} to be a component's class")
+        called = getattr(loaded, "name", None)
+        if called != name:
+            raise PluginError(f"{failed}expected {point.value}.name to be '{name}', got {called!r}")
+        return typing.cast("type[C]", loaded)
+
+    def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
+        """Makes a component from a name, or from a mapping that has a `name`.
+
+        Raises:
+            ConfigError: the name, a key, a type or a value does not fit.
+        """
+        where = where or self.kind
+        if isinstance(spec, str):
+            spec = {"name": spec}
+        if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+            raise ConfigError(f"{where}: expected a name or a mapping with a name, got {spec!r}")
+        return self.get(spec["name"], where=where).build({**spec, **values}, where=where)
+
+
+def _origin(point: importlib.metadata.EntryPoint) -> str:
+    assert point.dist is not None  # an entry point that was found belongs to a distribution
+    return f"package '{point.dist.name}'"
