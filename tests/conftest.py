@@ -1,4 +1,4 @@
-"""What every test shares: one thread, no store, cache or settings of the user's own."""
+"""What every test shares: the same examples each time, one thread, nothing of the user's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
+settings.load_profile("advsweep")
 
 os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "160"})
 

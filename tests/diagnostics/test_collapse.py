@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.diagnostics import collapse, collapse_after
@@ -53,7 +53,6 @@ def test_no_group_is_refused() -> None:
         collapse(torch.zeros(0, 8))
 
 
-@settings(deadline=None, derandomize=True)
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=4, max_size=4), min_size=1),
 )

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
 from torch import Tensor
 
 from advsweep.estimators import GroupBatch, build_estimator
-
-settings.register_profile("estimators", max_examples=60, deadline=None, derandomize=True)
-settings.load_profile("estimators")
 
 Advantages = Callable[..., Tensor]
 

@@ -86,7 +86,7 @@ def test_clips_are_apart(make_inputs: Any, gradient: Any) -> None:
 
 @pytest.mark.parametrize("aggregation", ["seq_mean_token_mean", "token_mean"])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_equals_naive_loops(aggregation: str, level: str, random_inputs: Any, seed: int) -> None:
     """The docstring's formula as loops over numbers."""

@@ -68,7 +68,7 @@ def test_the_gradient_is_that_of_minus_a_log_pi(make_inputs: Any) -> None:
     ],
     ids=lambda values: values["aggregation"],
 )
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_on_policy_its_gradient_is_that_of_the_clipped_surrogate(
     aggregation: dict[str, Any], random_inputs: Any, gradient: Any, seed: int

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError
@@ -24,7 +24,6 @@ def test_worked_values() -> None:
     assert pass_at_k(4, 2, 2).item() == pytest.approx(5 / 6)
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.data())
 def test_against_exact_fractions(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 300))
@@ -60,7 +59,6 @@ def test_arguments_broadcast() -> None:
     assert pass_at_k([], [], 4).shape == (0,)
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 60), st.integers(0, 60))
 def test_rises_with_k(n: int, c: int) -> None:
     values = pass_at_k(n, min(c, n), np.arange(1, n + 1))

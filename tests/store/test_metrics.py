@@ -124,7 +124,7 @@ def shared_store(tmp_path_factory) -> Iterator[Store]:
         yield store
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batches=st.lists(_POINTS, max_size=4), back=st.integers(0, 9))
 def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, new_run):
     """Whatever is added in whatever batches, a dict of (name, step) says what is there."""

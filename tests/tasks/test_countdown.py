@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
@@ -86,7 +86,6 @@ def test_verifier_agrees_with_python_on_damaged_solutions(countdown: Countdown) 
     agrees(countdown, problems, texts)
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(st.text(st.sampled_from("0123456789+-*=: x"), max_size=13), max_size=20),

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.tasks.countdown import ALPHABET, expressions
@@ -48,7 +48,6 @@ def test_prompts_hold_digits_in_their_order_and_two_target_digits() -> None:
     assert prompts == ["43=07:", "99=81:"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=12)))
 def test_encode_keeps_known_characters_and_marks_all_others(texts: list[str]) -> None:
     codes, lengths = expressions.encode(texts, 10)
