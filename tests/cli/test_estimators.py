@@ -190,6 +190,15 @@ def test_apply_takes_successes_of_graded_rewards_from_the_mean(run):
     assert found["masses"] == [pytest.approx({"success": 0.4 / 3, "failure": 0.4 / 3})]
 
 
+def test_apply_in_the_precision_of_trainers(run):
+    # In float32 the mean of eight 0.9 is not 0.9, and TRL's formula takes the rest for signal.
+    arguments = ("apply", "grpo", "--rewards", ",".join(["0.9"] * 8), "-o", "preset=trl")
+    single = json.loads(run(*arguments, "--precision", "float32", "--format", "json")[0])
+    assert all(abs(value) == pytest.approx(6e-4, rel=0.1) for value in single["advantages"][0])
+    double = json.loads(run(*arguments, "--format", "json")[0])
+    assert all(abs(value) < 1e-11 for value in double["advantages"][0])
+
+
 def test_apply_with_other_inputs(run):
     def advantages(*arguments: str) -> list[list[float]]:
         return json.loads(run("apply", *arguments, "--format", "json")[0])["advantages"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from advsweep.cli.estimators.inputs import Rows
     from advsweep.diagnostics import Masses
     from advsweep.estimators.base import Advantages, GroupBatch
+
+
+class Precision(Enum):
+    """The type of the rewards' tensor."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
 
 
 def apply(
@@ -41,6 +49,10 @@ def apply(
             "token_entropy=0.3; may be repeated.",
         ),
     ] = None,
+    precision: Annotated[
+        Precision,
+        typer.Option(help="Of the rewards; trainers have float32, in which 0.9 is not 0.9."),
+    ] = Precision.FLOAT64,
     repeat: Annotated[
         int,
         typer.Option(min=1, help="Calls with the same batch, the last of which is printed."),
@@ -65,7 +77,7 @@ def apply(
     given = parse_inputs(inputs or [])
     estimator = build_from_options(name, fields or [])
     check_inputs([estimator], given)
-    batch = _batch(rows, given)
+    batch = _batch(rows, given, precision)
     for _ in range(repeat):
         advantages = estimator.compute(batch)
     found = _masses(batch, advantages)
@@ -86,10 +98,12 @@ def apply(
         _print_tables(batch, advantages, found)
 
 
-def _batch(rows: Rows, given: dict[str, Rows | int]) -> GroupBatch:
+def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> GroupBatch:
+    import torch
+
     from advsweep.estimators.base import GroupBatch
 
-    rewards = _tensor(rows)
+    rewards = _tensor(rows).to(getattr(torch, precision.value))
     mask = None
     if any(reward is None for row in rows for reward in row):
         mask = rewards.new_tensor([[reward is not None for reward in row] for row in rows]).bool()
