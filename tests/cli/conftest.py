@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
+from advsweep.cli import main
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -58,3 +60,27 @@ def fake_folder(tmp_path_factory: pytest.TempPathFactory, cache_directory: Path)
 def finished(fake_folder: Path) -> Advsweep:
     """Runs `advsweep ARGUMENTS` in the folder of the finished sweep, which it must not change."""
     return lambda *arguments, **environment: _advsweep(fake_folder, *arguments, **environment)
+
+
+@pytest.fixture
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., None]:
+    """`refused(words, *ARGUMENTS)`: one line on stderr that has the words, and exit code 2."""
+
+    def called(words: Sequence[str], *arguments: str) -> None:
+        # In this process, as importing torch once per mistake would take most of the time.
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        assert exit_.value.code == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("advsweep: ")
+        assert printed.err.count("\n") == 1
+        for word in words:
+            assert word in printed.err
+        assert list(tmp_path.iterdir()) == []
+
+    return called

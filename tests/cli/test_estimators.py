@@ -288,15 +288,6 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(mistake, monkeypatch, capsys):
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
-    monkeypatch.setattr("sys.argv", ["advsweep", "estimators", *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        main()
-    assert exit_.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("advsweep: ")
-    assert printed.err.count("\n") == 1
-    for word in words:
-        assert word in printed.err
+    refused(words, "estimators", *arguments)
