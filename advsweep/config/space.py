@@ -1,4 +1,4 @@
-"""Spaces of runs: a union of blocks, each a grid with zipped values.
+"""Spaces of runs: a union of blocks, each a grid with zipped values and conditions.
 
     sweep:
       name: fade-vs-static
@@ -8,8 +8,15 @@
         - {estimator: grpo}
         - {estimator: asym_grpo, estimator.delta: [0.3, 0.5, 2]}
         - {estimator: fade, zip: {estimator.h_star: [0.3, 0.5], optimizer.lr: [1e-4, 3e-4]}}
+        - estimator: power_alpha
+          estimator.alpha: [1, 2, 3]
+          when: [{if: {group_size: 8}, optimizer.lr: [1e-4, 3e-4]}]
+          exclude: [{estimator.alpha: 3, group_size: 4}]
 
-A list is swept over; a value that is itself a list stands in a list of its own.
+A list is swept over; a value that is itself a list stands in a list of its own. What `when`
+gives stands in the place of a run's own values, each entry's after those before it, and
+`exclude` is looked at last; both may stand in `common` too. `advsweep.config.conditions`
+says when a condition holds.
 """
 
 from __future__ import annotations
@@ -20,35 +27,84 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.config.compose import Delete
+from advsweep.config.conditions import (
+    Addition,
+    Assignment,
+    Condition,
+    Dimension,
+    Matches,
+    expanded,
+    read_condition,
+)
 from advsweep.config.overrides import Override
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-
-Assignment = dict[str, Any]
-"""What sets one run apart: members by group and values by dotted key; `Delete` for neither."""
-
-Dimension = Sequence[Assignment]
-"""Assignments of which each run has one: a key's values, or zipped keys that move together."""
 
 _KEYS = ("name", "seeds", "common", "blocks")
 
 
 @dataclass(frozen=True)
+class Block:
+    """The runs of one block.
+
+    Attributes:
+        where: the block's place, such as `sweep.blocks[1]`.
+        dimensions: the runs are their product, before conditions.
+        additions: what `when` gives, in order.
+        exclusions: combinations that are left out.
+    """
+
+    where: str
+    dimensions: Sequence[Dimension] = ()
+    additions: Sequence[Addition] = ()
+    exclusions: Sequence[Condition] = ()
+
+    def __iter__(self) -> Iterator[Assignment]:
+        """Every run's assignment, the last dimension fastest."""
+        return self.points(Matches())
+
+    def points(self, matches: Matches) -> Iterator[Assignment]:
+        """As iterating over it; conditions that hold are remembered in `matches`."""
+        points: Iterator[Assignment] = (
+            {key: value for part in parts for key, value in part.items()}
+            for parts in itertools.product(*self.dimensions)
+        )
+        for addition in self.additions:
+            points = expanded(points, addition, matches)
+        for point in points:
+            # Every exclusion is asked, to know of each whether it ever holds.
+            holding = [matches.holds(condition, point) for condition in self.exclusions]
+            if not any(holding):
+                yield point
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys that every run of it has."""
+        return {key for dimension in self.dimensions for key in dimension[0]}
+
+    @property
+    def conditions(self) -> list[Condition]:
+        return [*(addition.condition for addition in self.additions), *self.exclusions]
+
+    def without(self, taken: set[str]) -> Block:
+        """The same without keys that are set elsewhere."""
+        additions = [Addition(a.condition, _without(a.dimensions, taken)) for a in self.additions]
+        return Block(self.where, _without(self.dimensions, taken), additions, self.exclusions)
+
+
+@dataclass(frozen=True)
 class Space:
-    """A set of runs as its dimensions.
+    """A set of runs: the union of its blocks.
 
     Attributes:
         name: what the sweep is called; None where nobody named it.
-        blocks: dimensions of each block; a block's runs are their product.
     """
 
     name: str | None
-    blocks: Sequence[Sequence[Dimension]]
+    blocks: Sequence[Block]
 
     def __iter__(self) -> Iterator[Assignment]:
         """Every run's assignment; blocks in order, in each the last dimension fastest."""
-        for dimensions in self.blocks:
-            for point in itertools.product(*dimensions):
-                yield {key: value for part in point for key, value in part.items()}
+        return itertools.chain.from_iterable(self.blocks)
 
 
 def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) -> Space:
@@ -59,7 +115,8 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
         overrides: of one key, the last one counts.
 
     Raises:
-        ConfigError: the node has an unknown key or a value that does not fit.
+        ConfigError: the node has an unknown key, a value that does not fit, or a condition
+            that holds for no run.
     """
     given = {o.key: _dimension(o) for o in overrides}
     node = {} if node is None else node
@@ -78,27 +135,38 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
     name = node.get("name")
     if name is not None and (not isinstance(name, str) or not name):
         raise ConfigError(f"{where}.name: expected a text, got {name!r}")
-    return Space(name, [_merged([seeds, common, block], given) for block in read])
+    space = Space(name, [_merged(seeds, common, block, given) for block in read])
+    if conditions := [c for block in [common, *read] for c in block.conditions]:
+        # Overrides may narrow a sweep file to runs for which a condition of it never holds.
+        own = [_merged(seeds, common, block, {}) for block in read]
+        matches = Matches()
+        for block in [*own, *space.blocks]:
+            for _ in block.points(matches):
+                pass
+        matches.check(conditions)
+    return space
 
 
-def _merged(
-    layers: Sequence[Sequence[Dimension]], given: Mapping[str, Dimension]
-) -> list[Dimension]:
-    """The layers' dimensions without the keys that a later layer, or the overrides, set.
+def _merged(seeds: Block, common: Block, block: Block, given: Mapping[str, Dimension]) -> Block:
+    """A block with what it shares, without the keys that a later layer, or overrides, set.
 
     Overrides keep their order and the layers theirs, seeds being the fastest of all.
     """
     taken = set(given)
-    kept: list[list[Dimension]] = []
-    for layer in reversed(layers):
-        dimensions = [_without(dimension, taken) for dimension in layer]
-        taken |= {key for dimension in layer for key in dimension[0]}
-        kept.append([d for d in dimensions if d[0]])
-    return [*itertools.chain(*kept[:-1]), *given.values(), *kept[-1]]
+    own = block.without(taken)
+    shared = common.without(taken | block.keys)
+    seeding = seeds.without(taken | block.keys | common.keys)
+    return Block(
+        block.where,
+        [*own.dimensions, *shared.dimensions, *given.values(), *seeding.dimensions],
+        [*shared.additions, *own.additions],
+        [*shared.exclusions, *own.exclusions],
+    )
 
 
-def _without(dimension: Dimension, taken: set[str]) -> Dimension:
-    return [{k: v for k, v in point.items() if k not in taken} for point in dimension]
+def _without(dimensions: Sequence[Dimension], taken: set[str]) -> list[Dimension]:
+    kept = [[{k: v for k, v in point.items() if k not in taken} for point in d] for d in dimensions]
+    return [dimension for dimension in kept if dimension[0]]
 
 
 def _dimension(override: Override) -> Dimension:
@@ -107,9 +175,37 @@ def _dimension(override: Override) -> Dimension:
     return [{override.key: value} for value in override.values]
 
 
-def _block(block: Any, where: str) -> list[Dimension]:
+def _block(block: Any, where: str) -> Block:
     if not isinstance(block, Mapping):
         raise ConfigError(f"{where}: expected a mapping of keys and their values, got {block!r}")
+    exclusions = _entries(block.get("exclude", []), f"{where}.exclude")
+    return Block(
+        where,
+        _dimensions({k: v for k, v in block.items() if k not in ("when", "exclude")}, where),
+        [_addition(e, at) for at, e in _entries(block.get("when", []), f"{where}.when")],
+        [read_condition(condition, at) for at, condition in exclusions],
+    )
+
+
+def _entries(entries: Any, where: str) -> list[tuple[str, Any]]:
+    if not isinstance(entries, list):
+        raise ConfigError(f"{where}: expected a list of mappings, got {entries!r}")
+    return [(f"{where}[{i}]", entry) for i, entry in enumerate(entries)]
+
+
+def _addition(entry: Any, where: str) -> Addition:
+    if not isinstance(entry, Mapping) or "if" not in entry:
+        raise ConfigError(
+            f"{where}: expected a mapping of `if`, with the values that other keys must have, "
+            f"and of the keys to set there, got {entry!r}"
+        )
+    dimensions = _dimensions({k: v for k, v in entry.items() if k != "if"}, where)
+    if not dimensions:
+        raise ConfigError(f"{where}: expected keys to set where `if` holds, got none")
+    return Addition(read_condition(entry["if"], f"{where}.if"), dimensions)
+
+
+def _dimensions(block: Mapping[Any, Any], where: str) -> list[Dimension]:
     dimensions: list[Dimension] = [
         [{key: value} for value in _values(values, key, where)]
         for key, values in block.items()
@@ -139,11 +235,11 @@ def _values(values: Any, key: Any, where: str) -> list[Any]:
     return [values]
 
 
-def _seeds(seeds: Any, where: str) -> list[Dimension]:
+def _seeds(seeds: Any, where: str) -> Block:
     if seeds is None:
-        return []
+        return Block(where)
     if isinstance(seeds, int) and not isinstance(seeds, bool) and seeds >= 1:
         seeds = list(range(seeds))
     if not isinstance(seeds, list) or not seeds:
         raise ConfigError(f"{where}: expected how many, or a list of seeds, got {seeds!r}")
-    return [[{"seed": seed} for seed in seeds]]
+    return Block(where, [[{"seed": seed} for seed in seeds]])
