@@ -9,6 +9,7 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     │   └── PluginError        a component of another package that cannot be loaded
     ├── BatchError             rewards or other inputs that an estimator cannot use
     ├── StoreError             a store that cannot be opened, is too new or too old
+    │   ├── NoStoreError       a store that is not there yet
     │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
     │   └── LeaseLostError     a run that another process has taken over
     ├── ReportError            data that cannot stand in one table, or too little of it
@@ -46,6 +47,10 @@ class BatchError(AdvsweepError):
 
 class StoreError(AdvsweepError):
     """A store that cannot be opened or used."""
+
+
+class NoStoreError(StoreError):
+    """A store that is not there; commands that only read do not make it."""
 
 
 class NotFoundError(StoreError):

@@ -21,6 +21,7 @@ from advsweep.cli import (
     ls,
     methods,
     metrics,
+    plan,
     report,
     run,
     show,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
+app.command("plan")(plan.plan)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("show")(show.show)

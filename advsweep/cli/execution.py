@@ -1,8 +1,7 @@
-"""What `run` and `sweep` share: the store, the live view, and how plans are printed."""
+"""What `run` and `sweep` share: the store, the live view, and how outcomes are printed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import print_columns, print_json
+from advsweep.cli.output import print_json
 from advsweep.cli.records import flat
 
 if TYPE_CHECKING:
@@ -52,42 +51,6 @@ def print_config(config: Plain, output: RecordFormat) -> None:
         typer.echo(f"{key}={value}")
 
 
-def print_plan(plan: Plan, url: str | None, jobs: int | None, output: RecordFormat) -> None:
-    """A sweep's runs, what is left of them and how long that should take."""
-    from advsweep.sweep.estimate import estimate
-    from advsweep.sweep.labels import labels
-
-    slots = jobs or plan.executor.capacity()
-    store = _existing(url)
-    left = estimate(plan, store, slots)
-    if output is RecordFormat.JSON:
-        print_json(
-            {
-                "name": plan.name,
-                "runs": [{"identity": p.run.identity, "config": p.config} for p in plan.runs],
-                "duplicates": plan.duplicates,
-                "states": left.states,
-                "steps_left": left.steps,
-                "seconds_left": left.seconds,
-                "jobs": slots,
-            }
-        )
-        return
-    known = labels(plan)
-    identities = [p.run.identity for p in plan.runs]
-    print_columns(["identity", "run"], [[i[:10], known[i]] for i in identities[:LISTED]])
-    if len(plan.runs) > LISTED:
-        typer.echo(f"... and {len(plan.runs) - LISTED} more")
-    states = ", ".join(f"{count} {state}" for state, count in sorted(left.states.items()))
-    dropped = f", {plan.duplicates} duplicates dropped" if plan.duplicates else ""
-    typer.echo(f"\nsweep {plan.name}: {len(plan.runs)} runs ({states}){dropped}")
-    if left.seconds is None:
-        typer.echo(f"{left.steps} steps left; no earlier run of this shape tells how long")
-    else:
-        took = f"about {_duration(left.seconds)} with {slots} side by side"
-        typer.echo(f"{left.steps} steps left, {took} (from {left.sources} earlier runs)")
-
-
 def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     """What came of a sweep, for `--format json`."""
     return {
@@ -113,21 +76,3 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
         typer.echo("start the same sweep again to do what is missing", err=True)
     if outcome.done or outcome.skipped:
         typer.echo(f"advsweep report {plan.name}   prints its table", err=True)
-
-
-def _existing(url: str | None) -> Store | None:
-    from advsweep.errors import StoreError
-    from advsweep.store import open_store
-
-    try:
-        return open_store(url, create=False)
-    except StoreError:
-        if url or os.environ.get("ADVSWEEP_STORE"):
-            raise
-        return None
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.options import RecordFormat
+from advsweep.cli.options import ListFormat, RecordFormat
 
 
 def sweep(
@@ -23,7 +23,8 @@ def sweep(
     store: options.Store = None,
     config_dir: options.ConfigDir = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan; start nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print the plan, as `advsweep plan` does; start nothing."),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Train again what is done, as new attempts.")
@@ -38,11 +39,13 @@ def sweep(
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json
+    from advsweep.cli.plan import print_plan
     from advsweep.sweep.plan import make_plan
 
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
     if dry_run:
-        execution.print_plan(plan, store, jobs, output)
+        how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
+        print_plan(plan, store, jobs, how, force=force)
         return
     with execution.opened(store) as opened:
         outcome = execution.execute(plan, opened, jobs=jobs, force=force)

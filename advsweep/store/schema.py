@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from advsweep.errors import StoreError
+from advsweep.errors import NoStoreError, StoreError
 from advsweep.store.engines import Engines, Location, translated
 
 REVISIONS = ("0001", "0002")
@@ -28,6 +28,7 @@ def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
         What was changed in a store that was there before, one line per migration.
 
     Raises:
+        NoStoreError: it is not there and `create` is not set.
         StoreError: it cannot be opened or written, is no store, is of a newer version, or of
             an older one and `upgrade` is not set.
     """
@@ -37,7 +38,7 @@ def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
     with engines.read() as connection:
         version = read_version(location, connection)
     if version is None and not create:
-        raise StoreError(_absent(location))
+        raise NoStoreError(_absent(location))
     if version == HEAD:
         return []
     if version is not None and not upgrade:
@@ -92,7 +93,7 @@ def _check_file(location: Location, file: Path, *, create: bool) -> None:
     except OSError:
         empty = True
     if empty and not create:
-        raise StoreError(_absent(location))
+        raise NoStoreError(_absent(location))
     if not file.parent.is_dir():
         raise StoreError(
             f"{location.name}: the store cannot be made, as {file.parent} is no folder; make it "

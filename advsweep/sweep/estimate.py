@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import heapq
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from advsweep.store import Status
+from advsweep.sweep.evaluations import Evaluator
 from advsweep.sweep.summaries import RUN_SECONDS
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.plan import Plan
+    from advsweep.sweep.plan import Plan, PlannedRun
 
 MISSING = "missing"
+"""The status of a planned run that the store has never seen."""
+
+UNEVALUATED = "unevaluated"
+"""The status of one that is trained but not evaluated as the plan wants it."""
 
 _SHAPE = ("backend", "model", "task", "group_size", "prompts_per_step")
 """What mostly decides how long a step takes."""
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """Where one run of a plan stands.
+
+    Attributes:
+        run_id: its latest attempt in the store; None where there is none.
+        status: of the store, or `missing` or `unevaluated`.
+        step: training steps done.
+        steps_left: training steps to do; 0 too where an earlier run of the plan is the same
+            training.
+        seconds_left: how long they should take; None where no earlier run tells.
+    """
+
+    run_id: int | None
+    status: str
+    step: int
+    steps_left: int
+    seconds_left: float | None
 
 
 @dataclass(frozen=True)
@@ -26,45 +52,98 @@ class Estimate:
     """What is left of a plan.
 
     Attributes:
-        states: how many runs are in each state of the store; `missing` is not in it.
-        steps: training steps left.
-        seconds: how long they should take; None where no earlier run tells.
+        runs: one for each run of the plan, in its order.
+        seconds: how long what is left should take, runs of which nothing tells left out;
+            None where nothing tells of any.
+        gpu_hours: likewise, the hours of all GPUs together; None where runs ask for none.
+        untold: runs with steps left of which no earlier run tells how long they take.
         sources: earlier runs that this was estimated from.
     """
 
-    states: Mapping[str, int]
-    steps: int
+    runs: Sequence[RunEstimate]
     seconds: float | None
+    gpu_hours: float | None
+    untold: int
     sources: int
 
+    @property
+    def states(self) -> Counter[str]:
+        """How many runs there are of each status."""
+        return Counter(run.status for run in self.runs)
 
-def estimate(plan: Plan, store: Store | None, slots: int) -> Estimate:
+    @property
+    def steps(self) -> int:
+        """Training steps left."""
+        return sum(run.steps_left for run in self.runs)
+
+
+def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> Estimate:
     """Compares a plan with a store; None is a store that does not exist yet.
 
     Args:
         slots: workers side by side.
+        force: what is done is to be trained again.
     """
     records = [] if store is None else store.runs(newest_first=False)
     latest = {record.identity: record for record in records}
-    states: Counter[str] = Counter()
-    steps: Counter[str] = Counter()
-    for identity, config in {p.run.identity: p.config for p in plan.runs}.items():
-        record = latest.get(identity)
-        states[MISSING if record is None else record.status.value] += 1
-        if record is None:
-            steps[_shape(config)] += config["steps"]
-        elif record.status is not Status.DONE:
-            steps[_shape(config)] += record.steps - record.step
     rates = {} if store is None else _rates(store, records)
-    used = {shape: rates.get(shape, []) for shape in steps}
-    known = all(used.values())
-    seconds = sum(statistics.median(used[s]) * n for s, n in steps.items()) if known else None
+    pace = {shape: statistics.median(found) for shape, found in rates.items()}
+    seen: set[str] = set()
+    used: set[str] = set()
+    runs = []
+    for planned in plan.runs:
+        identity, shape = planned.run.identity, _shape(planned.config)
+        record = latest.get(identity)
+        left = 0 if identity in seen else _steps_left(planned, record, force=force)
+        seen.add(identity)
+        seconds = 0.0 if left == 0 else None
+        if left and shape in pace:
+            used.add(shape)
+            seconds = left * pace[shape]
+        runs.append(
+            RunEstimate(
+                run_id=None if record is None else record.id,
+                status=_status(planned, record, store),
+                step=0 if record is None else record.step,
+                steps_left=left,
+                seconds_left=seconds,
+            )
+        )
+    told = [run.seconds_left for run in runs if run.seconds_left is not None]
+    untold = len(runs) - len(told)
+    known = untold == 0 or any(told)
+    gpus = plan.resources.plain().get("gpus", 0)
     return Estimate(
-        states=states,
-        steps=steps.total(),
-        seconds=None if seconds is None else seconds / slots,
-        sources=sum(map(len, used.values())),
+        runs=runs,
+        seconds=_makespan(told, slots) if known else None,
+        gpu_hours=gpus * sum(told) / 3600 if known and gpus else None,
+        untold=untold,
+        sources=sum(len(rates[shape]) for shape in used),
     )
+
+
+def _steps_left(planned: PlannedRun, record: RunRecord | None, *, force: bool) -> int:
+    if record is None or (force and record.status is Status.DONE):
+        return planned.run.steps
+    return 0 if record.status is Status.DONE else record.steps - record.step
+
+
+def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:
+    if record is None or store is None:
+        return MISSING
+    if record.status is Status.DONE and planned.config["evaluation"] != record.config["evaluation"]:
+        evaluator = Evaluator(store, planned.run, record.id, record.attempt)
+        if evaluator.missing():
+            return UNEVALUATED
+    return record.status.value
+
+
+def _makespan(durations: Iterable[float], slots: int) -> float:
+    """When the last of them ends, each begun in its turn as soon as one of the slots is free."""
+    free = [0.0] * slots
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
 
 
 def _shape(config: Mapping[str, Any]) -> str:

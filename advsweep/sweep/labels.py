@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,21 +10,27 @@ if TYPE_CHECKING:
 
 
 def labels(plan: Plan) -> dict[str, str]:
-    """Each run's label by its identity, such as `fade seed=1 group_size=16`.
+    """Each training's label by its identity, as `config_labels` has it."""
+    configs = {p.run.identity: p.config for p in plan.runs}
+    return dict(zip(configs, config_labels(configs.values()), strict=True))
+
+
+def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A label for each resolved config, such as `fade seed=1 group_size=16`.
 
     Besides estimator and seed it has the keys that vary between runs of the same components:
     between two estimators nearly every key does.
     """
-    leaves = {p.run.identity: dict(_leaves(p.config)) for p in plan.runs}
+    leaves = [dict(_leaves(config)) for config in configs]
     values: dict[tuple[Any, ...], dict[str, set[str]]] = {}
-    for config in leaves.values():
+    for config in leaves:
         kinds = tuple(v for k, v in config.items() if k.endswith(".name"))
         for key, value in config.items():
             values.setdefault(kinds, {}).setdefault(key, set()).add(value)
     vary = {key for group in values.values() for key, seen in group.items() if len(seen) > 1}
     vary |= {key for key in _names(values) if key != "estimator.name"}
     vary -= {"seed"}
-    return {identity: _label(config, vary) for identity, config in leaves.items()}
+    return [_label(config, vary) for config in leaves]
 
 
 def _names(values: Mapping[tuple[Any, ...], Mapping[str, set[str]]]) -> set[str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from advsweep.backends.run import Run
-from advsweep.components import Plain
+from advsweep.components import Component, Plain
 from advsweep.config.compose import Composer
+from advsweep.config.conditions import Assignment
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.space import Space, read_space
 from advsweep.errors import ConfigError
@@ -36,21 +37,38 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class Duplicate:
+    """A run that was left out since an earlier one is the same.
+
+    Attributes:
+        identity: the identity of both.
+        assignment: what was asked for.
+        where: the block that asked for it; empty where there is but one.
+    """
+
+    identity: str
+    assignment: Assignment
+    where: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a sweep, or a single run, comes to.
 
     Attributes:
         name: the sweep's name; None for a single run.
         runs: every run once, in the order of the space.
-        duplicates: runs that were left out since an earlier one is the same.
+        duplicates: what was left out of them.
         executor: where the runs go.
+        resources: what each of them occupies.
         spec: what was asked for, in JSON types.
     """
 
     name: str | None
     runs: Sequence[PlannedRun]
-    duplicates: int
+    duplicates: Sequence[Duplicate]
     executor: Executor
+    resources: Component
     spec: Plain
 
 
@@ -80,23 +98,26 @@ def make_plan(
     with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
         spaces = _spaces(composer, parsed)
         points = Points(composer)
-        for space in spaces:
-            for assignment in space:
-                points.add(assignment)
+        asked = list(_asked(spaces))
+        if not asked:
+            raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
+        for where, assignment in asked:
+            points.add(assignment, where)
         if single and len(points) > 1:
             raise ConfigError(
                 f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(points)}; "
                 f"start it with `advsweep sweep`"
             )
         built, settings = points.build()
-    runs = _unique(built)
+    runs, duplicates = _unique(built, asked)
     if not single:
         name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
     return Plan(
         name=None if single else name,
         runs=runs,
-        duplicates=len(built) - len(runs),
+        duplicates=duplicates,
         executor=settings["executor"],
+        resources=settings["resources"],
         spec={"overrides": texts, "runs": len(runs)},
     )
 
@@ -143,13 +164,30 @@ def _changed(node: Any, changes: Iterable[Override]) -> Any:
     return node
 
 
-def _unique(built: Iterable[Run]) -> list[PlannedRun]:
-    """Each training once for each way to evaluate it."""
+def _asked(spaces: Sequence[Space]) -> Iterator[tuple[str, Assignment]]:
+    """Every point of the spaces, with its block where there are several."""
+    several = sum(len(space.blocks) for space in spaces) > 1
+    for space in spaces:
+        prefix = f"{space.name}: " if len(spaces) > 1 else ""
+        for block in space.blocks:
+            where = f"{prefix}{block.where}" if several else ""
+            yield from ((where, assignment) for assignment in block)
+
+
+def _unique(
+    built: Sequence[Run], asked: Sequence[tuple[str, Assignment]]
+) -> tuple[list[PlannedRun], list[Duplicate]]:
+    """Each training once for each way to evaluate it, and what that leaves out."""
     unique: dict[tuple[str, str], PlannedRun] = {}
-    for run in built:
+    duplicates = []
+    for run, (where, assignment) in zip(built, asked, strict=True):
         config = run.plain()
-        unique.setdefault((run.identity, repr(config["evaluation"])), PlannedRun(run, config))
-    return list(unique.values())
+        key = (run.identity, repr(config["evaluation"]))
+        if key in unique:
+            duplicates.append(Duplicate(run.identity, assignment, where))
+        else:
+            unique[key] = PlannedRun(run, config)
+    return list(unique.values()), duplicates
 
 
 def _content_name(runs: Iterable[PlannedRun]) -> str:

@@ -15,7 +15,7 @@ FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "ev
 def test_help_names_every_command(finished):
     text = finished("--help").stdout
     for command in (
-        *("run", "sweep", "report", "ls", "show", "logs"),
+        *("run", "sweep", "plan", "report", "ls", "show", "logs"),
         *("metrics", "export", "estimators", "methods", "db"),
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
@@ -135,7 +135,7 @@ def test_a_dry_run_starts_nothing(advsweep, tmp_path):
         advsweep("sweep", "--dry-run", "--format", "json", "seed=0,1,0", *FAKE).stdout
     )
     assert len(plan["runs"]) == 2
-    assert plan["duplicates"] == 1
+    assert len(plan["duplicates"]) == 1
     assert plan["steps_left"] == 24
     text = advsweep("sweep", "--dry-run", "seed=0,1", *FAKE).stdout
     assert "2 runs" in text

@@ -17,6 +17,7 @@ LIGHT = {
     "report two --format json": HEAVY,
     "logs last": HEAVY,
     "methods": tuple(module for module in HEAVY if module != "hydra"),
+    "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     # These need torch; nothing of it is drawn, composed or stored.

@@ -1,10 +1,9 @@
-"""What is shown of an execution while it goes on, and what is said of a plan before."""
+"""What is shown of an execution while it goes on."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.console import Console
 from advsweep.store import Owner, RunRecord, Store
 from advsweep.sweep import live
 from advsweep.sweep.engine import _units, execute
-from advsweep.sweep.estimate import estimate
 from advsweep.sweep.events import EventKind, Progress, RunEvent
 from advsweep.sweep.labels import labels
 from advsweep.sweep.live import BarView, LineView, TableView, watching
@@ -163,28 +161,3 @@ def test_without_a_terminal_there_are_lines(
         "run 1 (grpo seed=0) started",
         "run 1 (grpo seed=0) done",
     ]
-
-
-def test_an_estimate_without_a_store_knows_no_time(plan: Planner) -> None:
-    left = estimate(plan("seed=0,1"), None, slots=2)
-    assert (left.states, left.steps, left.seconds) == ({"missing": 2}, 40, None)
-
-
-def test_an_estimate_goes_by_earlier_runs_of_the_same_shape(plan: Planner, store: Store) -> None:
-    execute(plan("seed=0"), store)
-    store.set_summaries(1, {"time/run": 10.0})
-    left = estimate(plan("seed=0,1,2,3,4"), store, slots=2)
-    # Four runs of 20 steps are left; the one before took half a second per step.
-    assert (left.states, left.steps, left.sources) == ({"done": 1, "missing": 4}, 80, 1)
-    assert left.seconds == pytest.approx(80 * 0.5 / 2)
-    other = estimate(plan("group_size=4"), store, slots=2)
-    assert (other.steps, other.seconds) == (20, None)
-
-
-def test_an_estimate_counts_what_an_interrupted_run_has_left(plan: Planner, store: Store) -> None:
-    quick = plan()
-    _units(quick, store, force=False)
-    store.claim(1, Owner.current())
-    store.heartbeat(1, step=15)
-    left: Any = estimate(quick, store, slots=1)
-    assert (left.states, left.steps) == ({"running": 1}, 5)

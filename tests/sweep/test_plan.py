@@ -9,7 +9,7 @@ import pytest
 
 from advsweep.backends.run import build_run
 from advsweep.errors import ConfigError
-from advsweep.sweep.plan import make_plan
+from advsweep.sweep.plan import Plan, make_plan
 
 FAKE = "backend=fake"
 
@@ -18,6 +18,14 @@ def refused(*overrides: str, **options: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         make_plan([FAKE, *overrides], **options)
     return str(caught.value)
+
+
+def study(folder: Path, text: str, *overrides: str) -> Plan:
+    """The plan of a sweep file."""
+    (folder / "experiment").mkdir(exist_ok=True)
+    path = folder / "experiment" / "study.yaml"
+    path.write_text(f"# @package _global_\n{text}", encoding="utf-8")
+    return make_plan([FAKE, "+experiment=study", *overrides], config_dirs=[folder])
 
 
 def test_a_run_is_a_plan_of_one() -> None:
@@ -34,7 +42,7 @@ def test_a_sweep_is_the_product_of_what_is_swept() -> None:
     plan = make_plan([FAKE, "estimator=grpo,fade,power_alpha", "seed=range(3)"])
     found = [(p.run.estimator.name, p.run.seed) for p in plan.runs]
     assert found == [(e, s) for e in ("grpo", "fade", "power_alpha") for s in (0, 1, 2)]
-    assert plan.duplicates == 0
+    assert plan.duplicates == []
 
 
 def test_the_demo_has_four_estimators_with_three_seeds_or_more() -> None:
@@ -65,27 +73,36 @@ def test_experiments_are_united(tmp_path: Path) -> None:
 
 
 def test_blocks_give_keys_to_those_that_have_them(tmp_path: Path) -> None:
-    folder = tmp_path / "experiment"
-    folder.mkdir()
-    (folder / "study.yaml").write_text(
-        """# @package _global_
+    plan = study(
+        tmp_path,
+        """
 sweep:
   name: fade-vs-static
-  seeds: 2
+  seeds: 5
   common: {group_size: [4, 8]}
   blocks:
     - {estimator: grpo}
     - {estimator: asym_grpo, estimator.delta: [0.3, 0.5, 2]}
+    - {estimator: power_alpha, estimator.alpha: [1, 2, 3]}
     - {estimator: fade, zip: {estimator.h_star: [0.3, 0.5], optimizer.lr: [1e-4, 3e-4]}}
 """,
-        encoding="utf-8",
     )
-    plan = make_plan([FAKE, "+experiment=study"], config_dirs=[tmp_path])
     assert plan.name == "fade-vs-static"
-    assert len(plan.runs) == 2 * 2 * (1 + 3 + 2)
-    fade = [p.config for p in plan.runs if p.run.estimator.name == "fade"]
-    pairs = {(c["estimator"]["h_star"], c["optimizer"]["lr"]) for c in fade}
-    assert pairs == {(0.3, 1e-4), (0.5, 3e-4)}
+    found = [
+        (
+            c["estimator"]["name"],
+            *(c["estimator"].get(key) for key in ("delta", "alpha", "h_star")),
+            c["optimizer"]["lr"],
+            c["group_size"],
+            c["seed"],
+        )
+        for c in (planned.config for planned in plan.runs)
+    ]
+    alone: list[tuple[Any, ...]] = [("grpo", None, None, None, 3e-4)]
+    alone += [("asym_grpo", delta, None, None, 3e-4) for delta in (0.3, 0.5, 2)]
+    alone += [("power_alpha", None, alpha, None, 3e-4) for alpha in (1, 2, 3)]
+    alone += [("fade", None, None, 0.3, 1e-4), ("fade", None, None, 0.5, 3e-4)]
+    assert found == [(*one, size, seed) for one in alone for size in (4, 8) for seed in range(5)]
 
 
 def test_a_method_sets_three_axes() -> None:
@@ -97,8 +114,66 @@ def test_a_method_sets_three_axes() -> None:
 def test_duplicates_are_dropped_by_identity() -> None:
     # 8 and 8.0 are one value of a float, dr_grpo and its alias one estimator.
     plan = make_plan([FAKE, "estimator=dr_grpo,mean_grpo", "optimizer.lr=1,1.0", "seed=0,0"])
-    assert len(plan.runs) == 1
-    assert plan.duplicates == 7
+    [planned] = plan.runs
+    assert len(plan.duplicates) == 7
+    assert {duplicate.identity for duplicate in plan.duplicates} == {planned.run.identity}
+
+
+def test_duplicates_say_what_asked_for_them_and_where(tmp_path: Path) -> None:
+    plan = study(
+        tmp_path,
+        "sweep: {blocks: [{estimator: dr_grpo, seed: [1, 2]}, {estimator: mean_grpo, seed: 2}]}",
+    )
+    assert [planned.run.seed for planned in plan.runs] == [1, 2]
+    [duplicate] = plan.duplicates
+    assert duplicate.identity == plan.runs[1].run.identity
+    assert duplicate.where == "sweep.blocks[1]"
+    assert {"estimator": "mean_grpo", "seed": 2}.items() <= duplicate.assignment.items()
+
+
+def test_conditions_give_and_take_runs(tmp_path: Path) -> None:
+    plan = study(
+        tmp_path,
+        """
+sweep:
+  common: {group_size: [4, 8]}
+  blocks:
+    - {estimator: grpo}
+    - estimator: asym_grpo
+      estimator.delta: [0.5, 2]
+      when: [{if: {group_size: 8}, optimizer.lr: [1e-4, 3e-4]}]
+      exclude: [{estimator.delta: 2, group_size: 4}]
+""",
+    )
+    configs = [planned.config for planned in plan.runs]
+    assert [
+        (c["estimator"].get("delta"), c["group_size"], c["optimizer"]["lr"]) for c in configs
+    ] == [
+        (None, 4, 3e-4),
+        (None, 8, 3e-4),
+        (0.5, 4, 3e-4),
+        (0.5, 8, 1e-4),
+        (0.5, 8, 3e-4),
+        (2.0, 8, 1e-4),
+        (2.0, 8, 3e-4),
+    ]
+
+
+def test_a_sweep_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^sweep: expected at least one run, got none"):
+        study(tmp_path, "sweep: {common: {seed: [1, 2], exclude: [{seed: [1, 2]}]}}")
+
+
+def test_conditions_may_be_given_on_the_command_line() -> None:
+    blocks = "sweep.blocks=[{estimator:grpo},{estimator:asym_grpo,estimator.delta:[0.3,0.5]}]"
+    common = "sweep.common={group_size:[4,8],exclude:[{estimator:grpo,group_size:4}]}"
+    plan = make_plan([FAKE, blocks, common, "seed=0,1"])
+    found = [(p.config["estimator"].get("delta"), p.run.group_size, p.run.seed) for p in plan.runs]
+    assert found == [
+        *((None, 8, 0), (None, 8, 1)),
+        *((0.3, 4, 0), (0.3, 4, 1), (0.3, 8, 0), (0.3, 8, 1)),
+        *((0.5, 4, 0), (0.5, 4, 1), (0.5, 8, 0), (0.5, 8, 1)),
+    ]
 
 
 def test_one_training_may_be_evaluated_in_two_ways() -> None:
@@ -124,6 +199,11 @@ def test_an_unnamed_sweep_is_named_by_its_content() -> None:
         ("stepz=3", "did you mean 'steps'?"),
         ("+foo=1", "foo: no config group or key is called 'foo'"),
         ("++foo.bar=1", "foo.bar: no config group or key is called 'foo'"),
+        ("+steps.foo=1", "steps.foo: expected steps to be a mapping, got 200"),
+        ("+task.foo.bar=1", "task.foo: countdown has no parameter 'foo'"),
+        ("+optimizer.match_reference.foo=1", "match_reference.foo: dr_grpo has no parameter 'foo'"),
+        ("++tracking.foo=1", "tracking.foo: none has no parameter 'foo'"),
+        ("+sweep.foo=1", "sweep.foo: no such key"),
         ("+estimator.epz=1", "estimator.epz: grpo has no parameter 'epz'; did you mean 'eps'?"),
         ("optimizer.lrr=1", "optimizer.lrr: adamw has no parameter 'lrr'; did you mean 'lr'?"),
         ("executor.job=1", "executor.job: local has no parameter 'job'; did you mean 'jobs'?"),
@@ -166,6 +246,40 @@ def test_a_key_that_some_estimators_lack_names_them() -> None:
 def test_a_key_that_no_estimator_has_gets_the_nearest_name() -> None:
     said = refused("estimator=grpo,asym_grpo", "estimator.dleta=0.5")
     assert "asym_grpo, grpo have no parameter 'dleta'; did you mean 'delta'?" in said
+
+
+def test_all_keys_and_names_that_do_not_exist_are_listed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        study(
+            tmp_path,
+            """
+sweep:
+  blocks:
+    - {estimator: grpo, estimator.delta: 2, estimator.epz: 3, groupsize: 4}
+    - {estimator: [asym_grpo, fade], estimator.delta: 2, steps: 0}
+    - {estimator: grop, estimator.delta: 2, +steps: 3}
+    - {estimator: a_grae, groupsize: 4, estimator.base.epz: 1}
+""",
+        )
+    shown = [line.split(";")[0] for line in str(caught.value).splitlines()]
+    assert shown == [
+        "6 keys or names of the sweep do not fit:",
+        "  groupsize: no config group or key is called 'groupsize'",
+        "  estimator: no estimator is called 'grop'",
+        "  +steps: no config group or key is called '+steps'",
+        "  groupsize: no config group or key is called 'groupsize'",
+        "  estimator.delta: fade, grpo have no parameter 'delta', asym_grpo has",
+        "  estimator.epz: grpo has no parameter 'epz'",
+    ]
+    blocks = [line.rpartition(" (in ")[2] for line in str(caught.value).splitlines()[1:]]
+    assert blocks == [
+        "sweep.blocks[0])",
+        "sweep.blocks[2])",
+        "sweep.blocks[2])",
+        "sweep.blocks[3])",
+        "sweep.blocks[0], sweep.blocks[1])",
+        "sweep.blocks[0])",
+    ]
 
 
 def test_errors_of_several_runs_come_together() -> None:

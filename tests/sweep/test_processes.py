@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -162,7 +163,7 @@ def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
         plan(*SLOW, "seed=1,2,3"),
     ]
     runs = [run for each in plans for run in each.runs]
-    together = Plan("together", runs, 0, plans[0].executor, {})
+    together = dataclasses.replace(plans[0], name="together", runs=runs)
     outcome = execute(together, store, jobs=3, on_event=disturb)
     exited, not_finite, segfault, stopped, sound = store.runs(ids=outcome.run_ids)
     assert exited.error == "its process ended with exit status 70"

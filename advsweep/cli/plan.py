@@ -1,0 +1,206 @@
+"""`advsweep plan`: every run of a sweep, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli import options
+from advsweep.cli.options import ListFormat
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+    from advsweep.sweep.estimate import Estimate
+    from advsweep.sweep.plan import Duplicate, Plan
+
+LISTED = 50
+SHOWN = 10  # characters of an identity
+
+
+def plan(
+    overrides: options.Overrides = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
+    ] = None,
+    store: options.Store = None,
+    config_dir: options.ConfigDir = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="As if what is done were to be trained again.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"All runs in a table, not the first {LISTED} alone.")
+    ] = False,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """Show every run that `sweep` with the same arguments comes to; start nothing.
+
+    Every run is built and checked, and looked up in the store: what is done, running or
+    missing, what was asked for twice, and how long the rest should take by earlier runs of
+    the same shape (backend, model, task, group size and prompts per step). A store that does
+    not exist is not made.
+    """
+    from advsweep.sweep.plan import make_plan
+
+    planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    print_plan(planned, store, jobs, output, force=force, every=every)
+
+
+def print_plan(
+    plan: Plan,
+    url: str | None,
+    jobs: int | None,
+    how: ListFormat,
+    *,
+    force: bool = False,
+    every: bool = False,
+) -> None:
+    """A sweep's runs, what is left of them and how long that should take."""
+    from advsweep.cli.output import print_json, print_listing
+    from advsweep.sweep.estimate import estimate
+    from advsweep.sweep.labels import config_labels
+
+    slots = jobs or plan.executor.capacity()
+    left = estimate(plan, _existing(url), slots, force=force)
+    rows = [
+        {
+            "identity": planned.run.identity,
+            "id": run.run_id,
+            "estimator": planned.run.estimator.name,
+            "seed": planned.run.seed,
+            "status": run.status,
+            "step": run.step,
+            "steps": planned.run.steps,
+            "steps_left": run.steps_left,
+            "seconds_left": run.seconds_left,
+            "label": label,
+        }
+        for planned, run, label in zip(
+            plan.runs, left.runs, config_labels(p.config for p in plan.runs), strict=True
+        )
+    ]
+    if how is ListFormat.JSON:
+        configs = (planned.config for planned in plan.runs)
+        print_json(
+            {
+                "name": plan.name,
+                "runs": [row | {"config": c} for row, c in zip(rows, configs, strict=True)],
+                "duplicates": [_duplicate_record(d) for d in plan.duplicates],
+                "states": left.states,
+                **_tally(left),
+                "steps_left": left.steps,
+                "seconds_left": left.seconds,
+                "gpu_hours_left": left.gpu_hours,
+                "untold": left.untold,
+                "sources": left.sources,
+                "jobs": slots,
+            }
+        )
+    elif how is ListFormat.CSV:
+        print_listing(rows, how)
+    else:
+        _print_table(plan, left, rows, slots, every=every)
+
+
+def _print_table(
+    plan: Plan, left: Estimate, rows: list[dict[str, Any]], slots: int, *, every: bool
+) -> None:
+    from advsweep.cli.output import print_columns
+
+    cut = len(rows) if every else LISTED
+    print_columns(
+        ["identity", "status", "steps", "left", "run"], [_cells(row) for row in rows[:cut]]
+    )
+    _tell_cut(len(rows) - cut)
+    if plan.duplicates:
+        typer.echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
+        cut = len(plan.duplicates) if every else LISTED
+        for duplicate in plan.duplicates[:cut]:
+            typer.echo(f"  {_describe(duplicate)}")
+        _tell_cut(len(plan.duplicates) - cut)
+    tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
+    detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
+    known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
+    typer.echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
+    typer.echo(_describe_rest(left, slots))
+
+
+def _tally(left: Estimate) -> dict[str, int]:
+    """How many runs are done, running, and missing for whatever reason."""
+    done, running = left.states["done"], left.states["running"]
+    return {"done": done, "running": running, "missing": len(left.runs) - done - running}
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    seconds = row["seconds_left"]
+    took = "" if not row["steps_left"] else "?" if seconds is None else _duration(seconds)
+    return [
+        row["identity"][:SHOWN],
+        row["status"],
+        f"{row['step']}/{row['steps']}",
+        took,
+        row["label"],
+    ]
+
+
+def _tell_cut(more: int) -> None:
+    if more > 0:
+        typer.echo(f"... and {more} more (--all shows them)", err=True)
+
+
+def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:
+    return {
+        "identity": duplicate.identity,
+        "asked": _asked(duplicate),
+        "block": duplicate.where or None,
+    }
+
+
+def _describe(duplicate: Duplicate) -> str:
+    where = f" in {duplicate.where}" if duplicate.where else ""
+    return f"{_asked(duplicate)}{where} is {duplicate.identity[:SHOWN]}"
+
+
+def _asked(duplicate: Duplicate) -> str:
+    """What was asked for, as it could be typed."""
+    from advsweep.config.compose import Delete
+
+    return " ".join(
+        f"~{key}" if isinstance(value, Delete) else f"{key}={value}"
+        for key, value in duplicate.assignment.items()
+        if key != "experiment"
+    )
+
+
+def _describe_rest(left: Estimate, slots: int) -> str:
+    if not left.steps:
+        return "no steps left"
+    steps = f"{left.steps} steps left"
+    if left.seconds is None:
+        return f"{steps}; no earlier run of this shape tells how long they take"
+    gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
+    rest = f"; of {left.untold} runs no earlier one tells how long they take" if left.untold else ""
+    took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
+    return f"{steps}, {took} (from {left.sources} earlier runs){rest}"
+
+
+def _existing(url: str | None) -> Store | None:
+    from advsweep.errors import NoStoreError
+    from advsweep.store import open_store
+
+    try:
+        return open_store(url, create=False)
+    except NoStoreError:
+        return None
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,118 @@
+"""`advsweep plan`: every run of a sweep, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+# Three runs that the finished sweep has, and three more, asked for twice through an alias.
+MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
+
+
+@pytest.fixture
+def planned(finished):
+    return json.loads(finished("plan", *MORE, "--jobs=2", "--format", "json").stdout)
+
+
+def test_json_has_every_run_and_where_it_stands(planned):
+    assert (planned["done"], planned["running"], planned["missing"]) == (3, 0, 3)
+    assert planned["states"] == {"done": 3, "missing": 3}
+    assert planned["steps_left"] == 36
+    statuses = {(r["estimator"], r["seed"]): r["status"] for r in planned["runs"]}
+    assert statuses == {
+        **{("grpo", seed): "done" for seed in (0, 1, 2)},
+        **{("dr_grpo", seed): "missing" for seed in (0, 1, 2)},
+    }
+    for run in planned["runs"]:
+        assert run["config"]["estimator"]["name"] == run["estimator"]
+        assert (run["id"] is None) == (run["status"] == "missing")
+        assert run["steps_left"] == (0 if run["status"] == "done" else 12)
+
+
+def test_json_tells_the_time_by_the_runs_before(planned):
+    assert planned["sources"] == 6
+    assert planned["untold"] == 0
+    one = planned["runs"][-1]["seconds_left"]
+    assert one > 0
+    # Three runs, two side by side.
+    assert planned["seconds_left"] == pytest.approx(2 * one)
+    assert planned["gpu_hours_left"] is None
+
+
+def test_json_says_which_duplicates_were_dropped(planned):
+    kept = {r["identity"]: r["seed"] for r in planned["runs"] if r["estimator"] == "dr_grpo"}
+    assert len(planned["duplicates"]) == 3
+    for duplicate in planned["duplicates"]:
+        seed = kept[duplicate["identity"]]
+        assert duplicate["asked"].startswith(f"estimator=mean_grpo seed={seed} ")
+
+
+def test_csv_has_a_line_for_each_run_and_no_more(finished, planned):
+    rows = list(csv.DictReader(io.StringIO(finished("plan", *MORE, "--format", "csv").stdout)))
+    assert [row["identity"] for row in rows] == [run["identity"] for run in planned["runs"]]
+    assert [row["status"] for row in rows] == ["done"] * 3 + ["missing"] * 3
+    assert list(rows[0]) == [
+        *("identity", "id", "estimator", "seed", "status"),
+        *("step", "steps", "steps_left", "seconds_left", "label"),
+    ]
+
+
+def test_a_table_is_for_people(finished, planned):
+    lines = finished("plan", *MORE, "--jobs=2").stdout.splitlines()
+    assert lines[0].split() == ["identity", "status", "steps", "left", "run"]
+    first, last = planned["runs"][0], planned["runs"][-1]
+    assert lines[1].split() == [first["identity"][:10], "done", "12/12", "grpo", "seed=0"]
+    assert lines[6].split()[:3] == [last["identity"][:10], "missing", "0/12"]
+    assert lines[8] == "asked for twice, and left out (3):"
+    assert lines[9].endswith(f"is {planned['runs'][3]['identity'][:10]}")
+    assert lines[-2].startswith("sweep sweep-")
+    assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
+    assert lines[-1].startswith("36 steps left, about ")
+    assert lines[-1].endswith(" with 2 side by side (from 6 earlier runs)")
+
+
+def test_a_dry_run_of_the_sweep_says_the_same(finished):
+    assert (
+        finished("sweep", *MORE, "--jobs=2", "--dry-run").stdout
+        == finished("plan", *MORE, "--jobs=2").stdout
+    )
+
+
+def test_force_counts_what_is_done_as_work(finished):
+    done = finished("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
+    assert done[-2].endswith(": 2 runs, 2 done")
+    assert done[-1].startswith("24 steps left, about ")
+    assert finished("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == "no steps left"
+
+
+def test_without_a_store_nothing_is_made(advsweep, tmp_path):
+    for store in ([], ["--store", "other.db"]):
+        done = advsweep("plan", "seed=range(60)", *store, *FAKE)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        # A header, the first 50, an empty line and two about all of them.
+        assert len(lines) == 54
+        assert done.stderr == "... and 10 more (--all shows them)\n"
+        assert lines[-1] == (
+            "720 steps left; no earlier run of this shape tells how long they take"
+        )
+    everything = advsweep("plan", "seed=range(60)", "--all", *FAKE)
+    assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_none_is_refused(advsweep, tmp_path):
+    (tmp_path / "text.db").write_text("no database", encoding="utf-8")
+    done = advsweep("plan", "--store", "text.db", *FAKE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "text.db" in done.stderr
+
+
+def test_what_does_not_fit_is_refused(advsweep):
+    done = advsweep("plan", "estimator=grpo,fade", "estimator.delta=3", *FAKE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fade, grpo have no parameter 'delta'" in done.stderr
