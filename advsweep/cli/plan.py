@@ -43,8 +43,8 @@ def plan(
 
     Every run is built and checked, and looked up in the store: what is done, running or
     missing, what was asked for twice, and how long the rest should take by earlier runs of
-    the same shape (backend, model, task, group size and prompts per step). A store that does
-    not exist is not made.
+    the same shape (backend, model, task, rollout policy, group size, prompts per step). A
+    store that does not exist is not made.
     """
     from advsweep.sweep.plan import make_plan
 

@@ -207,7 +207,7 @@ def _addition(entry: Any, where: str) -> Addition:
 
 def _dimensions(block: Mapping[Any, Any], where: str) -> list[Dimension]:
     dimensions: list[Dimension] = [
-        [{key: value} for value in _values(values, key, where)]
+        [{str(key): value} for value in _values(values, key, where)]
         for key, values in block.items()
         if key != "zip"
     ]
@@ -216,7 +216,7 @@ def _dimensions(block: Mapping[Any, Any], where: str) -> list[Dimension]:
         raise ConfigError(f"{where}.zip: expected keys with lists of equal length, got {zipped!r}")
     if twice := set(zipped) & set(block):
         raise ConfigError(f"{where}: expected each key once, got '{min(twice)}' in zip as well")
-    columns = {key: _values(values, key, f"{where}.zip") for key, values in zipped.items()}
+    columns = {str(key): _values(values, key, f"{where}.zip") for key, values in zipped.items()}
     if lengths := {key: len(values) for key, values in columns.items()}:
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{key}: {length}" for key, length in lengths.items())

@@ -23,7 +23,7 @@ MISSING = "missing"
 UNEVALUATED = "unevaluated"
 """The status of one that is trained but not evaluated as the plan wants it."""
 
-_SHAPE = ("backend", "model", "task", "group_size", "prompts_per_step")
+_SHAPE = ("backend", "model", "task", "rollout", "group_size", "prompts_per_step")
 """What mostly decides how long a step takes."""
 
 

@@ -322,6 +322,7 @@ def test_a_sweep_file_with_a_misspelt_key_is_refused(tmp_path: Path) -> None:
     for text, message in {
         "sweep: {block: []}": "sweep.block: no such key; did you mean 'blocks'?",
         "sweep: {blocks: [{estimatr: grpo}]}": "did you mean 'estimator'?",
+        "sweep: {blocks: [{1: 2}]}": "no config group or key is called '1'",
         "sweep: {blocks: [{estimator: grop}]}": "did you mean 'grpo'",
         "stepz: 3": "stepz: a run has no such key; did you mean 'steps'?",
     }.items():
