@@ -73,6 +73,10 @@ class Backend(Component):
             ConfigError: names the key, what the backend expects of it and what it got.
         """
 
+    def cpu_threads(self) -> int:
+        """CPU threads that a run computes with; its executor gives it as many cores."""
+        return 1
+
     @abstractmethod
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         """Trains to the last step, or until the reporter asks to stop.

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ def execute(
     units = _units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     execution = _Execution(store, plan.executor, slots, on_event, units)
-    with _signals(execution.ask_to_stop):
+    with _signals(execution.ask_to_stop), closing(plan.executor):
         execution.run()
     return execution.outcome()
 
@@ -203,10 +203,12 @@ class _Execution:
             unit = self._queue.popleft()
             record = self._record(unit)
             # Another execution may have taken or finished it since it was queued.
-            if self._sort(unit, record):
-                self._start(unit, record)
+            if self._sort(unit, record) and not self._start(unit, record):
+                self._queue.appendleft(unit)
+                return
 
-    def _start(self, unit: _Unit, record: RunRecord) -> None:
+    def _start(self, unit: _Unit, record: RunRecord) -> bool:
+        """False where the executor has no room for it at the moment."""
         job = Job(
             run_id=unit.run_id,
             store_url=self._store.url,
@@ -217,9 +219,12 @@ class _Execution:
             unit.handle = self._executor.start(job)
         except OSError as error:
             self._end_unrecorded(unit, Status.FAILED, f"its process could not be started: {error}")
-        else:
-            self._active.append(unit)
-            self._tell(EventKind.STARTED, record)
+            return True
+        if unit.handle is None:
+            return False
+        self._active.append(unit)
+        self._tell(EventKind.STARTED, record)
+        return True
 
     def _reap(self) -> None:
         """Takes notice of workers that have ended."""

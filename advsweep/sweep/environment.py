@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -21,6 +22,16 @@ _PACKAGES = ("torch", "numpy", "scipy", "sqlalchemy", "hydra-core", "transformer
 
 def describe_environment() -> Plain:
     """The code's git state, versions of what computes, the machine and the command."""
+    command = os.environ.get(COMMAND_VARIABLE, shlex.join(sys.argv))
+    return {**_of_this_process(), "command": command}
+
+
+@functools.cache
+def _of_this_process() -> Plain:
+    """What stays as it is while the process lives, and in all that are forked from it.
+
+    The code is the one that was imported, whatever has happened to its files since.
+    """
     return {
         "advsweep": advsweep.__version__,
         "git": _git_state(Path(advsweep.__file__).parent),
@@ -31,7 +42,6 @@ def describe_environment() -> Plain:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "command": os.environ.get(COMMAND_VARIABLE, shlex.join(sys.argv)),
     }
 
 

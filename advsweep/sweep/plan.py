@@ -110,14 +110,16 @@ def make_plan(
             )
         built, settings = points.build()
     runs, duplicates = _unique(built, asked)
+    executor, resources = settings["executor"], settings["resources"]
+    executor.prepare(resources, [planned.run for planned in runs])
     if not single:
         name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
     return Plan(
         name=None if single else name,
         runs=runs,
         duplicates=duplicates,
-        executor=settings["executor"],
-        resources=settings["resources"],
+        executor=executor,
+        resources=resources,
         spec={"overrides": texts, "runs": len(runs)},
     )
 

@@ -59,6 +59,9 @@ class TinyBackend(Backend):
                 f"{run.prompts_per_step}, got {self.minibatches}"
             )
 
+    def cpu_threads(self) -> int:
+        return self.threads
+
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         model, task = _parts(run)
         torch.set_num_threads(self.threads)

@@ -6,12 +6,9 @@ import contextlib
 import hashlib
 import json
 import math
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import platformdirs
 import torch
 from filelock import FileLock, Timeout
 
@@ -21,6 +18,7 @@ from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.vocabulary import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
+from advsweep.config.directory import cache_folder
 from advsweep.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -50,12 +48,6 @@ def base_key(model: TinyModel, task: SymbolTask) -> str:
     """Names the base model that a recipe makes, in hex."""
     material = {"revision": REVISION, "model": model.identity(), "task": task.identity()}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
-
-
-def cache_folder() -> Path:
-    """Where base models are kept: $ADVSWEEP_CACHE, or the user's cache folder."""
-    configured = os.environ.get("ADVSWEEP_CACHE")
-    return Path(configured) if configured else platformdirs.user_cache_path("advsweep")
 
 
 def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advsweep.components import Component, Plain, option
+from advsweep.errors import ConfigError
+from advsweep.sweep.settings import Resources
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +51,57 @@ class Handle(ABC):
 
 @dataclass(kw_only=True)
 class Executor(Component):
-    """Starts workers. What they do and record is the store's; the executor keeps nothing."""
+    """Starts workers. What they do and record is the store's; the executor keeps nothing.
+
+    A plan calls `prepare` once; an execution then calls `start` as often as it has runs and
+    `close` at its end, after which it may all begin again.
+
+    Attributes:
+        resources: what each run occupies.
+        modules: what the workers of the prepared runs will import for them.
+    """
 
     jobs: int | None = option(
         None, ge=1, identity=False, help="runs side by side; null: as many as fit"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.resources = Resources()
+        self.modules: frozenset[str] = frozenset()
+
+    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+        """Takes in what a sweep's runs are and what each of them occupies.
+
+        Raises:
+            ConfigError: a run computes with more than it is given, or is to have more than
+                there is.
+        """
+        modules = set()
+        for run in runs:
+            threads = run.backend.cpu_threads()
+            if threads > resources.cpus:
+                raise ConfigError(
+                    f"resources.cpus: expected at least {threads}, as backend "
+                    f"'{run.backend.name}' computes with {threads} threads, got {resources.cpus}"
+                )
+            parts = vars(run).values()
+            modules |= {type(part).__module__ for part in parts if isinstance(part, Component)}
+        self.resources, self.modules = resources, frozenset(modules)
 
     @abstractmethod
     def capacity(self) -> int:
         """How many workers run side by side: `jobs`, or as many as there is room for."""
 
     @abstractmethod
-    def start(self, job: Job) -> Handle:
-        """Starts a worker (`python -m advsweep.sweep.worker`) for a job and returns at once."""
+    def start(self, job: Job) -> Handle | None:
+        """Starts a worker (`python -m advsweep.sweep.worker`) for a job and returns at once.
+
+        None where there is no room for it at the moment: ask again.
+
+        Raises:
+            OSError: its process cannot be made.
+        """
+
+    def close(self) -> None:
+        """Gives back what is kept between one start and the next; workers go on."""

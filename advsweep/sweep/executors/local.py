@@ -1,82 +1,232 @@
-"""Processes of this machine."""
+"""Processes of this machine, each on cores and GPUs of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import platform
 import shlex
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
+from advsweep.components import option
+from advsweep.config.directory import cache_folder
+from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.sweep.environment import COMMAND_VARIABLE
 from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.devices import VISIBLE, Device, visible_devices
+from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
+from advsweep.sweep.executors.slots import Cores, Slot, Slots, room
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "NUMEXPR_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.sweep.settings import Resources
+
+PRELOADED = (
+    "advsweep.backends.run",
+    "advsweep.sweep.evaluations",
+    "advsweep.sweep.reporter",
+    "advsweep.sweep.worker",
+)
+"""What every worker imports, whatever its run is made of."""
+
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+_QUIET = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
 }
-"""Runs share the cores by being side by side; threads that spin cost several times over."""
+"""Threads that spin cost several times over where runs are side by side."""
 
 
 @dataclass(kw_only=True)
 class LocalExecutor(Executor):
-    """One process per run, one CPU thread each, in a session of its own.
+    """One process per run, in a session of its own, on as many cores as the run has threads.
 
     The session keeps Ctrl-C to the parent, which asks its workers to stop. A worker's
-    output goes to `log.txt` in the run's folder.
+    output goes to `log.txt` in the run's folder. It sees the GPUs it was given and no other.
+    Runs on CPUs alone are forked from a process that has everything imported, which saves
+    each of them seconds; CUDA does not survive a fork.
     """
 
     name: ClassVar[str] = "local"
 
+    preload: bool = option(
+        True, identity=False, help="fork runs without GPUs from a process with all imports"
+    )
+    pin: bool = option(True, identity=False, help="keep each run on cores of its own")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._server: ForkServer | None = None
+        self._forks = False
+        self._devices = 0
+        self._slots = self._empty_slots()
+
+    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+        runs = list(runs)
+        super().prepare(resources, runs)
+        if resources.cpus > len(_cores()):
+            raise ConfigError(
+                f"resources.cpus: expected at most {len(_cores())}, the cores that this process "
+                f"may use, got {resources.cpus}"
+            )
+        if resources.gpus:
+            self._devices = len(_devices())
+            if not room(self._devices, resources.gpus):
+                raise ConfigError(
+                    f"resources.gpus: expected at most {self._devices}, the GPUs that nvidia-smi "
+                    f"lists and {VISIBLE} leaves, got {resources.gpus:g}"
+                )
+        # A run alone would wait for the same imports in another process.
+        self._forks = self.preload and len(runs) > 1 and not resources.gpus and can_adopt()
+        self._slots = self._empty_slots()
+
     def capacity(self) -> int:
         if self.jobs is not None:
             return self.jobs
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        fitting = len(_cores()) // self.resources.cpus
+        if self.resources.gpus:
+            fitting = min(fitting, room(self._devices, self.resources.gpus))
+        return max(1, fitting)
 
-    def start(self, job: Job) -> Handle:
-        command = [
-            *(sys.executable, "-m", "advsweep.sweep.worker"),
-            *("--run", str(job.run_id)),
-            *("--parent-pid", str(os.getpid())),
-        ]
-        for settings in job.evaluations:
-            command += ["--evaluation", json.dumps(settings)]
-        # The store's URL may hold a password, and command lines are there for all to read.
-        environment = os.environ | ONE_THREAD | {"ADVSWEEP_STORE": job.store_url}
-        environment |= {COMMAND_VARIABLE: shlex.join(sys.argv), "PYTHONUNBUFFERED": "1"}
-        job.directory.mkdir(parents=True, exist_ok=True)
-        with open(job.directory / "log.txt", "ab") as log:
+    def start(self, job: Job) -> Handle | None:
+        if not self._is_ready():
+            return None
+        slot = self._slots.take()
+        if slot is None:
+            self._tell_who_waits()
+            return None
+        try:
+            job.directory.mkdir(parents=True, exist_ok=True)
+            process = self._fork(job, slot) or self._spawn(job, slot)
+        except OSError:
+            self._slots.give_back(slot)
+            raise
+        return LocalHandle(process, slot, self._slots)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _empty_slots(self) -> Slots:
+        folder = cache_folder() / "cores" / platform.node()
+        pinned = self.pin and hasattr(os, "sched_setaffinity")
+        return Slots(self.resources, Cores(_cores() if pinned else (), folder), _devices)
+
+    def _is_ready(self) -> bool:
+        """Whether a worker can be started at once; what has to be there for that is made."""
+        if not self._forks:
+            return True
+        try:
+            if self._server is None:
+                modules = sorted({*PRELOADED, *self.modules})
+                self._server = ForkServer(modules, self._environment())
+            return self._server.is_ready()
+        except OSError:
+            # A module cannot be imported, most likely: the logs of the workers will say why.
+            self._forks = False
+            self.close()
+            return True
+
+    def _fork(self, job: Job, slot: Slot) -> Forked | None:
+        if self._server is None:
+            return None
+        environment = self._environment(slot.devices) | _told(job)
+        try:
+            return self._server.fork(_arguments(job), environment, _log(job), slot.cores)
+        except OSError:
+            # Somebody ended it. This run gets a process by itself, and the next a new server.
+            self.close()
+            return None
+
+    def _spawn(self, job: Job, slot: Slot) -> subprocess.Popen[bytes]:
+        with open(_log(job), "ab") as log:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "advsweep.sweep.worker", *_arguments(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=self._environment(slot.devices) | _told(job),
                 start_new_session=True,
             )
-        return LocalHandle(process)
+        if slot.cores:
+            # Long before it has a second thread, which would have to be moved as well.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, slot.cores)
+        return process
+
+    def _environment(self, devices: Sequence[str] = ()) -> dict[str, str]:
+        """What every worker has, before what it is told of its job."""
+        threads = dict.fromkeys(_THREADS, str(self.resources.cpus))
+        return os.environ | threads | _QUIET | {VISIBLE: ",".join(devices)}
+
+    def _tell_who_waits(self) -> None:
+        if self._slots.are_empty():
+            share = f"{min(self.resources.gpus, 1):.0%} of its memory"
+            warnings.warn(
+                f"no run can start: other processes leave no GPU with {share} free; waiting",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
 
 
 @dataclass
 class LocalHandle(Handle):
-    """A child process."""
+    """A child process in its slot."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
+    slot: Slot
+    slots: Slots
 
     def poll(self) -> int | None:
-        return self.process.poll()
+        code = self.process.poll()
+        if code is not None:
+            self.slots.give_back(self.slot)
+        return code
 
     def stop(self) -> None:
         self.process.terminate()
 
     def kill(self) -> None:
         self.process.kill()
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _devices() -> list[Device]:
+    return visible_devices(os.environ)
+
+
+def _log(job: Job) -> Path:
+    return job.directory / "log.txt"
+
+
+def _arguments(job: Job) -> list[str]:
+    arguments = ["--run", str(job.run_id), "--parent-pid", str(os.getpid())]
+    for settings in job.evaluations:
+        arguments += ["--evaluation", json.dumps(settings)]
+    return arguments
+
+
+def _told(job: Job) -> dict[str, str]:
+    # The store's URL may hold a password, and command lines are there for all to read.
+    return {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: shlex.join(sys.argv)}

@@ -1,0 +1,107 @@
+"""Stand-ins for a worker and for nvidia-smi, and jobs to give out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.sweep.executors.base import Job
+
+WORKER = """
+import json, os, sys, time
+from advsweep.sweep import worker
+
+def main(arguments):
+    told = {"ADVSWEEP_STORE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GIVEN"}
+    found = {
+        "arguments": arguments,
+        "parent": os.getppid(),
+        "session": os.getsid(0) == os.getpid(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "folder": os.getcwd(),
+        "environment": {k: v for k, v in os.environ.items() if k in told},
+        "input": sys.stdin.read(),
+    }
+    print(json.dumps(found))
+    print("a word to stderr", file=sys.stderr)
+    does = os.environ.get("DOES", "")
+    if does == "exit":
+        os._exit(70)
+    if does == "raise":
+        raise RuntimeError("as told")
+    while does == "stay":
+        time.sleep(0.05)
+    return 12
+
+worker.main = main
+if __name__ == "__main__":
+    time.sleep(0.3)  # until it has been moved to its cores
+    sys.exit(main(sys.argv[3:]))
+"""
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+-L)
+  echo "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-aaaa)"
+  echo "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb)" ;;
+*)
+  echo "GPU-aaaa, 40960, $(cat "$(dirname "$0")/free")"
+  echo "GPU-bbbb, 40960, 40000" ;;
+esac
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that, once imported, is what workers do: they tell what they were given."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "stand_in.py").write_text(WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+    return "stand_in"
+
+
+@pytest.fixture
+def other_python(stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that runs the stand-in where it is told to run a worker."""
+    script = tmp_path / "python"
+    module = tmp_path / "modules" / f"{stand_in}.py"
+    script.write_text(
+        f'#!/bin/sh\n[ "$2" = advsweep.sweep.worker ] && exec {sys.executable} {module} "$@"\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+@pytest.fixture
+def free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Two GPUs as nvidia-smi tells; sets how many MiB are free of the first."""
+    folder = tmp_path / "smi"
+    folder.mkdir()
+
+    def set_free(mebibytes: int) -> None:
+        (folder / "free").write_text(str(mebibytes))
+
+    set_free(40000)
+    (folder / "nvidia-smi").write_text(NVIDIA_SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return set_free
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[[int], Job]:
+    """Jobs by the number of their run; the store is there in name alone."""
+
+    def make(run_id: int) -> Job:
+        url = "postgresql://user:secret@host/runs"
+        settings = {"name": "standard", "n": 4}
+        directory = tmp_path / "runs" / str(run_id)
+        return Job(run_id=run_id, store_url=url, directory=directory, evaluations=(settings,))
+
+    return make
