@@ -53,8 +53,11 @@ def told(handle: Handle, job: Job) -> dict[str, Any]:
 
 
 @pytest.fixture
-def executor(plan: Planner) -> Iterator[Callable[..., LocalExecutor]]:
-    """Local executors, prepared for so many runs of the fake backend."""
+def executor(
+    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., LocalExecutor]]:
+    """Local executors, prepared for so many runs of the fake backend; no other sweep is seen."""
+    monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
     made: list[LocalExecutor] = []
 
     def make(runs: int, resources: Resources | None = None, **options: Any) -> LocalExecutor:

@@ -1,0 +1,100 @@
+"""What a run costs that does next to nothing, beside jobs of Hydra's launchers that do nothing.
+
+    python benchmarks/bench_overhead.py
+
+The targets are 150 ms of CPU per run beyond its imports, and 300 runs through 2 slots in under
+60 s. A row's CPU time is of all processes together, what every sweep has once subtracted by
+the difference of a larger and a smaller sweep: the worker, what starts it and the supervision.
+A run of ours is a process of its own, which trains one step, evaluates twice and records all
+of it; a job of Hydra's calls an empty function in a process that is there already. joblib's
+launcher comes with the extra `bench`; without it its row is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from advsweep.sweep.executors.local import PRELOADED
+
+REPEATS = 3
+SLOTS = 2
+MANY = 300
+SWEEP = [
+    *(sys.executable, "-c", "from advsweep.cli import main; main()", "sweep", "-j", str(SLOTS)),
+    *("backend=fake", "steps=1", "prompts_per_step=1", "group_size=2", "task.levels=[0]"),
+    *("task.held_out_per_level=1", "task.train_per_level=10", "evaluation.n=1"),
+    *("evaluation.k=[1]", "evaluation.every=0"),
+]
+IMPORTS = [sys.executable, "-c", f"import {', '.join(PRELOADED)}, advsweep.backends.fake"]
+APPLICATION = """
+import hydra
+
+@hydra.main(version_base="1.3", config_path=None)
+def main(config):
+    pass
+
+main()
+"""
+
+Command = Callable[[int], list[str]]
+
+
+def sweep(*overrides: str) -> Command:
+    return lambda runs: [*SWEEP, f"seed=range({runs})", *overrides]
+
+
+def hydra(*overrides: str) -> Command:
+    return lambda jobs: [
+        *(sys.executable, "-c", APPLICATION, "-m", f"+job=range({jobs})", *overrides)
+    ]
+
+
+def main() -> None:
+    print(f"{'per run or job':<40} {'CPU ms, median':>15} {'beyond imports':>15} {'load':>6}")
+    imports = statistics.median(cost(IMPORTS)[0] for _ in range(REPEATS))
+    show("run, forked", per_run(sweep(), few=2, many=62))
+    alone = per_run(sweep("executor.preload=false"), few=2, many=8)
+    show("run, in a process of its own", alone, alone - imports)
+    show("job of Hydra's basic launcher", per_run(hydra(), few=2, many=62))
+    if importlib.util.find_spec("joblib"):
+        joblib = hydra("hydra/launcher=joblib", f"hydra.launcher.n_jobs={SLOTS}")
+        show("job of Hydra's joblib launcher", per_run(joblib, few=2, many=62))
+    cpu, wall = cost(sweep()(MANY))
+    print(
+        f"{MANY} runs through {SLOTS} slots, from nothing: {wall:.1f} s of wall time, "
+        f"{cpu:.1f} CPU s, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def show(name: str, seconds: float, beyond: float | None = None) -> None:
+    beyond = seconds if beyond is None else beyond
+    load = os.getloadavg()[0]
+    print(f"{name:<40} {1000 * seconds:>15.0f} {1000 * beyond:>15.0f} {load:>6.1f}")
+
+
+def per_run(command: Command, few: int, many: int) -> float:
+    """CPU seconds of one more run."""
+    return statistics.median(
+        (cost(command(many))[0] - cost(command(few))[0]) / (many - few) for _ in range(REPEATS)
+    )
+
+
+def cost(command: list[str]) -> tuple[float, float]:
+    """CPU seconds of a command with all its children, and seconds by the clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, began = os.times(), time.perf_counter()
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        wall, after = time.perf_counter() - began, os.times()
+    user = after.children_user - before.children_user
+    return user + after.children_system - before.children_system, wall
+
+
+if __name__ == "__main__":
+    main()
