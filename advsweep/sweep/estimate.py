@@ -112,7 +112,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     told = [run.seconds_left for run in runs if run.seconds_left is not None]
     untold = len(runs) - len(told)
     known = untold == 0 or any(told)
-    gpus = plan.resources.plain().get("gpus", 0)
+    gpus = plan.executor.resources.gpus
     return Estimate(
         runs=runs,
         seconds=_makespan(told, slots) if known else None,

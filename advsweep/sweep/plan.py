@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.backends.run import Run
-from advsweep.components import Component, Plain
+from advsweep.components import Plain
 from advsweep.config.compose import Composer
 from advsweep.config.conditions import Assignment
 from advsweep.config.overrides import Override, parse_overrides
@@ -60,7 +60,6 @@ class Plan:
         runs: every run once, in the order of the space.
         duplicates: what was left out of them.
         executor: where the runs go.
-        resources: what each of them occupies.
         spec: what was asked for, in JSON types.
     """
 
@@ -68,7 +67,6 @@ class Plan:
     runs: Sequence[PlannedRun]
     duplicates: Sequence[Duplicate]
     executor: Executor
-    resources: Component
     spec: Plain
 
 
@@ -110,8 +108,8 @@ def make_plan(
             )
         built, settings = points.build()
     runs, duplicates = _unique(built, asked)
-    executor, resources = settings["executor"], settings["resources"]
-    executor.prepare(resources, [planned.run for planned in runs])
+    executor = settings["executor"]
+    executor.prepare(settings["resources"], [planned.run for planned in runs])
     if not single:
         name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
     return Plan(
@@ -119,7 +117,6 @@ def make_plan(
         runs=runs,
         duplicates=duplicates,
         executor=executor,
-        resources=resources,
         spec={"overrides": texts, "runs": len(runs)},
     )
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 
-from advsweep.components import Component
 from advsweep.store import NewRun, Owner, Status, Store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.estimate import estimate
@@ -99,19 +95,10 @@ def test_a_training_that_is_evaluated_in_two_ways_is_trained_once(
     assert estimate(both, store, slots=1).states == {"done": 2}
 
 
-@dataclass(kw_only=True)
-class HalfAGpu(Component):
-    """Resources that ask for a share of a GPU."""
-
-    name: ClassVar[str] = "half"
-
-    gpus: float = 0.5
-
-
 def test_gpu_hours_are_those_of_all_runs_together(plan: Planner, store: Store) -> None:
     [first] = record(store, plan("seed=0"))
     finish(store, first, 20, Status.DONE, 3600.0)
-    four = dataclasses.replace(plan("seed=1,2,3,4"), resources=HalfAGpu())
+    four = plan("seed=1,2,3,4", "resources.gpus=0.5")
     left = estimate(four, store, slots=2)
     # Four runs of an hour on half a GPU each, two side by side.
     assert (left.seconds, left.gpu_hours) == (pytest.approx(7200.0), pytest.approx(2.0))
