@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
+from typing import ClassVar
 
 import pytest
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.cli.options import ListFormat
+from advsweep.cli.plan import print_plan
+from advsweep.components import Component
+from advsweep.errors import StoreError
+from advsweep.sweep.plan import make_plan
 
 FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
 # Three runs that the finished sweep has, and three more, asked for twice through an alias.
@@ -14,8 +24,15 @@ MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
 
 
 @pytest.fixture
-def planned(finished):
-    return json.loads(finished("plan", *MORE, "--jobs=2", "--format", "json").stdout)
+def invoke(fake_folder, monkeypatch):
+    """`advsweep ARGUMENTS` within this process, in the folder of the finished sweep."""
+    monkeypatch.chdir(fake_folder)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def planned(invoke):
+    return json.loads(invoke("plan", *MORE, "--jobs=2", "--format", "json").stdout)
 
 
 def test_json_has_every_run_and_where_it_stands(planned):
@@ -51,8 +68,8 @@ def test_json_says_which_duplicates_were_dropped(planned):
         assert duplicate["asked"].startswith(f"estimator=mean_grpo seed={seed} ")
 
 
-def test_csv_has_a_line_for_each_run_and_no_more(finished, planned):
-    rows = list(csv.DictReader(io.StringIO(finished("plan", *MORE, "--format", "csv").stdout)))
+def test_csv_has_a_line_for_each_run_and_no_more(invoke, planned):
+    rows = list(csv.DictReader(io.StringIO(invoke("plan", *MORE, "--format", "csv").stdout)))
     assert [row["identity"] for row in rows] == [run["identity"] for run in planned["runs"]]
     assert [row["status"] for row in rows] == ["done"] * 3 + ["missing"] * 3
     assert list(rows[0]) == [
@@ -61,8 +78,8 @@ def test_csv_has_a_line_for_each_run_and_no_more(finished, planned):
     ]
 
 
-def test_a_table_is_for_people(finished, planned):
-    lines = finished("plan", *MORE, "--jobs=2").stdout.splitlines()
+def test_a_table_is_for_people(invoke, planned):
+    lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()
     assert lines[0].split() == ["identity", "status", "steps", "left", "run"]
     first, last = planned["runs"][0], planned["runs"][-1]
     assert lines[1].split() == [first["identity"][:10], "done", "12/12", "grpo", "seed=0"]
@@ -75,44 +92,62 @@ def test_a_table_is_for_people(finished, planned):
     assert lines[-1].endswith(" with 2 side by side (from 6 earlier runs)")
 
 
-def test_a_dry_run_of_the_sweep_says_the_same(finished):
-    assert (
-        finished("sweep", *MORE, "--jobs=2", "--dry-run").stdout
-        == finished("plan", *MORE, "--jobs=2").stdout
-    )
+@dataclasses.dataclass(kw_only=True)
+class HalfAGpu(Component):
+    """Resources that ask for a share of a GPU."""
+
+    name: ClassVar[str] = "half"
+
+    gpus: float = 0.5
 
 
-def test_force_counts_what_is_done_as_work(finished):
-    done = finished("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
+def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
+    plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4"])
+    plan = dataclasses.replace(plan, resources=HalfAGpu())
+    print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("48 steps left, about ")
+    assert " and 0.00" in last
+    assert " GPU-hours with 2 side by side (from 6 earlier runs); of 2 runs no earlier" in last
+
+
+def test_a_dry_run_of_the_sweep_says_the_same(invoke):
+    planned, dry = invoke("plan", *MORE, "--jobs=2"), invoke("sweep", *MORE, "-j2", "--dry-run")
+    assert (planned.exit_code, dry.exit_code) == (0, 0)
+    assert planned.stdout == dry.stdout
+
+
+def test_force_counts_what_is_done_as_work(invoke):
+    done = invoke("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
     assert done[-2].endswith(": 2 runs, 2 done")
     assert done[-1].startswith("24 steps left, about ")
-    assert finished("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == "no steps left"
+    assert invoke("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == "no steps left"
 
 
-def test_without_a_store_nothing_is_made(advsweep, tmp_path):
+def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for store in ([], ["--store", "other.db"]):
-        done = advsweep("plan", "seed=range(60)", *store, *FAKE)
-        assert done.returncode == 0, done.stderr
+        done = invoke("plan", "seed=range(60)", *store, *FAKE)
+        assert done.exit_code == 0
         lines = done.stdout.splitlines()
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
         assert done.stderr == "... and 10 more (--all shows them)\n"
-        assert lines[-1] == (
-            "720 steps left; no earlier run of this shape tells how long they take"
-        )
-    everything = advsweep("plan", "seed=range(60)", "--all", *FAKE)
+        assert lines[-1] == "720 steps left; no earlier run of this shape tells how long they take"
+    everything = invoke("plan", "seed=range(60)", "--all", *FAKE)
     assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_is_none_is_refused(advsweep, tmp_path):
+def test_a_store_that_is_none_is_refused(invoke, tmp_path):
     (tmp_path / "text.db").write_text("no database", encoding="utf-8")
-    done = advsweep("plan", "--store", "text.db", *FAKE)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "text.db" in done.stderr
+    done = invoke("plan", "--store", str(tmp_path / "text.db"), *FAKE)
+    assert done.stdout == ""
+    assert isinstance(done.exception, StoreError)
 
 
-def test_what_does_not_fit_is_refused(advsweep):
+def test_what_does_not_fit_is_refused(advsweep, tmp_path):
     done = advsweep("plan", "estimator=grpo,fade", "estimator.delta=3", *FAKE)
     assert (done.returncode, done.stdout) == (2, "")
     assert "fade, grpo have no parameter 'delta'" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -68,6 +68,7 @@ def test_seeds_may_be_listed() -> None:
 def test_a_block_beats_what_is_common() -> None:
     node = {"common": {"a": [1, 2]}, "blocks": [{"a": 3}, {"b": 4}]}
     assert points(node) == [{"a": 3}, {"b": 4, "a": 1}, {"b": 4, "a": 2}]
+    assert points({"seeds": 3, "common": {"seed": 7}}) == [{"seed": 7}]
 
 
 def test_overrides_beat_the_node_and_multiply_in() -> None:

@@ -258,7 +258,7 @@ sweep:
     - {estimator: grpo, estimator.delta: 2, estimator.epz: 3, groupsize: 4}
     - {estimator: [asym_grpo, fade], estimator.delta: 2, steps: 0}
     - {estimator: grop, estimator.delta: 2, +steps: 3}
-    - {estimator: a_grae, groupsize: 4, estimator.base.epz: 1}
+    - {estimator: asym_grpo, estimator.delta: 1, groupsize: 4}
 """,
         )
     shown = [line.split(";")[0] for line in str(caught.value).splitlines()]
