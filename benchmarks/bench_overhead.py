@@ -60,7 +60,7 @@ def main() -> None:
     print(f"{'per run or job':<40} {'CPU ms, median':>15} {'beyond imports':>15} {'load':>6}")
     imports = statistics.median(cost(IMPORTS)[0] for _ in range(REPEATS))
     show("run, forked", per_run(sweep(), few=2, many=62))
-    alone = per_run(sweep("executor.preload=false"), few=2, many=8)
+    alone = per_run(sweep("executor.preload=false"), few=2, many=5)
     show("run, in a process of its own", alone, alone - imports)
     show("job of Hydra's basic launcher", per_run(hydra(), few=2, many=62))
     if importlib.util.find_spec("joblib"):

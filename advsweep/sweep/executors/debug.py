@@ -12,7 +12,10 @@ from advsweep.sweep.exits import STOPPED
 
 @dataclass(kw_only=True)
 class DebugExecutor(Executor):
-    """Works on a run before `start` returns. What ends the process ends the sweep."""
+    """Works on a run before `start` returns. What ends the process ends the sweep.
+
+    Nothing is given out: a run has the cores and GPUs that the process has.
+    """
 
     name: ClassVar[str] = "debug"
 

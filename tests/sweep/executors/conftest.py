@@ -32,8 +32,8 @@ def main(arguments):
         os._exit(70)
     if does == "raise":
         raise RuntimeError("as told")
-    while does == "stay":
-        time.sleep(0.05)
+    if does == "stay":
+        time.sleep(120)
     return 12
 
 worker.main = main
