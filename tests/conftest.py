@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Mapping
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -63,3 +69,128 @@ def install(tmp_path: Path) -> Install:
         return folder
 
     return installed
+
+
+class PostgresServer:
+    """A PostgreSQL server of the tests' own, on a socket in a temporary folder."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        # Short, as the path of a socket may have but a hundred characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="advsweep-pg-"))
+        # It refuses to run as root, who can be any other user.
+        self._user: dict[str, object] = {}
+        if os.geteuid() == 0:
+            os.chown(self.folder, 65534, 65534)
+            self._user = {"user": 65534, "group": 65534, "extra_groups": []}
+        initdb = [str(binaries / "initdb"), "-D", str(self.folder / "data"), "-U", "advsweep"]
+        self._call([*initdb, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"])
+        self.start()
+
+    def url(self, database: str) -> str:
+        return f"postgresql://advsweep@/{database}?host={self.folder}"
+
+    def start(self) -> None:
+        log = open(self.folder / "log.txt", "ab")  # noqa: SIM115 (the server's until it ends)
+        self._process = subprocess.Popen(
+            [
+                *(str(self._binaries / "postgres"), "-D", str(self.folder / "data")),
+                *("-k", str(self.folder), "-c", "listen_addresses=", "-c", "fsync=off"),
+            ],
+            cwd=self.folder,
+            stdout=log,
+            stderr=log,
+            **self._user,  # type: ignore[call-overload]
+        )
+        log.close()
+        deadline = time.monotonic() + 60
+        while self.ask("postgres", "SELECT 1") is None:
+            assert self._process.poll() is None, (self.folder / "log.txt").read_text()
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ends it at once, whoever is connected."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+    def ask(self, database: str, query: str) -> list[object] | None:
+        """The rows of a query; None where the server does not answer."""
+        import pg8000.dbapi
+
+        socket = str(self.folder / ".s.PGSQL.5432")
+        try:
+            connection = pg8000.dbapi.connect("advsweep", unix_sock=socket, database=database)
+        except (pg8000.dbapi.Error, OSError):
+            return None
+        connection.autocommit = True
+        try:
+            cursor = connection.cursor()
+            cursor.execute(query)
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            connection.close()
+
+    def _call(self, command: list[str]) -> None:
+        done = subprocess.run(
+            command,
+            check=False,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            **self._user,  # type: ignore[call-overload]
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def _postgres_binaries() -> Path | None:
+    found = shutil.which("initdb")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in places if (place / "postgres").exists()), None)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; where none is installed the test is skipped, but never in CI."""
+    binaries = _postgres_binaries()
+    if binaries is None:
+        reason = "no PostgreSQL server is installed (no initdb on the PATH)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    server = PostgresServer(binaries)
+    yield server
+    server.stop()
+    shutil.rmtree(server.folder)
+
+
+@pytest.fixture(scope="session")
+def _postgres_databases(postgres_server: PostgresServer) -> Callable[[], str]:
+    """Makes databases with an empty store in them, which copying one does quickest."""
+    from advsweep.store import open_store
+
+    server, numbers = postgres_server, itertools.count()
+    server.ask("postgres", "CREATE DATABASE template")
+    open_store(server.url("template")).close()
+
+    def make() -> str:
+        name = f"store{next(numbers)}"
+        server.ask("postgres", f"CREATE DATABASE {name} TEMPLATE template")
+        return name
+
+    return make
+
+
+@pytest.fixture
+def postgres_url(
+    postgres_server: PostgresServer,
+    _postgres_databases: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[str]:
+    """The URL of an empty store in a PostgreSQL server, whose runs lie in the test's folder."""
+    monkeypatch.setenv("ADVSWEEP_RUNS", str(tmp_path / "advsweep-runs"))
+    name = _postgres_databases()
+    yield postgres_server.url(name)
+    postgres_server.ask("postgres", f"DROP DATABASE {name} WITH (FORCE)")

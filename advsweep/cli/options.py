@@ -14,7 +14,10 @@ Store = Annotated[
         "--store",
         envvar="ADVSWEEP_STORE",
         metavar="URL",
-        help="The store of runs: a path or a SQLAlchemy URL (default: ./advsweep.db).",
+        help=(
+            "The store of runs: a path, or postgresql://USER@HOST/DATABASE "
+            "(default: ./advsweep.db)."
+        ),
         show_envvar=True,
     ),
 ]

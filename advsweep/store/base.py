@@ -40,6 +40,9 @@ class StorePart:
     def _write(self) -> AbstractContextManager[Connection]:
         return self._engines.write()
 
+    def _write_alone(self) -> AbstractContextManager[Connection]:
+        return self._engines.write_alone()
+
     def _read(self) -> AbstractContextManager[Connection]:
         return self._engines.read()
 

@@ -1,7 +1,8 @@
 """Connections: which database a store is, how it is opened, and what its errors mean.
 
-SQLite gets two engines. Writers begin IMMEDIATE, so that one who reads before it writes
-waits for its turn instead of failing halfway; readers do not, and in WAL mode never wait.
+There are two engines for each. On SQLite writers begin IMMEDIATE, so that one who reads before
+it writes waits for its turn instead of failing halfway; readers do not, and in WAL mode never
+wait. On PostgreSQL writers see what others have committed meanwhile, and readers do not.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError
+from advsweep.store import servers
 
 DEFAULT_FILE = "advsweep.db"
 BUSY_SECONDS = 30
@@ -54,7 +56,7 @@ def locate(text: str | None) -> Location:
     except ArgumentError:
         raise StoreError(_no_url(text.partition("://")[0] + "://...")) from None
     if url.get_backend_name() not in DIALECTS:
-        raise StoreError(_no_url(url.render_as_string()))
+        raise StoreError(_no_url(url.set(query={}).render_as_string()))
     if url.get_backend_name() == "sqlite":
         if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
             raise StoreError(
@@ -62,13 +64,17 @@ def locate(text: str | None) -> Location:
                 "runs have to share it"
             )
         return _locate_file(url.database)
-    return Location(url=url, name=url.render_as_string(), file=None)
+    # Parameters are left out of the name: a password may be among them.
+    name = url.set(query={}).render_as_string()
+    if not url.database:
+        raise StoreError(f"{name}: expected the name of a database at the end of the URL")
+    return Location(url=servers.with_driver(url, name), name=name, file=None)
 
 
 def _no_url(shown: str) -> str:
     return (
         f"{shown}: expected a store as a path, as sqlite:///PATH or as "
-        "postgresql+psycopg://USER@HOST/DATABASE"
+        "postgresql://USER@HOST/DATABASE"
     )
 
 
@@ -79,7 +85,7 @@ def _locate_file(path: str) -> Location:
 
 @dataclass(frozen=True)
 class Engines:
-    """The two ways into a store; on a server they are the same one."""
+    """The two ways into a store."""
 
     location: Location
     writer: Engine
@@ -89,6 +95,18 @@ class Engines:
     def write(self) -> Iterator[Connection]:
         """A transaction that may change things; on SQLite it is the only one of its kind."""
         with translated(self.location), self.writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write_alone(self) -> Iterator[Connection]:
+        """A transaction beside which no other of this kind runs, on a server neither.
+
+        For those that make something out of what they find, such as the next number, and
+        those that write rows which others may write in another order.
+        """
+        with self.write() as connection:
+            if self.location.file is None:
+                servers.lock_alone(connection)
             yield connection
 
     @contextmanager
@@ -103,22 +121,11 @@ class Engines:
 
 
 def connect(location: Location) -> Engines:
-    """Engines for a store; nothing is opened yet.
-
-    Raises:
-        StoreError: the database's driver is not installed.
-    """
-    if location.file is not None:
-        writer, reader = _sqlite_engine(location.url, True), _sqlite_engine(location.url, False)
-        return Engines(location, writer, reader)
-    try:
-        engine = create_engine(location.url, pool_pre_ping=True)
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise StoreError(
-            f"{location.name}: the driver of this database is not installed ({error}); "
-            "for PostgreSQL: pip install 'psycopg[binary]' and a URL postgresql+psycopg://..."
-        ) from error
-    return Engines(location, engine, engine)
+    """Engines for a store; nothing is opened yet."""
+    if location.file is None:
+        return Engines(location, *servers.server_engines(location.url, BUSY_SECONDS))
+    writer, reader = _sqlite_engine(location.url, True), _sqlite_engine(location.url, False)
+    return Engines(location, writer, reader)
 
 
 def _sqlite_engine(url: URL, writes: bool) -> Engine:
@@ -151,12 +158,14 @@ def translated(location: Location) -> Iterator[None]:
         yield
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
+        assert cause is not None
         raise StoreError(f"{location.name}: {_meaning(location, cause)}") from error
 
 
-def _meaning(location: Location, error: BaseException | None) -> str:
+def _meaning(location: Location, error: BaseException) -> str:
+    if location.file is None:
+        return servers.meaning(location.url, error, BUSY_SECONDS)
     code = getattr(error, "sqlite_errorname", "") or ""
-    folder = location.file.parent if location.file else None
     if code == "SQLITE_FULL":
         return (
             "the disk is full, or the file may not grow; make room and start again (metrics so "
@@ -167,7 +176,7 @@ def _meaning(location: Location, error: BaseException | None) -> str:
     if code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
         return (
             "it cannot be opened for writing, which SQLite needs even to read; the file and its "
-            f"folder {folder} must both be writable"
+            f"folder {location.file.parent} must both be writable"
         )
     if code.startswith("SQLITE_BUSY"):
         return (

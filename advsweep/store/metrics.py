@@ -8,7 +8,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import (
+    ARRAY,
+    Connection,
+    Double,
+    Integer,
+    bindparam,
+    delete,
+    func,
+    select,
+    text,
+    update,
+)
 
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.engines import Engines
@@ -18,6 +29,18 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+
+# A thousand rows as three arrays: parameters for each row cost thirty times as much.
+_UNNESTED = text(
+    "INSERT INTO points (run_id, metric_id, step, value)"
+    " SELECT :run, * FROM unnest(:metrics, :steps, :values)"
+    " ON CONFLICT (run_id, metric_id, step) DO UPDATE SET value = excluded.value"
+).bindparams(
+    bindparam("run", type_=Integer),
+    bindparam("metrics", type_=ARRAY(Integer)),
+    bindparam("steps", type_=ARRAY(Integer)),
+    bindparam("values", type_=ARRAY(Double)),
+)
 
 
 class Metrics(StorePart):
@@ -35,22 +58,31 @@ class Metrics(StorePart):
         """
         if not points:
             return
-        statement = self._insert_or_update(Point, "run_id", "metric_id", "step", update="value")
         with self._write() as connection:
             ids = self._name_ids(connection, {name for name, _, _ in points})
-            connection.execute(
-                statement,
-                [
-                    {
-                        "run_id": run_id,
-                        "metric_id": ids[name],
-                        "step": step,
-                        "value": _storable(value),
-                    }
-                    for name, step, value in points
-                ],
-            )
+            rows = [(ids[name], step, _storable(value)) for name, step, value in points]
+            self._put_points(connection, run_id, rows)
         self._metric_ids.update(ids)
+
+    def _put_points(
+        self, connection: Connection, run_id: int, rows: Sequence[tuple[int, int, float | None]]
+    ) -> None:
+        """Writes points (metric, step, value) by whichever statement is quickest."""
+        if connection.dialect.name == "postgresql":
+            # A statement may not touch a row twice there.
+            last = {(metric, step): value for metric, step, value in rows}
+            metrics, steps = zip(*last, strict=True)
+            values = {"run": run_id, "metrics": [*metrics], "steps": [*steps]}
+            connection.execute(_UNNESTED, values | {"values": [*last.values()]})
+            return
+        statement = self._insert_or_update(Point, "run_id", "metric_id", "step", update="value")
+        connection.execute(
+            statement,
+            [
+                {"run_id": run_id, "metric_id": metric, "step": step, "value": value}
+                for metric, step, value in rows
+            ],
+        )
 
     def _name_ids(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         ids = {name: self._metric_ids[name] for name in names if name in self._metric_ids}

@@ -50,7 +50,7 @@ class Runs(StorePart):
         if not runs:
             return []
         new = [self._fresh(run, attempt=1) for run in runs]
-        with self._write() as connection:
+        with self._write_alone() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
             connection.execute(self._insert_or_ignore(Run, "identity", "attempt"), new)
             latest: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Runs(StorePart):
 
         The old record stays as it is.
         """
-        with self._write() as connection:
+        with self._write_alone() as connection:
             old = self._row(connection, run_id)
             query = select(func.max(Run.attempt)).where(Run.identity == old.identity)
             planned = NewRun(

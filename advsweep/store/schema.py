@@ -48,7 +48,7 @@ def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
         )
     if version is None and location.file is not None:
         _use_write_ahead_log(engines)
-    with engines.write() as connection:
+    with engines.write_alone() as connection:
         # Another process may have been quicker.
         before = read_version(location, connection)
         changes = _migrate(connection, before)

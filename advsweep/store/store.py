@@ -11,11 +11,12 @@ from typing import Self
 from advsweep.store.base import utc_now
 from advsweep.store.checkpoints import Checkpoints
 from advsweep.store.claims import Claims
-from advsweep.store.engines import Engines, connect, locate
+from advsweep.store.engines import Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
 from advsweep.store.metrics import Metrics
 from advsweep.store.runs import Runs
 from advsweep.store.schema import HEAD, prepare
+from advsweep.store.servers import server_clock
 
 
 def open_store(
@@ -23,7 +24,7 @@ def open_store(
     *,
     create: bool = True,
     upgrade: bool = False,
-    clock: Callable[[], datetime] = utc_now,
+    clock: Callable[[], datetime] | None = None,
 ) -> Store:
     """Opens a store, and makes it if it is not there.
 
@@ -32,14 +33,22 @@ def open_store(
             `advsweep.db` in the working folder.
         create: make a store that is not there; commands that only read must not.
         upgrade: bring a store of an older schema up to date.
-        clock: the time, in UTC.
+        clock: the time, in UTC; by default this machine's, or the database server's.
 
     Raises:
         StoreError: it is no store, cannot be read or written, is not there, or its schema is
             newer, or older, than this advsweep's.
     """
     engines = connect(locate(url))
-    return Store(engines, clock, upgraded=prepare(engines, create=create, upgrade=upgrade))
+    upgraded = prepare(engines, create=create, upgrade=upgrade)
+    return Store(engines, clock or _clock(engines), upgraded)
+
+
+def _clock(engines: Engines) -> Callable[[], datetime]:
+    if engines.location.file is not None:
+        return utc_now
+    with engines.read() as connection:
+        return server_clock(connection)
 
 
 class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
@@ -54,7 +63,8 @@ class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
             without a password.
         upgraded: what `open_store(upgrade=True)` changed, one line per migration.
         runs_directory: the folder of the runs' own folders: `$ADVSWEEP_RUNS`, else
-            `advsweep-runs` beside `advsweep.db`.
+            `advsweep-runs` beside `advsweep.db`; for a database `advsweep` on a server it is
+            `advsweep-runs` in the working folder.
 
     Raises:
         StoreError: from any method, when the database cannot do it (the disk is full, the
@@ -69,7 +79,7 @@ class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
         self.upgraded = upgraded
-        self.runs_directory = _runs_directory(location.file)
+        self.runs_directory = _runs_directory(location)
 
     def schema_version(self) -> str:
         """The version of the schema, which is always the newest that this advsweep knows."""
@@ -86,10 +96,10 @@ class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
         self.close()
 
 
-def _runs_directory(file: Path | None) -> Path:
+def _runs_directory(location: Location) -> Path:
     if chosen := os.environ.get("ADVSWEEP_RUNS"):
         return Path(chosen).absolute()
-    if file is None:
-        return Path("advsweep-runs").absolute()
     # Two stores in one folder keep their runs apart.
-    return file.with_name(f"{file.stem}-runs")
+    if location.file is None:
+        return Path(f"{location.url.database}-runs").absolute()
+    return location.file.with_name(f"{location.file.stem}-runs")

@@ -1,4 +1,4 @@
-"""A store in an empty folder, a clock that tests turn, and runs to put in."""
+"""A store in SQLite and in PostgreSQL, a clock that tests turn, and runs to put in."""
 
 from __future__ import annotations
 
@@ -33,9 +33,19 @@ def clock() -> Clock:
     return Clock()
 
 
+# Tests of what one of the two alone has parametrise it with the one, indirectly.
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store is to be: in a file, and in a server's database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "advsweep.db")
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    with open_store(str(tmp_path / "advsweep.db"), clock=clock) as opened:
+def store(store_url: str, clock: Clock) -> Iterator[Store]:
+    with open_store(store_url, clock=clock) as opened:
         yield opened
 
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,17 @@ from advsweep.store import Owner, open_store
 START = (
     "import sys, json\n"
     "from advsweep.store import Owner, Status, open_store\n"
-    "store = open_store('advsweep.db', create=False)\n"
+    "store = open_store(sys.argv[1], create=False)\n"
     "print('ready', flush=True)\n"
     "sys.stdin.readline()\n"
 )
 
 
-def _together(programs: list[str], folder: Path) -> list[str]:
+def _together(programs: list[str], url: str) -> list[str]:
     """Runs programs side by side from a common start; what each of them printed."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", START + program],
-            cwd=folder,
+            [sys.executable, "-c", START + program, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -48,18 +46,18 @@ def _together(programs: list[str], folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_four_processes_write_points_at_once(store, new_run, tmp_path):
+def test_four_processes_write_points_at_once(store, new_run):
     store.add_runs([new_run(seed=i) for i in range(4)])
     program = (
         "for step in range(100):\n"
         "    store.add_points({run}, [(f'metric {{i}}', step, float(i)) for i in range(50)])\n"
     )
-    _together([program.format(run=run) for run in (1, 2, 3, 4)], tmp_path)
+    _together([program.format(run=run) for run in (1, 2, 3, 4)], store.url)
     assert [len(store.points(run)) for run in (1, 2, 3, 4)] == [5000] * 4
 
 
 @pytest.mark.slow
-def test_eight_processes_never_claim_the_same_run(store, new_run, tmp_path):
+def test_eight_processes_never_claim_the_same_run(store, new_run):
     store.add_runs([new_run(seed=i) for i in range(40)])
     # Each goes through all of them and ends what it got, so that its next claim is a new one.
     program = (
@@ -70,13 +68,13 @@ def test_eight_processes_never_claim_the_same_run(store, new_run, tmp_path):
         "        store.finish(run, Status.DONE)\n"
         "print(json.dumps(won))\n"
     )
-    won = [json.loads(output) for output in _together([program] * 8, tmp_path)]
+    won = [json.loads(output) for output in _together([program] * 8, store.url)]
     assert sorted(run for runs in won for run in runs) == list(range(1, 41))
 
 
-def test_a_reader_does_not_wait_for_a_writer(store, new_run, tmp_path):
+def test_a_reader_does_not_wait_for_a_writer(store, new_run):
     store.add_runs([new_run()])
-    with open_store(str(tmp_path / "advsweep.db")) as other, store._engines.write() as connection:
+    with open_store(store.url) as other, store._engines.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET step = 50")
         began = time.monotonic()
         assert [run.step for run in other.runs()] == [0]
@@ -97,19 +95,19 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
         assert other.add_runs([new_run()]) == [1]
 
 
-def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run, tmp_path):
+def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run):
     """Deferred transactions would fail here at once: both have read what only one may change."""
     store.add_runs([new_run(seed=i) for i in range(2)])
     program = (
         "for run in (1, 2):\n"
         "    for _ in range(40):\n"
-        "        with store._engines.write() as connection:\n"
+        "        with store._engines.write_alone() as connection:\n"
         "            query = f'SELECT step FROM runs WHERE id = {run}'\n"
         "            [[step]] = connection.exec_driver_sql(query)\n"
         "            change = f'UPDATE runs SET step = {step + 1} WHERE id = {run}'\n"
         "            connection.exec_driver_sql(change)\n"
     )
-    _together([program] * 2, tmp_path)
+    _together([program] * 2, store.url)
     assert {run.step for run in store.runs()} == {80}
 
 

@@ -110,6 +110,7 @@ def test_checkpoints(store, clock, ids):
     assert store.checkpoints(ids[1]) == []
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_store_can_be_moved_together_with_its_runs(store, ids, tmp_path):
     [run] = store.runs(ids=[ids[0]])
     store.add_checkpoint(ids[0], 50, run.directory / "checkpoints" / "step-000050")

@@ -142,6 +142,7 @@ def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, ne
     assert store.last_values([run_id], list("abc")).get(run_id, {}) == newest
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_full_disk_loses_nothing_that_was_written(store, ids):
     """SQLite is given no more pages than it has, which it reports as a full disk."""
     batch = [(f"metric {i}", s, 1.0) for i in range(10) for s in range(1000)]
