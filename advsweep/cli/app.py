@@ -26,6 +26,7 @@ from advsweep.cli import (
     run,
     show,
     sweep,
+    worker,
 )
 from advsweep.errors import AdvsweepError
 
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("plan")(plan.plan)
+app.command("worker")(worker.worker)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("show")(show.show)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Connection, Select, func, select, update
 
 from advsweep.errors import LeaseLostError, NotFoundError
 from advsweep.store.base import StorePart
 from advsweep.store.engines import Engines
-from advsweep.store.lease import Owner, is_held
-from advsweep.store.models import Run
+from advsweep.store.lease import LEASE, Owner, is_held
+from advsweep.store.models import Run, SweepRun
 from advsweep.store.records import Status
+
+if TYPE_CHECKING:
+    from advsweep.store.base import AnyRow
+
+_LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED})
 
@@ -25,18 +30,20 @@ class Claims(StorePart):
         super().__init__(engines, clock)
         self._held: dict[int, Owner] = {}
 
-    def claim(self, run_id: int, owner: Owner) -> bool:
+    def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
         """Takes up a run for a process; True if it is the process's own now.
 
         A run can be had that is pending, failed or interrupted, and one that is recorded as
         running but whose process has ended (seen at once on the same host) or has given no
         heartbeat for `lease.LEASE`. One that is done, or alive elsewhere, cannot.
 
+        Args:
+            holder: a process that hands the run over if it is the one that has it.
+
         Raises:
             NotFoundError: there is no such run.
         """
-        lease = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
-        query = select(Run.status, *lease).where(Run.id == run_id).with_for_update()
+        query = select(Run.status, *_LEASE).where(Run.id == run_id).with_for_update()
         with self._write() as connection:
             now = self._now()
             row = connection.execute(query).one_or_none()
@@ -45,28 +52,75 @@ class Claims(StorePart):
             if row.status is Status.DONE:
                 return False
             if row.status is Status.RUNNING:
-                holder = Owner(row.host, row.pid, row.process_started)
-                if is_held(holder, row.heartbeat, now):
+                has = Owner(row.host, row.pid, row.process_started)
+                if has != holder and is_held(has, row.heartbeat, now):
                     return False
-            connection.execute(
-                update(Run)
-                .where(Run.id == run_id)
-                .values(
-                    status=Status.RUNNING,
-                    host=owner.host,
-                    pid=owner.pid,
-                    process_started=owner.started,
-                    heartbeat=now,
-                    started=func.coalesce(Run.started, now),
-                    finished=None,
-                    stage=None,
-                    stop_requested=False,
-                    error=None,
-                    traceback=None,
-                )
-            )
+            self._take(connection, run_id, owner, now)
         self._held[run_id] = owner
         return True
+
+    def claim_next(self, owner: Owner, sweep: str | None = None) -> int | None:
+        """Takes up the first run that nobody has; None if there is none.
+
+        Runs can be had that are pending, interrupted or lost, in the order of the sweep's plan,
+        or else in that in which they were added. Failed ones cannot, nor those that were asked
+        to stop: somebody has to want them again. On PostgreSQL a run that another process is
+        taking up at this moment is passed over and not waited for.
+
+        Args:
+            sweep: runs of this sweep alone.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        with self._write() as connection:
+            now = self._now()
+            query = select(Run.id).add_columns(*_LEASE)
+            order = Run.id
+            if sweep is not None:
+                query = query.join(SweepRun, SweepRun.run_id == Run.id)
+                query = query.where(SweepRun.sweep_id == self._require_sweep(connection, sweep))
+                order = SweepRun.position
+            query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
+            left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
+            silent = (Run.status == Status.RUNNING) & (Run.heartbeat < now - LEASE)
+            row = connection.execute(query.where(left | silent).limit(1)).one_or_none()
+            if row is None:
+                row = self._orphan(connection, query, owner.host, now)
+            if row is None:
+                return None
+            self._take(connection, row.id, owner, now)
+        self._held[row.id] = owner
+        return int(row.id)
+
+    def _orphan(
+        self, connection: Connection, query: Select[Any], host: str, now: datetime
+    ) -> AnyRow | None:
+        """The first run whose process is known to have ended, as it was on this very host."""
+        here = (Run.status == Status.RUNNING) & (Run.host == host)
+        for row in connection.execute(query.where(here)).all():
+            if not is_held(Owner(row.host, row.pid, row.process_started), row.heartbeat, now):
+                return row
+        return None
+
+    def _take(self, connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:
+        connection.execute(
+            update(Run)
+            .where(Run.id == run_id)
+            .values(
+                status=Status.RUNNING,
+                host=owner.host,
+                pid=owner.pid,
+                process_started=owner.started,
+                heartbeat=now,
+                started=func.coalesce(Run.started, now),
+                finished=None,
+                stage=None,
+                stop_requested=False,
+                error=None,
+                traceback=None,
+            )
+        )
 
     def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
         """A sign of life of the process that has a run, with how far it is.

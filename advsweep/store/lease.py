@@ -32,10 +32,14 @@ class Owner:
     started: float
 
     @classmethod
+    def of(cls, pid: int) -> Owner:
+        """A process of this host."""
+        return cls(host=socket.gethostname(), pid=pid, started=process_started(pid) or 0.0)
+
+    @classmethod
     def current(cls) -> Owner:
         """This process."""
-        pid = os.getpid()
-        return cls(host=socket.gethostname(), pid=pid, started=process_started(pid) or 0.0)
+        return cls.of(os.getpid())
 
     def has_ended(self) -> bool:
         """Whether the process is known to have ended; it is not known of other hosts."""

@@ -158,7 +158,7 @@ class _Execution:
             if self._sort(unit, records[unit.run_id]):
                 self._queue.append(unit)
         try:
-            while self._active or (not self._requests and (self._queue or self._waiting)):
+            while self._active or (not self._requests and self._has_more()):
                 self._reap()
                 if self._requests:
                     self._press()
@@ -174,6 +174,10 @@ class _Execution:
             for unit in self._active:
                 assert unit.handle is not None
                 unit.handle.stop()
+
+    def _has_more(self) -> bool:
+        """Whether there is work beside that of the workers that are alive."""
+        return bool(self._queue or self._waiting)
 
     def outcome(self) -> Outcome:
         ends = [unit.end for unit in self._units]
@@ -276,7 +280,8 @@ class _Execution:
         """False where another process has taken the run up in the meantime."""
         if status is Status.INTERRUPTED and self._record(unit).status is not Status.LOST:
             return True  # it was ended before it began
-        unit.taken = unit.taken or self._store.claim(unit.run_id, Owner.current())
+        me = Owner.current()
+        unit.taken = unit.taken or self._store.claim(unit.run_id, me, holder=me)
         if not unit.taken:
             return False
         self._store.finish(unit.run_id, status, error=unit.message)

@@ -68,20 +68,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.captureWarnings(True)
     store = open_store(options.store, create=False)
     [record] = store.runs(ids=[options.run])
-    return work(store, record, options.evaluation, options.parent_pid)
+    holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
+    return work(store, record, options.evaluation, options.parent_pid, holder)
 
 
 def work(
-    store: Store, record: RunRecord, evaluations: Sequence[Plain], parent_pid: int | None
+    store: Store,
+    record: RunRecord,
+    evaluations: Sequence[Plain],
+    parent_pid: int | None,
+    holder: Owner | None = None,
 ) -> int:
     """Trains and evaluates a run as far as that is missing; returns the exit code.
 
     Args:
         evaluations: settings to evaluate by, the first of them during training too; those
             of the run's config when empty.
+        holder: a process that may have claimed the run for this one.
     """
     costs = Costs()
-    claimed = store.claim(record.id, Owner.current())
+    claimed = store.claim(record.id, Owner.current(), holder=holder)
     [record] = store.runs(ids=[record.id])
     if not claimed and record.status is not Status.DONE:
         return ELSEWHERE
@@ -175,7 +181,7 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     from advsweep.sweep.reporter import StoreReporter
 
     run = evaluator.run
-    _discard_strange_checkpoints(store, record)
+    _discard_strange_checkpoints(record)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",
         *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
@@ -189,16 +195,19 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     return reporter.step == run.steps
 
 
-def _discard_strange_checkpoints(store: Store, record: RunRecord) -> None:
-    """Deletes checkpoints that the store does not know.
+def _discard_strange_checkpoints(record: RunRecord) -> None:
+    """Deletes checkpoints past the last step that the store has metrics of.
 
-    They are left of another store in the same place; going on from them would leave the
-    metrics of the steps before them out.
+    They are left of another store in the same place, or of an earlier go on this machine after
+    which another one had no checkpoint to go on from and began anew. Going on from them would
+    leave the metrics of the steps before them out.
     """
-    folder = record.directory / "checkpoints"
-    if folder.exists() and not store.checkpoints(record.id):
-        _log.warning("%s", f"{folder} is not of this store: deleted, starting from the beginning")
-        shutil.rmtree(folder)
+    paths = (record.directory / "checkpoints").glob("step-*")
+    ahead = [p for p in paths if int(p.name.removeprefix("step-")) > record.step]
+    for path in ahead:
+        shutil.rmtree(path)
+    if ahead:
+        _log.warning("%d checkpoints past step %d: not of this store", len(ahead), record.step)
 
 
 def _evaluate(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:

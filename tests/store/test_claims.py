@@ -161,3 +161,66 @@ def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
     sleeper.kill()
     sleeper.wait()
     assert owner.has_ended()
+
+
+def test_a_run_is_handed_over_by_the_process_that_has_it(store, run_id, sleeper):
+    parent = _owner_of(sleeper)
+    store.claim(run_id, parent)
+    assert not store.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
+    assert store.claim(run_id, Owner.current(), holder=parent)
+    [run] = store.runs()
+    assert run.pid == os.getpid()
+
+
+def _taken(store, sweep: str | None = None) -> list[int]:
+    """The runs that one process takes up after another, until there are none."""
+    taken = []
+    while (run_id := store.claim_next(Owner.current(), sweep)) is not None:
+        taken.append(run_id)
+    return taken
+
+
+def test_the_next_run_is_the_first_of_the_plan_that_nobody_has(store, new_run, sleeper):
+    a, b, c, d = (new_run(seed=i) for i in range(4))
+    store.add_sweep("demo", {})
+    others = store.add_runs([d])
+    ids = store.add_runs([c, a, b], "demo")
+    store.claim(ids[1], _owner_of(sleeper))
+    assert _taken(store, "demo") == [ids[0], ids[2]]
+    assert {run.status for run in store.runs(ids=ids)} == {Status.RUNNING}
+    assert _taken(store) == others
+    with pytest.raises(NotFoundError, match="no sweep 'dmo'"):
+        store.claim_next(Owner.current(), "dmo")
+
+
+def test_runs_that_ended_early_are_taken_up_again_but_for_those_that_failed(store, new_run):
+    ids = store.add_runs([new_run(seed=i) for i in range(4)])
+    for run_id, end in zip(ids, (Status.INTERRUPTED, Status.FAILED, Status.DONE), strict=False):
+        store.claim(run_id, Owner.current())
+        store.finish(run_id, end)
+    assert _taken(store) == [ids[0], ids[3]]
+
+
+def test_runs_that_were_asked_to_stop_are_left_until_somebody_wants_them(store, new_run):
+    ids = store.add_runs([new_run(seed=i) for i in range(2)])
+    store.claim(ids[0], Owner.current())
+    for run_id in ids:
+        store.request_stop(run_id)
+    store.finish(ids[0], Status.INTERRUPTED)
+    assert _taken(store) == []
+    assert store.claim(ids[0], Owner.current())
+
+
+def test_lost_runs_are_taken_up_again(store, clock, new_run, sleeper):
+    ids = store.add_runs([new_run(seed=i) for i in range(3)])
+    store.claim(ids[0], Owner("elsewhere", 1, 0.0))
+    store.claim(ids[1], _owner_of(sleeper))
+    store.claim(ids[2], _owner_of(sleeper))
+    store.finish(ids[2], Status.DONE)
+    assert _taken(store) == []
+    sleeper.kill()
+    sleeper.wait()
+    assert _taken(store) == [ids[1]]
+    clock.forward(61)
+    store.heartbeat(ids[1])
+    assert _taken(store) == [ids[0]]

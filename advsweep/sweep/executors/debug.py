@@ -23,12 +23,12 @@ class DebugExecutor(Executor):
         return 1
 
     def start(self, job: Job) -> Handle:
-        from advsweep.store import open_store
+        from advsweep.store import Owner, open_store
         from advsweep.sweep.worker import work
 
         with open_store(job.store_url, create=False) as store:
             [record] = store.runs(ids=[job.run_id])
-            code = work(store, record, job.evaluations, parent_pid=None)
+            code = work(store, record, job.evaluations, None, holder=Owner.current())
         if code == STOPPED:
             # The request reached the run alone; the sweep is to hear of it too.
             signal.raise_signal(signal.SIGTERM)

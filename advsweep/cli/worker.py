@@ -1,0 +1,78 @@
+"""`advsweep worker`: does the runs of a store that nobody does, from any machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli import options
+
+if TYPE_CHECKING:
+    from advsweep.sweep.events import Event
+
+
+def worker(
+    sweep: Annotated[
+        str | None, typer.Argument(metavar="[SWEEP]", help="Only this sweep's runs.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for more runs when none is left.")
+    ] = False,
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--idle-timeout", metavar="SECONDS", min=0, help="Wait for more, but no longer."
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            envvar="ADVSWEEP_RUNS",
+            metavar="DIR",
+            help="The folder of the runs' logs and checkpoints.",
+            show_envvar=True,
+        ),
+    ] = None,
+    store: options.Store = None,
+) -> None:
+    """Train runs of a store that nobody trains, until none is left.
+
+    Takes up pending, interrupted and lost runs in the order of their sweep; failed ones are left.
+    Start as many workers as you like, on any machine that reaches the store: no run is done
+    twice. SIGTERM and Ctrl-C have the runs write a checkpoint and leave them to the others.
+
+    Checkpoints are files: where workers of several machines share the folder given by --runs, a
+    run goes on from the checkpoint of another machine; where they do not, it begins anew.
+    """
+    from advsweep.store import open_store
+    from advsweep.sweep.executors.local import LocalExecutor
+    from advsweep.sweep.joining import join
+
+    if runs is not None:
+        # The runs' own processes look there, too.
+        os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
+    patience = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
+    with open_store(store, create=False) as opened:
+        outcome = join(opened, sweep, LocalExecutor(jobs=jobs), _tell, idle_seconds=patience)
+    parts = [f"{outcome.done} done"]
+    parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+    parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    typer.echo(f"worker: {', '.join(parts)}", err=True)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _tell(event: Event) -> None:
+    from advsweep.sweep.events import RunEvent
+
+    if isinstance(event, RunEvent):
+        run, reason = event.run, f": {event.message}" if event.message else ""
+        what = f"run {run.id} ({run.estimator} seed={run.seed})"
+        typer.echo(f"{what} {event.kind.value}{reason}", err=True)
