@@ -19,6 +19,7 @@ from advsweep.cli import (
     export,
     logs,
     ls,
+    merge,
     methods,
     metrics,
     plan,
@@ -50,6 +51,7 @@ app.command("metrics")(metrics.metrics)
 app.command("export")(export.export)
 app.add_typer(estimators.app, name="estimators")
 app.command("methods")(methods.methods)
+app.command("merge")(merge.merge)
 app.add_typer(db.app, name="db")
 
 

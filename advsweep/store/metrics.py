@@ -60,7 +60,7 @@ class Metrics(StorePart):
             return
         with self._write() as connection:
             ids = self._name_ids(connection, {name for name, _, _ in points})
-            rows = [(ids[name], step, _storable(value)) for name, step, value in points]
+            rows = [(ids[name], step, storable(value)) for name, step, value in points]
             self._put_points(connection, run_id, rows)
         self._metric_ids.update(ids)
 
@@ -195,17 +195,18 @@ class Metrics(StorePart):
         """Keeps numbers about a whole run, in the place of earlier ones of the same names."""
         if not values:
             return
-        statement = self._insert_or_update(Summary, "run_id", "metric_id", update="value")
         with self._write() as connection:
             ids = self._name_ids(connection, values)
-            connection.execute(
-                statement,
-                [
-                    {"run_id": run_id, "metric_id": ids[name], "value": _storable(value)}
-                    for name, value in values.items()
-                ],
-            )
+            rows = [(ids[name], storable(value)) for name, value in values.items()]
+            self._put_summaries(connection, run_id, rows)
         self._metric_ids.update(ids)
+
+    def _put_summaries(
+        self, connection: Connection, run_id: int, rows: Sequence[tuple[int, float | None]]
+    ) -> None:
+        statement = self._insert_or_update(Summary, "run_id", "metric_id", update="value")
+        values = [{"run_id": run_id, "metric_id": metric, "value": v} for metric, v in rows]
+        connection.execute(statement, values)
 
     def summaries(self, run_ids: Sequence[int]) -> dict[int, dict[str, float]]:
         """The numbers about each run that has any."""
@@ -220,7 +221,7 @@ class Metrics(StorePart):
         return found
 
 
-def _storable(value: float) -> float | None:
+def storable(value: float) -> float | None:
     """What is not a number is kept as NULL, which means in SQL leave out."""
     return None if math.isnan(value) else value
 

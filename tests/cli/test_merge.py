@@ -1,0 +1,47 @@
+"""`advsweep merge` as a user has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from advsweep.store import open_store
+
+
+@pytest.fixture
+def other(fake_folder, tmp_path) -> str:
+    """A copy of the finished sweep's store, in another folder than that of the command."""
+    there = tmp_path / "there"
+    there.mkdir()
+    shutil.copy(fake_folder / "advsweep.db", there / "advsweep.db")
+    shutil.copytree(fake_folder / "advsweep-runs", there / "advsweep-runs")
+    return "there/advsweep.db"
+
+
+def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_path):
+    open_store(str(tmp_path / "advsweep.db")).close()
+    planned = advsweep("merge", other, "--dry-run")
+    assert "(nothing was changed)\n  runs: 6 added\n" in planned.stdout
+    done = advsweep("merge", other, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (len(told["added"]), told["sweeps"], told["left_out"]) == (6, ["two"], [])
+    report = ("report", "two", "--format", "csv")
+    assert advsweep(*report).stdout == finished(*report).stdout
+    shown = advsweep("show", "last", "--format", "json")
+    [*_, checkpoint] = json.loads(shown.stdout)["checkpoints"]
+    assert Path(checkpoint["path"]).is_relative_to(tmp_path / "advsweep-runs")
+    assert Path(checkpoint["path"]).is_dir()
+
+
+def test_differences_are_told_on_stderr(advsweep, other, tmp_path):
+    shutil.copy(tmp_path / other, tmp_path / "advsweep.db")
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        store.add_points(1, [("reward/mean", 1, 9.0)])
+    done = advsweep("merge", other)
+    assert done.returncode == 0
+    assert "its run 1 is done in both and differs" in done.stderr
+    assert "first reward/mean at step 1: 9.0 here" in done.stderr
