@@ -21,6 +21,8 @@ from advsweep.cli.options import ListFormat
 
 def jsonable(value: Any) -> Any:
     """A value in JSON types: NaN and infinity are null, enums and times are texts."""
+    if type(value) in (str, int, bool, type(None)):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Enum):
@@ -71,13 +73,17 @@ def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None
     """Columns wide enough for what is in them; the last one is left ragged."""
     table = [list(columns), *[list(row) for row in rows]]
     widths = [max(_width(row[i]) for row in table) for i in range(len(columns))]
+    lines = []
     for row in table:
         cells = (c + " " * (width - _width(c)) for c, width in zip(row, widths, strict=True))
-        typer.echo("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
+    typer.echo("\n".join(lines))
 
 
 def _width(text: str) -> int:
     """Characters that take room; the hat of p̂ takes none."""
+    if text.isascii():
+        return len(text)
     return sum(not unicodedata.combining(character) for character in text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,13 +14,17 @@ from sqlalchemy import (
     Connection,
     Double,
     Integer,
+    Text,
     bindparam,
+    cast,
     delete,
     func,
+    literal,
     select,
     text,
     update,
 )
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.engines import Engines
@@ -29,6 +34,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     Series = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+
+_UPSERT = (
+    "INSERT INTO points (run_id, metric_id, step, value) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (run_id, metric_id, step) DO UPDATE SET value = excluded.value"
+)
 
 # A thousand rows as three arrays: parameters for each row cost thirty times as much.
 _UNNESTED = text(
@@ -40,6 +50,20 @@ _UNNESTED = text(
     bindparam("metrics", type_=ARRAY(Integer)),
     bindparam("steps", type_=ARRAY(Integer)),
     bindparam("values", type_=ARRAY(Double)),
+)
+
+# A curve as two texts, in as many digits as it takes: values one by one take ten times as long.
+_JOINED = (
+    select(
+        Point.run_id,
+        func.string_agg(cast(Point.step, Text), aggregate_order_by(literal(","), Point.step)),
+        func.string_agg(
+            func.coalesce(cast(Point.value, Text), "nan"),
+            aggregate_order_by(literal(","), Point.step),
+        ),
+    )
+    .group_by(Point.run_id)
+    .order_by(Point.run_id)
 )
 
 
@@ -75,14 +99,10 @@ class Metrics(StorePart):
             values = {"run": run_id, "metrics": [*metrics], "steps": [*steps]}
             connection.execute(_UNNESTED, values | {"values": [*last.values()]})
             return
-        statement = self._insert_or_update(Point, "run_id", "metric_id", "step", update="value")
-        connection.execute(
-            statement,
-            [
-                {"run_id": run_id, "metric_id": metric, "step": step, "value": value}
-                for metric, step, value in rows
-            ],
-        )
+        # Straight to the driver: SQLAlchemy's own way takes half of the time of a small commit.
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.executemany(_UPSERT, [(run_id, *row) for row in rows])
 
     def _name_ids(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         ids = {name: self._metric_ids[name] for name in names if name in self._metric_ids}
@@ -128,9 +148,12 @@ class Metrics(StorePart):
         with self._read() as connection:
             metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
             for ids in chunks(run_ids):
-                query = select(Point.run_id, Point.step, Point.value).where(
-                    Point.metric_id == metric, Point.run_id.in_(ids)
-                )
+                chosen = (Point.metric_id == metric, Point.run_id.in_(ids))
+                if connection.dialect.name == "postgresql":
+                    rows = connection.execute(_JOINED.where(*chosen))
+                    curves.update((run, _parsed(steps, values)) for run, steps, values in rows)
+                    continue
+                query = select(Point.run_id, Point.step, Point.value).where(*chosen)
                 cursor = connection.execute(query.order_by(Point.run_id, Point.step)).cursor
                 assert cursor is not None
                 # The driver's own tuples: making rows of them takes as long as reading them.
@@ -228,6 +251,10 @@ def storable(value: float) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def _parsed(steps: str, values: str) -> Series:
+    return np.array(steps.split(","), np.int64), np.array(values.split(","), np.float64)
 
 
 def _split(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:

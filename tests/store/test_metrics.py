@@ -73,13 +73,15 @@ def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
 def test_curves_of_several_runs(store, ids):
     store.add_points(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
     store.add_points(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
+    store.add_points(ids[1], [("z", 1, math.inf), ("z", 2, -math.inf), ("z", 3, 0.1 + 0.2)])
+    assert store.series(ids, "z")[ids[1]][1].tolist() == [math.inf, -math.inf, 0.1 + 0.2]
     curves = store.series(ids, "x")
     assert list(curves) == [ids[0], ids[2]]
     steps, values = curves[ids[0]]
     assert (steps.tolist(), values.tolist()) == ([1, 2, 3], [0.5, 1.0, 1.5])
     assert (steps.dtype, values.dtype) == (np.int64, np.float64)
     assert _same(curves[ids[2]][1].tolist(), [math.nan])
-    assert store.series(ids, "z") == store.series([], "x") == {}
+    assert store.series(ids, "w") == store.series([], "x") == {}
 
 
 def test_the_newest_values(store, ids):
