@@ -8,6 +8,7 @@ and the rates move along the gradient of the real loss with the real advantages.
 from __future__ import annotations
 
 import copy
+import ctypes
 import hashlib
 import json
 import math
@@ -70,6 +71,9 @@ class Fake(Backend):
     exit_at: int = option(0, ge=0, help="step that ends the process on the spot; 0: none")
     nan_at: int = option(0, ge=0, help="step whose loss is not a number; 0: none")
     hang_at: int = option(0, ge=0, help="step that never ends; 0: none")
+    leave_at: int = option(0, ge=0, help="step that raises SystemExit; 0: none")
+    crash_at: int = option(0, ge=0, help="step that reads where no memory is; 0: none")
+    allocate_at: int = option(0, ge=0, help="step that takes ever more memory; 0: none")
 
     def check(self, run: Run) -> None:
         """Refuses nothing."""
@@ -215,8 +219,16 @@ class _Trainer:
             raise RuntimeError(f"step {step} fails, as the fake backend was told")
         if step == backend.exit_at:
             os._exit(70)
+        if step == backend.leave_at:
+            raise SystemExit(3)
+        if step == backend.crash_at:
+            ctypes.string_at(0)
         while step == backend.hang_at:
             time.sleep(1)
+        taken = []
+        while step == backend.allocate_at:
+            taken.append(b"x" * 2**23)
+            time.sleep(0.01)
 
 
 class _Source:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.sweep.events import Outcome
     from advsweep.sweep.plan import Plan
+    from advsweep.sweep.policy import Policy
 
 LISTED = 20
 
@@ -33,13 +34,39 @@ def opened(url: str | None) -> Iterator[Store]:
         store.close()
 
 
-def execute(plan: Plan, store: Store, *, jobs: int | None, force: bool) -> Outcome:
+def make_policy(
+    retries: int,
+    retry_on: str,
+    time_limit: str | None,
+    memory_limit: str | None,
+    *,
+    max_failures: int | None = None,
+    fail_fast: bool = False,
+) -> Policy:
+    """Retries and limits as they were given on the command line.
+
+    Raises:
+        ConfigError: one of them cannot be read.
+    """
+    from advsweep.sweep.policy import Policy, parse_duration, parse_failures, parse_size
+
+    return Policy(
+        retries=retries,
+        retry_on=parse_failures(retry_on),
+        max_failures=max_failures,
+        fail_fast=fail_fast,
+        time_limit=None if time_limit is None else parse_duration(time_limit),
+        memory_limit=None if memory_limit is None else parse_size(memory_limit),
+    )
+
+
+def execute(plan: Plan, store: Store, *, jobs: int | None, force: bool, policy: Policy) -> Outcome:
     """Executes a plan with a live view on stderr."""
     from advsweep.sweep.engine import execute as run_plan
     from advsweep.sweep.live import watching
 
     with watching(plan, store) as on_event:
-        return run_plan(plan, store, jobs, on_event, force=force)
+        return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
 
 
 def print_config(config: Plain, output: RecordFormat) -> None:
@@ -60,6 +87,7 @@ def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "skipped": outcome.skipped,
         "failed": [{"id": i, "error": error} for i, error in outcome.failed.items()],
         "unfinished": outcome.unfinished,
+        "halted": outcome.halted,
     }
 
 
@@ -72,6 +100,8 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     typer.echo(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
         typer.echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+    if outcome.halted:
+        typer.echo("so many failed that no more were started", err=True)
     if outcome.failed or outcome.unfinished:
         typer.echo("start the same sweep again to do what is missing", err=True)
     if outcome.done or outcome.skipped:

@@ -58,6 +58,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "estimator": run.estimator,
         "seed": run.seed,
         "status": run.status,
+        "failure": run.failure,
         "step": run.step,
         "steps": run.steps,
     }

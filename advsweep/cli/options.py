@@ -52,6 +52,44 @@ EstimatorOptions = Annotated[
     ),
 ]
 
+Retries = Annotated[
+    int,
+    typer.Option(
+        "--retries",
+        min=0,
+        metavar="N",
+        help="How often a failed run is tried again, from its last checkpoint and after a pause "
+        "that doubles each time.",
+    ),
+]
+RetryOn = Annotated[
+    str,
+    typer.Option(
+        "--retry-on",
+        metavar="CLASS,...",
+        help="The failures after which it is: oom (no memory left), timeout (--time-limit), "
+        "killed (a signal, or no sign of life), error (an exception, and all else).",
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="DURATION",
+        help="What one try of a run may take, such as 90s, 15m or 1h30m; it then ends with a "
+        "checkpoint, or is killed 20 s later.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="What a run's process may hold in memory (resident, not reserved), such as 512M or "
+        "8G; it is killed above that.",
+    ),
+]
+
 
 class ListFormat(Enum):
     """How a listing is printed."""

@@ -69,7 +69,7 @@ def print_whole(store: Store, run: RunRecord) -> None:
             "run": f"{run.id} (attempt {run.attempt})",
             "identity": run.identity,
             "sweeps": ", ".join(run.sweeps) or "none",
-            "status": run.status.value + (f": {run.error}" if run.error else ""),
+            "status": _status(run),
             "step": f"{run.step} of {run.steps}",
             "started": _time(run.started),
             "finished": _time(run.finished),
@@ -150,6 +150,11 @@ def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
     width = max((len(key) for key in pairs), default=0)
     for key, value in pairs.items():
         typer.echo(f"{indent}{key.ljust(width)}  {value}")
+
+
+def _status(run: RunRecord) -> str:
+    failure = f" ({run.failure.value})" if run.failure else ""
+    return f"{run.status.value}{failure}" + (f": {run.error}" if run.error else "")
 
 
 def _time(value: Any) -> str:

@@ -20,6 +20,10 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Train again what is done, as a new attempt.")
     ] = False,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = "oom,timeout,killed",
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train one run and print what came out of it.
@@ -31,12 +35,13 @@ def run(
     from advsweep.cli.output import print_json
     from advsweep.sweep.plan import make_plan
 
+    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True)
     if dry_run:
         execution.print_config(plan.runs[0].config, output)
         return
     with execution.opened(store) as opened:
-        outcome = execution.execute(plan, opened, jobs=1, force=force)
+        outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
         [record] = opened.runs(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
             print_json(records.whole(opened, record))

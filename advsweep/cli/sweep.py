@@ -29,26 +29,54 @@ def sweep(
     force: Annotated[
         bool, typer.Option("--force", help="Train again what is done, as new attempts.")
     ] = False,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = "oom,timeout,killed",
+    max_failures: Annotated[
+        int | None,
+        typer.Option(
+            "--max-failures",
+            min=1,
+            metavar="N",
+            help="Start nothing more once N runs have failed, retries included (default: go on).",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool,
+        typer.Option(
+            "--fail-fast", help="Stop all runs, with a checkpoint, at the first failed one."
+        ),
+    ] = False,
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train every combination of the values given; start it again to resume it.
 
     Values are swept as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'. A sweep
     file is named by +experiment=NAME. Runs that are done are not repeated, and interrupted
-    ones go on from their last checkpoint. One failing run never stops the others.
+    ones go on from their last checkpoint. A run that fails is tried again where that may help
+    (--retries), and stops the others only if that is asked for.
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json
     from advsweep.cli.plan import print_plan
     from advsweep.sweep.plan import make_plan
 
+    policy = execution.make_policy(
+        retries,
+        retry_on,
+        time_limit,
+        memory_limit,
+        max_failures=max_failures,
+        fail_fast=fail_fast,
+    )
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
     if dry_run:
         how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
         print_plan(plan, store, jobs, how, force=force)
         return
     with execution.opened(store) as opened:
-        outcome = execution.execute(plan, opened, jobs=jobs, force=force)
+        outcome = execution.execute(plan, opened, jobs=jobs, force=force, policy=policy)
         if output is RecordFormat.JSON:
             print_json(execution.outcome_record(plan, outcome))
         else:

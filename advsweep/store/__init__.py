@@ -13,6 +13,7 @@ from advsweep.store.lease import Owner
 from advsweep.store.records import (
     CheckpointRecord,
     EvaluationRecord,
+    Failure,
     NewEvaluation,
     NewRun,
     ProblemCounts,
@@ -26,6 +27,7 @@ from advsweep.store.store import Store, open_store
 __all__ = [
     "CheckpointRecord",
     "EvaluationRecord",
+    "Failure",
     "NewEvaluation",
     "NewRun",
     "Owner",

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from advsweep.errors import NotFoundError, nearest
+from advsweep.errors import LeaseLostError, NotFoundError, nearest
 from advsweep.store.engines import Engines
+from advsweep.store.lease import Owner
 from advsweep.store.models import Base, Run, Sweep
+from advsweep.store.records import Status
 
 if TYPE_CHECKING:
-    from sqlalchemy import Insert, Row
+    from sqlalchemy import ColumnElement, Insert, Row
 
     AnyRow = Row[*tuple[Any, ...]]
 
@@ -36,6 +38,7 @@ class StorePart:
     def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
         self._engines = engines
         self._now = clock
+        self._held: dict[int, Owner] = {}
 
     def _write(self) -> AbstractContextManager[Connection]:
         return self._engines.write()
@@ -65,6 +68,39 @@ class StorePart:
     def _require_run(self, connection: Connection, run_id: int) -> None:
         if connection.execute(select(Run.id).where(Run.id == run_id)).scalar() is None:
             raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
+
+    def _require_lease(self, connection: Connection, run_id: int) -> None:
+        """Keeps a process that was stopped, and taken over, from writing when it wakes up.
+
+        A run that was never claimed through this store object is nobody's business here.
+
+        Raises:
+            LeaseLostError: another process has the run now.
+        """
+        owner = self._held.get(run_id)
+        if owner is None:
+            return
+        mine = select(Run.id).where(*held_by(run_id, owner)).with_for_update()
+        if connection.execute(mine).scalar() is None:
+            raise lease_lost(run_id)
+
+
+def held_by(run_id: int, owner: Owner) -> list[ColumnElement[bool]]:
+    """What is true of a run that a process has."""
+    return [
+        Run.id == run_id,
+        Run.status == Status.RUNNING,
+        Run.host == owner.host,
+        Run.pid == owner.pid,
+        Run.process_started == owner.started,
+    ]
+
+
+def lease_lost(run_id: int) -> LeaseLostError:
+    return LeaseLostError(
+        f"run {run_id} was taken over by another process, as this one gave no sign of "
+        "life for too long; this process must leave it"
+    )
 
 
 # Making such a statement takes several times as long as running it.

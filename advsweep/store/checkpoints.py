@@ -21,6 +21,7 @@ class Checkpoints(StorePart):
         row = {"run_id": run_id, "path": self._kept(path), "step": step, "created": self._now()}
         with self._write() as connection:
             self._require_run(connection, run_id)
+            self._require_lease(connection, run_id)
             insert = self._insert_or_update(Checkpoint, "run_id", "path", update="created")
             connection.execute(insert, row)
 
@@ -28,6 +29,7 @@ class Checkpoints(StorePart):
         """Forgets a checkpoint that was deleted."""
         at = (Checkpoint.run_id == run_id, Checkpoint.path == self._kept(path))
         with self._write() as connection:
+            self._require_lease(connection, run_id)
             connection.execute(delete(Checkpoint).where(*at))
 
     def checkpoints(self, run_id: int) -> list[CheckpointRecord]:

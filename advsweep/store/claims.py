@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, func, select, update
 
-from advsweep.errors import LeaseLostError, NotFoundError
-from advsweep.store.base import StorePart
-from advsweep.store.engines import Engines
+from advsweep.errors import NotFoundError
+from advsweep.store.base import StorePart, held_by, lease_lost
 from advsweep.store.lease import LEASE, Owner, is_held
 from advsweep.store.models import Run, SweepRun
-from advsweep.store.records import Status
+from advsweep.store.records import Failure, Status
 
 if TYPE_CHECKING:
     from advsweep.store.base import AnyRow
@@ -25,10 +23,6 @@ ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED})
 
 class Claims(StorePart):
     """The part of a store that gives each run to one process at a time."""
-
-    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
-        super().__init__(engines, clock)
-        self._held: dict[int, Owner] = {}
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
         """Takes up a run for a process; True if it is the process's own now.
@@ -117,6 +111,7 @@ class Claims(StorePart):
                 finished=None,
                 stage=None,
                 stop_requested=False,
+                failure=None,
                 error=None,
                 traceback=None,
             )
@@ -140,37 +135,33 @@ class Claims(StorePart):
         run_id: int,
         status: Status,
         *,
+        failure: Failure | None = None,
         error: str | None = None,
         traceback: str | None = None,
     ) -> None:
         """Ends a run that this store object has claimed, as done, failed or interrupted.
+
+        Args:
+            failure: the class of what it failed of, for one that failed.
 
         Raises:
             LeaseLostError: another process has taken the run over.
         """
         assert status in ENDS, status
         now = self._now()
-        ending = {"status": status, "error": error, "traceback": traceback, "stage": None}
-        self._update_own(run_id, {**ending, "heartbeat": now, "finished": now})
+        why = {"failure": failure, "error": error, "traceback": traceback}
+        times = {"heartbeat": now, "finished": now}
+        self._update_own(run_id, {"status": status, "stage": None, **why, **times})
         del self._held[run_id]
 
     def _update_own(self, run_id: int, values: dict[str, Any]) -> None:
         owner = self._held.get(run_id)
         assert owner is not None, f"run {run_id} was not claimed through this store object"
-        mine = update(Run).where(
-            Run.id == run_id,
-            Run.status == Status.RUNNING,
-            Run.host == owner.host,
-            Run.pid == owner.pid,
-            Run.process_started == owner.started,
-        )
+        mine = update(Run).where(*held_by(run_id, owner))
         with self._write() as connection:
             updated = connection.execute(mine.values(values)).rowcount
         if not updated:
-            raise LeaseLostError(
-                f"run {run_id} was taken over by another process, as this one gave no sign of "
-                "life for too long; this process must leave it"
-            )
+            raise lease_lost(run_id)
 
     def request_stop(self, run_id: int) -> None:
         """Asks the process that has a run to write a checkpoint and end."""

@@ -85,7 +85,12 @@ def _exists(pid: int) -> bool:
 
 
 def is_held(owner: Owner | None, heartbeat: datetime | None, now: datetime) -> bool:
-    """Whether the lease of a run that is recorded as running still holds."""
-    if owner is None or heartbeat is None or now - heartbeat > LEASE:
+    """Whether the lease of a run that is recorded as running still holds.
+
+    A heartbeat from the future is of a clock that was set back since. It counts for a process
+    of this host, which is seen to live and beats again by the new clock; of another host it
+    might keep a run that nobody has until that time comes.
+    """
+    if owner is None or heartbeat is None or now - heartbeat > LEASE or owner.has_ended():
         return False
-    return not owner.has_ended()
+    return heartbeat - now <= LEASE or owner.host == socket.gethostname()

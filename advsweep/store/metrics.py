@@ -83,6 +83,7 @@ class Metrics(StorePart):
         if not points:
             return
         with self._write() as connection:
+            self._require_lease(connection, run_id)
             ids = self._name_ids(connection, {name for name, _, _ in points})
             rows = [(ids[name], step, storable(value)) for name, step, value in points]
             self._put_points(connection, run_id, rows)
@@ -116,6 +117,7 @@ class Metrics(StorePart):
     def truncate(self, run_id: int, after_step: int) -> None:
         """Forgets the metric points and checkpoints past a step, to which a run goes back."""
         with self._write() as connection:
+            self._require_lease(connection, run_id)
             for model in (Point, Checkpoint):
                 past = (model.run_id == run_id, model.step > after_step)
                 connection.execute(delete(model).where(*past))
@@ -219,6 +221,7 @@ class Metrics(StorePart):
         if not values:
             return
         with self._write() as connection:
+            self._require_lease(connection, run_id)
             ids = self._name_ids(connection, values)
             rows = [(ids[name], storable(value)) for name, value in values.items()]
             self._put_summaries(connection, run_id, rows)

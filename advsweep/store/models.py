@@ -18,18 +18,20 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from advsweep.store.records import Status
+from advsweep.store.records import Failure, Status
 from advsweep.store.types import Packed, UtcDateTime
 
 Counts = np.ndarray[Any, np.dtype[np.uint32]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-_STATUS = Enum(
-    Status,
-    native_enum=False,
-    length=16,
-    values_callable=lambda statuses: [status.value for status in statuses],
-)
+
+def _by_value(members: type[Status] | type[Failure]) -> Enum:
+    return Enum(
+        members,
+        native_enum=False,
+        length=16,
+        values_callable=lambda listed: [member.value for member in listed],
+    )
 
 
 class Base(DeclarativeBase):
@@ -78,7 +80,7 @@ class Run(Base):
     steps: Mapped[int]
     config: Mapped[dict[str, Any]]
     environment: Mapped[dict[str, Any] | None]
-    status: Mapped[Status] = mapped_column(_STATUS, index=True)
+    status: Mapped[Status] = mapped_column(_by_value(Status), index=True)
     step: Mapped[int]
     stage: Mapped[str | None]
     created: Mapped[datetime]
@@ -89,6 +91,7 @@ class Run(Base):
     pid: Mapped[int | None]
     process_started: Mapped[float | None]
     stop_requested: Mapped[bool]
+    failure: Mapped[Failure | None] = mapped_column(_by_value(Failure))
     error: Mapped[str | None]
     traceback: Mapped[str | None]
 

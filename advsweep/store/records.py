@@ -35,6 +35,19 @@ class Status(Enum):
     LOST = "lost"
 
 
+class Failure(Enum):
+    """The class of what a run failed of, by which it is tried again or not.
+
+    `OOM` is a want of memory, `TIMEOUT` a time limit, `KILLED` a signal from outside or a
+    process that fell silent, and `ERROR` everything else: an exception, an exit, a full disk.
+    """
+
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    KILLED = "killed"
+    ERROR = "error"
+
+
 def parse_status(text: str | None) -> Status | None:
     """A status by its name; None for None.
 
@@ -86,6 +99,7 @@ class RunRecord:
         finished: when it last came to an end; None while it is pending or running.
         heartbeat: when its process last gave a sign of life.
         host, pid: the process that has, or last had, it.
+        failure: the class of what it failed of; None unless it failed.
         directory: the run's folder, for checkpoints and its log.
     """
 
@@ -109,6 +123,7 @@ class RunRecord:
     host: str | None
     pid: int | None
     stop_requested: bool
+    failure: Failure | None
     error: str | None
     traceback: str | None
     directory: Path

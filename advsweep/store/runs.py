@@ -316,6 +316,7 @@ class Runs(StorePart):
             host=row.host,
             pid=row.pid,
             stop_requested=row.stop_requested,
+            failure=row.failure,
             error=row.error,
             traceback=row.traceback,
             directory=self._directory(row),

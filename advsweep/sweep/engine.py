@@ -6,29 +6,28 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from advsweep.components import Plain
-from advsweep.errors import StoreError
-from advsweep.store import NewRun, Owner, Status
-from advsweep.sweep import exits
-from advsweep.sweep.evaluations import Evaluator
+from advsweep.errors import ConfigError, StoreError
+from advsweep.store import Failure, Owner, Status
+from advsweep.sweep import exits, supervision
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress, RunEvent
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Executor, Job
+from advsweep.sweep.memory import is_measurable
+from advsweep.sweep.policy import Policy
+from advsweep.sweep.supervision import Cause, Coroner, Worker
+from advsweep.sweep.units import Unit, make_units
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.plan import Plan, PlannedRun
+    from advsweep.sweep.plan import Plan
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 """How often runs of other executions are looked at, and a store that failed is tried again."""
-STOP_SECONDS = 20.0
-"""What workers have to write a checkpoint after Ctrl-C before they are killed."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,87 +39,33 @@ def execute(
     on_event: Callable[[Event], None] = lambda event: None,
     *,
     force: bool = False,
+    policy: Policy | None = None,
 ) -> Outcome:
     """Does what is missing of a plan and returns when all its runs are in a final state.
 
     Runs that are done are skipped, interrupted ones go on from their last checkpoint, failed
     ones are tried again, and those that another process trains are waited for. A failing run
-    never stops the others. SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a
-    second one kills them.
+    is tried again, and stops the others, as the policy says. SIGINT, SIGTERM and SIGHUP stop
+    all workers with a checkpoint; a second one kills them.
 
     Args:
         jobs: workers side by side; the executor's capacity when None.
         on_event: is told what happens, in the calling thread.
         force: train again what is done, as new attempts.
+        policy: retries and limits; the default one when None.
 
     Raises:
+        ConfigError: the executor cannot hold its workers to a limit of the policy.
         StoreError: the store cannot be used.
     """
-    units = _units(plan, store, force=force)
+    policy = policy or Policy()
+    _check_limits(policy, plan.executor)
+    units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
-    execution = _Execution(store, plan.executor, slots, on_event, units)
+    execution = _Execution(store, plan.executor, slots, on_event, policy, units)
     with _signals(execution.ask_to_stop), closing(plan.executor):
         execution.run()
     return execution.outcome()
-
-
-@dataclass(eq=False)
-class _Unit:
-    """One run of the store, with all that the plan wants of it.
-
-    Attributes:
-        wanted: how the plan wants it evaluated, mostly once.
-        end: how it ended; None while it has not.
-        taken: true once this process holds the run, to record how its worker died.
-    """
-
-    run_id: int
-    wanted: list[PlannedRun]
-    handle: Handle | None = None
-    end: EventKind | None = None
-    message: str = ""
-    taken: bool = False
-
-    def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
-        """The settings to evaluate by; empty where they are those of the run's record."""
-        settings = tuple(planned.config["evaluation"] for planned in self.wanted)
-        return () if settings == (record.config["evaluation"],) else settings
-
-    def is_done(self, record: RunRecord, store: Store) -> bool:
-        """True when the run is trained and has every evaluation that is wanted."""
-        if record.status is not Status.DONE:
-            return False
-        if not self.evaluations(record):
-            return True
-        evaluators = (Evaluator(store, p.run, record.id, record.attempt) for p in self.wanted)
-        return not any(evaluator.missing() for evaluator in evaluators)
-
-
-def _units(plan: Plan, store: Store, *, force: bool) -> list[_Unit]:
-    if plan.name is not None:
-        store.add_sweep(plan.name, plan.spec)
-    ids = store.add_runs([_new_run(planned) for planned in plan.runs], plan.name)
-    units: dict[int, _Unit] = {}
-    for run_id, planned in zip(ids, plan.runs, strict=True):
-        units.setdefault(run_id, _Unit(run_id, [])).wanted.append(planned)
-    if force:
-        for record in store.runs(ids=list(units)):
-            if record.status is Status.DONE:
-                units[record.id].run_id = store.new_attempt(record.id)
-    return list(units.values())
-
-
-def _new_run(planned: PlannedRun) -> NewRun:
-    run = planned.run
-    return NewRun(
-        identity=run.identity,
-        config_hash=run.config_hash,
-        seed=run.seed,
-        config=planned.config,
-        steps=run.steps,
-        estimator=run.estimator.name,
-        backend=run.backend.name,
-    )
 
 
 class _Execution:
@@ -132,17 +77,22 @@ class _Execution:
         executor: Executor,
         slots: int,
         on_event: Callable[[Event], None],
-        units: list[_Unit],
+        policy: Policy,
+        units: list[Unit],
     ) -> None:
         self._store = store
         self._executor = executor
         self._slots = slots
         self._on_event = on_event
+        self._policy = policy
+        self._coroner = Coroner()
         self._units = units
-        self._queue: deque[_Unit] = deque()
-        self._active: list[_Unit] = []
-        self._waiting: list[_Unit] = []
-        self._unrecorded: list[tuple[_Unit, Status]] = []
+        self._queue: deque[Unit] = deque()
+        self._active: list[Unit] = []
+        self._waiting: list[Unit] = []
+        self._resting: list[tuple[float, Unit]] = []
+        self._unrecorded: list[tuple[Unit, Status, Failure | None]] = []
+        self._failures = 0
         self._looked = 0.0
         self._requests = 0
         self._deadline: float | None = None
@@ -158,11 +108,13 @@ class _Execution:
             if self._sort(unit, records[unit.run_id]):
                 self._queue.append(unit)
         try:
-            while self._active or (not self._requests and self._has_more()):
+            while self._active or (not self._over and self._has_more()):
                 self._reap()
-                if self._requests:
+                if self._stopping:
                     self._press()
                 else:
+                    self._hold_to_limits()
+                if not self._over:
                     self._fill()
                 if time.monotonic() - self._looked >= LOOK_SECONDS:
                     self._look()
@@ -172,12 +124,28 @@ class _Execution:
         finally:
             # None is left but after an error of ours; the workers then save what they have.
             for unit in self._active:
-                assert unit.handle is not None
-                unit.handle.stop()
+                assert unit.worker is not None
+                unit.worker.handle.stop()
+
+    @property
+    def _halted(self) -> bool:
+        """Whether more runs have failed than the policy bears."""
+        most = 1 if self._policy.fail_fast else self._policy.max_failures
+        return most is not None and self._failures >= most
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more is to be started."""
+        return self._requests > 0 or self._halted
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether what is running is to stop."""
+        return self._requests > 0 or (self._halted and self._policy.fail_fast)
 
     def _has_more(self) -> bool:
         """Whether there is work beside that of the workers that are alive."""
-        return bool(self._queue or self._waiting)
+        return bool(self._queue or self._waiting or self._resting)
 
     def outcome(self) -> Outcome:
         ends = [unit.end for unit in self._units]
@@ -188,9 +156,10 @@ class _Execution:
             failed={u.run_id: u.message for u in self._units if u.end is EventKind.FAILED},
             unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
             stopped=self._requests > 0,
+            halted=self._halted,
         )
 
-    def _sort(self, unit: _Unit, record: RunRecord) -> bool:
+    def _sort(self, unit: Unit, record: RunRecord) -> bool:
         """Whether a unit is to be started; else it is at its end, or waited for."""
         if unit.is_done(record, self._store):
             self._end(unit, EventKind.SKIPPED, record)
@@ -202,7 +171,10 @@ class _Execution:
         return True
 
     def _fill(self) -> None:
-        """Starts queued units while slots are free."""
+        """Starts queued units, and those whose pause is over, while slots are free."""
+        now = time.monotonic()
+        self._queue.extend(unit for due, unit in self._resting if due <= now)
+        self._resting = [(due, unit) for due, unit in self._resting if due > now]
         while self._queue and len(self._active) < self._slots:
             unit = self._queue.popleft()
             record = self._record(unit)
@@ -211,7 +183,7 @@ class _Execution:
                 self._queue.appendleft(unit)
                 return
 
-    def _start(self, unit: _Unit, record: RunRecord) -> bool:
+    def _start(self, unit: Unit, record: RunRecord) -> bool:
         """False where the executor has no room for it at the moment."""
         job = Job(
             run_id=unit.run_id,
@@ -220,12 +192,14 @@ class _Execution:
             evaluations=unit.evaluations(record),
         )
         try:
-            unit.handle = self._executor.start(job)
+            handle = self._executor.start(job)
         except OSError as error:
-            self._end_unrecorded(unit, Status.FAILED, f"its process could not be started: {error}")
+            reason = f"its process could not be started: {error}"
+            self._end_unrecorded(unit, Cause(Failure.ERROR, reason))
             return True
-        if unit.handle is None:
+        if handle is None:
             return False
+        unit.worker = Worker(handle, self._policy)
         self._active.append(unit)
         self._tell(EventKind.STARTED, record)
         return True
@@ -233,50 +207,71 @@ class _Execution:
     def _reap(self) -> None:
         """Takes notice of workers that have ended."""
         for unit in list(self._active):
-            assert unit.handle is not None
-            code = unit.handle.poll()
+            assert unit.worker is not None
+            code = unit.worker.handle.poll()
             if code is not None:
                 self._active.remove(unit)
-                self._settle(unit, code)
+                self._settle(unit, code, unit.worker.cause)
 
-    def _settle(self, unit: _Unit, code: int) -> None:
+    def _hold_to_limits(self) -> None:
+        for unit in self._active:
+            assert unit.worker is not None
+            unit.worker.check()
+
+    def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
         record = self._record(unit)
         if code == exits.ELSEWHERE:
             self._waiting.append(unit)
             self._tell(EventKind.WAITING, record, "another process trains it")
         elif code == exits.DONE:
             self._end(unit, EventKind.DONE, record)
-        elif code == exits.STOPPED:
+        elif code == exits.STOPPED and (ours is None or self._stopping):
             self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
-        elif code == exits.FAILED and record.status is Status.FAILED:
-            self._end(unit, EventKind.FAILED, record, record.error or "")
+        elif record.status is Status.FAILED and code in (exits.FAILED, exits.OUT_OF_MEMORY):
+            self._fail(unit, record, _recorded_cause(record))
         elif record.status is Status.DONE:
             # It was to evaluate alone; what was trained stays as it is.
-            self._end(
-                unit, EventKind.FAILED, record, f"evaluation: {_exit_reason(code)}, see its log"
-            )
-        elif self._requests:
-            self._end_unrecorded(unit, Status.INTERRUPTED, f"{_exit_reason(code)} while stopping")
+            failure, reason = ours or self._coroner.cause(code)
+            self._fail(unit, record, Cause(failure, f"evaluation: {reason}, see its log"))
         else:
-            self._end_unrecorded(unit, Status.FAILED, _exit_reason(code))
+            self._end_unrecorded(unit, ours or self._coroner.cause(code))
 
-    def _end_unrecorded(self, unit: _Unit, status: Status, reason: str) -> None:
+    def _fail(self, unit: Unit, record: RunRecord, cause: Cause) -> None:
+        """A run failed: it is tried again after a pause, or that was it."""
+        allowed = self._policy.retries if cause.failure in self._policy.retry_on else 0
+        if self._over or unit.retries >= allowed:
+            self._failures += 1
+            self._end(unit, EventKind.FAILED, record, cause.reason)
+            return
+        unit.retries += 1
+        pause = self._policy.backoff(unit.retries)
+        self._resting.append((time.monotonic() + pause, unit))
+        again = f"retry {unit.retries} of {allowed} in {pause:g} s"
+        self._tell(EventKind.RETRYING, record, f"{cause.reason}; {again}")
+
+    def _end_unrecorded(self, unit: Unit, cause: Cause) -> None:
         """Records the end of a worker that could not do so itself."""
-        unit.message = reason
+        stopping = self._stopping
+        status = Status.INTERRUPTED if stopping else Status.FAILED
+        failure = None if stopping else cause.failure
+        unit.message = f"{cause.reason} while stopping" if stopping else cause.reason
         try:
-            recorded = self._record_end(unit, status)
+            recorded = self._record_end(unit, status, failure)
         except StoreError:
             # A full disk, most likely; the run's row says that it is lost until there is room.
-            self._unrecorded.append((unit, status))
-            recorded = True
+            self._unrecorded.append((unit, status, failure))
+            self._failures += status is Status.FAILED
+            kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
+            self._end(unit, kind, self._record(unit), unit.message)
+            return
         if not recorded:
             self._waiting.append(unit)
-            return
-        failed = status is Status.FAILED
-        kind = EventKind.FAILED if failed else EventKind.INTERRUPTED
-        self._end(unit, kind, self._record(unit), reason)
+        elif stopping:
+            self._end(unit, EventKind.INTERRUPTED, self._record(unit), unit.message)
+        else:
+            self._fail(unit, self._record(unit), cause)
 
-    def _record_end(self, unit: _Unit, status: Status) -> bool:
+    def _record_end(self, unit: Unit, status: Status, failure: Failure | None) -> bool:
         """False where another process has taken the run up in the meantime."""
         if status is Status.INTERRUPTED and self._record(unit).status is not Status.LOST:
             return True  # it was ended before it began
@@ -284,20 +279,24 @@ class _Execution:
         unit.taken = unit.taken or self._store.claim(unit.run_id, me, holder=me)
         if not unit.taken:
             return False
-        self._store.finish(unit.run_id, status, error=unit.message)
+        self._store.finish(unit.run_id, status, failure=failure, error=unit.message)
+        unit.taken = False
         return True
 
     def _look(self) -> None:
-        """Looks at what others train, and tries again what the store did not take."""
+        """Looks at what is trained here and elsewhere; tries again what the store did not take."""
         self._looked = time.monotonic()
+        self._coroner.look()
         self._record_again()
+        for record, unit in zip(self._records(self._active), self._active, strict=True):
+            assert unit.worker is not None
+            unit.worker.look(record.status)
         waiting, self._waiting = self._waiting, []
-        records = self._store.runs(ids=[unit.run_id for unit in waiting])
-        for unit, record in zip(waiting, records, strict=True):
+        for record, unit in zip(self._records(waiting), waiting, strict=True):
             if unit.is_done(record, self._store):
                 self._end(unit, EventKind.DONE, record)
             elif record.status is Status.FAILED:
-                self._end(unit, EventKind.FAILED, record, record.error or "")
+                self._fail(unit, record, _recorded_cause(record))
             elif record.status is Status.RUNNING:
                 self._waiting.append(unit)
             else:
@@ -305,31 +304,34 @@ class _Execution:
 
     def _record_again(self) -> None:
         unrecorded, self._unrecorded = self._unrecorded, []
-        for unit, status in unrecorded:
+        for unit, status, failure in unrecorded:
             try:
-                self._record_end(unit, status)
+                self._record_end(unit, status, failure)
             except StoreError:
-                self._unrecorded.append((unit, status))
+                self._unrecorded.append((unit, status, failure))
 
     def _press(self) -> None:
         """Passes on a request to stop; kills on the second one, or when the time is up."""
         now = time.monotonic()
         first = self._deadline is None
         if self._deadline is None:
-            self._deadline = now + STOP_SECONDS
+            self._deadline = now + supervision.STOP_SECONDS
         for unit in self._active:
-            assert unit.handle is not None
+            assert unit.worker is not None
             if self._requests > 1 or now > self._deadline:
-                unit.handle.kill()
+                unit.worker.handle.kill()
             elif first:
-                unit.handle.stop()
+                unit.worker.handle.stop()
 
-    def _record(self, unit: _Unit) -> RunRecord:
-        [record] = self._store.runs(ids=[unit.run_id])
+    def _record(self, unit: Unit) -> RunRecord:
+        [record] = self._records([unit])
         return record
 
-    def _end(self, unit: _Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        unit.end, unit.message, unit.handle = kind, message, None
+    def _records(self, units: Sequence[Unit]) -> list[RunRecord]:
+        return self._store.runs(ids=[unit.run_id for unit in units])
+
+    def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
+        unit.end, unit.message, unit.worker = kind, message, None
         self._tell(kind, record, message)
 
     def _tell(self, kind: EventKind, record: RunRecord, message: str = "") -> None:
@@ -340,18 +342,27 @@ class _Execution:
             Progress(
                 active=[unit.run_id for unit in self._active],
                 waiting=[unit.run_id for unit in self._waiting],
-                queued=len(self._queue),
-                stopping=self._requests > 0,
+                queued=len(self._queue) + len(self._resting),
+                stopping=self._stopping,
             )
         )
 
 
-def _exit_reason(code: int) -> str:
-    if code == exits.UNRECORDED:
-        return "its process could not write to the store any more; is the disk full?"
-    if code < 0:
-        return f"killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"its process ended with exit status {code}"
+def _check_limits(policy: Policy, executor: Executor) -> None:
+    if beyond := sorted(policy.limits - executor.limits):
+        raise ConfigError(
+            f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
+            "out, or choose another executor"
+        )
+    if policy.memory_limit is not None and not is_measurable():
+        raise ConfigError(
+            "--memory-limit: this system does not tell how much memory a process holds (it has no "
+            "/proc); leave it out"
+        )
+
+
+def _recorded_cause(record: RunRecord) -> Cause:
+    return Cause(record.failure or Failure.ERROR, record.error or "")
 
 
 @contextmanager

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 
 class EventKind(Enum):
-    """What happened to a run."""
+    """What happened to a run; `RETRYING` is a failure after which it is tried again."""
 
     SKIPPED = "skipped"
     STARTED = "started"
     WAITING = "waiting"
     DONE = "done"
     FAILED = "failed"
+    RETRYING = "retrying"
     INTERRUPTED = "interrupted"
 
 
@@ -43,8 +44,8 @@ class Progress:
     Attributes:
         active: ids of the runs whose workers are alive.
         waiting: ids of the runs that another execution works on.
-        queued: runs that have not been started.
-        stopping: true after the user asked to stop.
+        queued: runs that have not been started, or are to be started again.
+        stopping: true while the runs are being stopped.
     """
 
     active: Sequence[int]
@@ -67,6 +68,7 @@ class Outcome:
         failed: why runs failed, by id.
         unfinished: runs that were interrupted or never started.
         stopped: true when the user asked to stop.
+        halted: true when so many runs failed that no more were started.
     """
 
     run_ids: Sequence[int]
@@ -75,6 +77,7 @@ class Outcome:
     failed: dict[int, str]
     unfinished: int
     stopped: bool
+    halted: bool = False
 
     @property
     def exit_code(self) -> int:

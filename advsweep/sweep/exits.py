@@ -14,3 +14,5 @@ UNRECORDED = 13
 """The store took nothing any more: its disk is full, most likely."""
 ORPHANED = 14
 """The process that started it was gone, and it did not stop in time."""
+OUT_OF_MEMORY = 15
+"""The run failed for want of memory, and that is recorded."""

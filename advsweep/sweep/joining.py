@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from advsweep.errors import LeaseLostError
 from advsweep.store import Owner, Status
-from advsweep.sweep.engine import LOOK_SECONDS, _Execution, _signals, _Unit
+from advsweep.sweep.engine import LOOK_SECONDS, _Execution, _signals
+from advsweep.sweep.policy import Policy
+from advsweep.sweep.units import Unit
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import Event, EventKind, Outcome
     from advsweep.sweep.executors.base import Executor
+    from advsweep.sweep.supervision import Cause
 
 
 def join(
@@ -31,8 +34,9 @@ def join(
 ) -> Outcome:
     """Takes up pending, interrupted and lost runs until there are none; returns what came of them.
 
-    What a run is, is read from the store alone. Runs that failed are left to whoever wants them
-    tried again, and those that others train are not waited for. Signals act as on `execute`.
+    What a run is, is read from the store alone. Runs that had failed before are left to whoever
+    wants them tried again, and those that others train are not waited for. Signals act as on
+    `execute`.
 
     Args:
         sweep: take runs of this sweep alone.
@@ -44,7 +48,7 @@ def join(
         StoreError: the store cannot be used.
     """
     execution = _Joining(store, executor, on_event, sweep, idle_seconds)
-    with _signals(execution.ask_to_stop):
+    with _signals(execution.ask_to_stop), contextlib.closing(executor):
         execution.run()
     return execution.outcome()
 
@@ -60,7 +64,7 @@ class _Joining(_Execution):
         sweep: str | None,
         idle_seconds: float,
     ) -> None:
-        super().__init__(store, executor, executor.capacity(), on_event, [])
+        super().__init__(store, executor, executor.capacity(), on_event, Policy(), [])
         self._sweep = sweep
         self._idle_seconds = idle_seconds
         self._me = Owner.current()
@@ -76,7 +80,7 @@ class _Joining(_Execution):
                 self._give_back(run_id)
 
     def _has_more(self) -> bool:
-        if self._queue or self._idle_since is None:
+        if self._queue or self._resting or self._idle_since is None:
             return True
         return time.monotonic() - self._idle_since < self._idle_seconds
 
@@ -98,11 +102,11 @@ class _Joining(_Execution):
                 return
             self._idle_since = None
             self._held.add(run_id)
-            unit = _Unit(run_id, [])
+            unit = Unit(run_id, [])
             self._units.append(unit)
             self._queue.append(unit)
 
-    def _sort(self, unit: _Unit, record: RunRecord) -> bool:
+    def _sort(self, unit: Unit, record: RunRecord) -> bool:
         # It is recorded as running, but by this very process.
         return unit.run_id in self._held or super()._sort(unit, record)
 
@@ -122,13 +126,13 @@ class _Joining(_Execution):
             except LeaseLostError:
                 self._held.remove(run_id)
 
-    def _settle(self, unit: _Unit, code: int) -> None:
+    def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
         if self._requests:
             self._give_back(unit.run_id)
         self._held.discard(unit.run_id)
-        super()._settle(unit, code)
+        super()._settle(unit, code, ours)
 
-    def _end(self, unit: _Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
+    def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
         self._held.discard(unit.run_id)
         super()._end(unit, kind, record, message)
 

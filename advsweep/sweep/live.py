@@ -35,6 +35,7 @@ _STYLES = {
     EventKind.FAILED: "red",
     EventKind.INTERRUPTED: "yellow",
 }
+"""The events that a run ends with, and how they look."""
 
 
 @contextmanager
@@ -69,7 +70,7 @@ class View(ABC):
         """Takes in what an execution tells."""
         if isinstance(event, RunEvent):
             self._runs[event.run.id] = event.run
-            if event.kind is not EventKind.STARTED and event.kind is not EventKind.WAITING:
+            if event.kind in _STYLES:
                 self._ends[event.run.id] = event.kind
             self._happened(event)
             return
@@ -169,8 +170,8 @@ class TerminalView(View):
         self._drawn = 0.0
 
     def _happened(self, event: RunEvent) -> None:
-        if event.kind is EventKind.FAILED:
-            self._say(f"{self._name(event.run)} failed: {event.message}")
+        if event.kind in (EventKind.FAILED, EventKind.RETRYING):
+            self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
 
     def _moved(self) -> None:
         if time.monotonic() - self._drawn >= REFRESH_SECONDS:

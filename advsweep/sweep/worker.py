@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
 from advsweep.errors import AdvsweepError, LeaseLostError, StoreError
-from advsweep.store import Owner, Status, open_store
+from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
-from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, STOPPED, UNRECORDED
+from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, OUT_OF_MEMORY, STOPPED, UNRECORDED
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.reserve import Reserve
@@ -43,6 +43,7 @@ class _End:
     status: Status
     error: str | None = None
     traceback: str | None = None
+    failure: Failure | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,15 +120,21 @@ def _record(store: Store, record: RunRecord, end: _End, costs: Costs, reserve: R
         LeaseLostError: another process has the run.
         StoreError: the store takes nothing, even with the reserve given up.
     """
+
+    def finish() -> None:
+        store.finish(
+            record.id, end.status, failure=end.failure, error=end.error, traceback=end.traceback
+        )
+
     try:
         costs.record(store, record.id)
-        store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
+        finish()
     except LeaseLostError:
         raise
     except StoreError as error:
         _log.error("%s", error)
         reserve.release()
-        store.finish(record.id, end.status, error=end.error, traceback=end.traceback)
+        finish()
 
 
 def _supervised(
@@ -157,11 +164,22 @@ def _supervised(
     except RunStopped as stopped:
         return _End(STOPPED, Status.INTERRUPTED, str(stopped))
     except AdvsweepError as error:
-        return _End(FAILED, Status.FAILED, str(error))
+        return _End(FAILED, Status.FAILED, str(error), failure=Failure.ERROR)
     except BaseException as error:  # noqa: BLE001 - no run takes down a sweep, whatever it raises
-        message = f"{type(error).__name__}: {error}"
-        return _End(FAILED, Status.FAILED, message, traceback.format_exc())
+        message, where = f"{type(error).__name__}: {error}", traceback.format_exc()
+        if _is_out_of_memory(error):
+            return _End(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
+        return _End(FAILED, Status.FAILED, message, where, Failure.ERROR)
     return _End(DONE, Status.DONE)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, or a library by its own class or words, had no memory left."""
+    classes = {kind.__name__ for kind in type(error).__mro__}
+    # torch has a class for a GPU's memory alone, and other libraries have classes of that name.
+    return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
 def _evaluators(store: Store, record: RunRecord, evaluations: Sequence[Plain]) -> list[Evaluator]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import LeaseLostError, NotFoundError
-from advsweep.store import Owner, Status, open_store
+from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.store.lease import process_started
 
 
@@ -69,6 +69,58 @@ def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
     earlier = _owner_of(sleeper)
     store.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
     assert store.claim(run_id, Owner.current())
+
+
+def test_a_failure_is_kept_with_its_class_until_the_run_is_taken_up_again(store, run_id):
+    store.claim(run_id, Owner.current())
+    store.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
+    [run] = store.runs()
+    assert (run.status, run.failure, run.error) == (Status.FAILED, Failure.OOM, "no memory")
+    store.claim(run_id, Owner.current())
+    assert store.runs()[0].failure is None
+
+
+def test_a_clock_that_was_set_back_keeps_no_run_of_another_host_for_ever(store, clock, run_id):
+    store.claim(run_id, Owner("elsewhere", 1, 0.0))
+    clock.forward(-59)
+    assert not store.claim(run_id, Owner.current())
+    clock.forward(-3600)
+    assert _status(store, run_id) is Status.LOST
+    assert store.claim(run_id, Owner.current())
+
+
+def test_a_clock_that_was_set_back_takes_no_run_from_a_living_process(
+    store, clock, run_id, sleeper
+):
+    store.claim(run_id, _owner_of(sleeper))
+    clock.forward(-3600)
+    assert not store.claim(run_id, Owner.current())
+    store.heartbeat(run_id)  # by the new clock
+    clock.forward(61)
+    assert store.claim(run_id, Owner.current())
+
+
+def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id, tmp_path):
+    checkpoint = tmp_path / "step-000005"
+    with open_store(store.url, clock=clock) as late:
+        late.claim(run_id, Owner("elsewhere", 1, 0.0))
+        late.add_points(run_id, [("reward/mean", 1, 0.5)])
+        clock.forward(61)
+        store.claim(run_id, Owner.current())
+        store.add_points(run_id, [("reward/mean", 2, 0.5)])
+        store.add_checkpoint(run_id, 2, checkpoint)
+        for write in (
+            lambda: late.add_points(run_id, [("reward/mean", 2, 0.9)]),
+            lambda: late.truncate(run_id, after_step=0),
+            lambda: late.set_summaries(run_id, {"time/run": 1.0}),
+            lambda: late.add_checkpoint(run_id, 1, checkpoint),
+            lambda: late.remove_checkpoint(run_id, checkpoint),
+        ):
+            with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
+                write()
+    assert store.points(run_id) == [("reward/mean", 1, 0.5), ("reward/mean", 2, 0.5)]
+    assert [c.step for c in store.checkpoints(run_id)] == [2]
+    assert store.summaries([run_id]) == {}
 
 
 def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store, clock, run_id):

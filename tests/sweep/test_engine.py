@@ -12,16 +12,25 @@ from typing import Any, ClassVar
 
 import pytest
 
-from advsweep.errors import StoreError
-from advsweep.store import Owner, Status, Store, open_store
+from advsweep.errors import ConfigError, StoreError
+from advsweep.store import Failure, Owner, Status, Store, open_store
 from advsweep.sweep import engine
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.debug import Ended
 from advsweep.sweep.exits import ELSEWHERE, FAILED
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.policy import Policy
+from advsweep.sweep.units import make_units
 
 Planner = Callable[..., Plan]
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once."""
+    monkeypatch.setattr("advsweep.sweep.policy.BACKOFF_SECONDS", 0.0)
 
 
 def kinds(events: list[Event]) -> list[str]:
@@ -159,7 +168,7 @@ def test_a_run_that_another_process_has_is_waited_for(
 ) -> None:
     monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
     quick = plan()
-    units = engine._units(quick, store, force=False)
+    units = make_units(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
     ending = threading.Timer(0.4, lambda: other.finish(1, status, error="as it was told"))
     ending.start()
@@ -174,7 +183,7 @@ def test_a_run_that_another_process_leaves_is_taken_up(
 ) -> None:
     monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
     quick = plan()
-    units = engine._units(quick, store, force=False)
+    units = make_units(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
     ending = threading.Timer(0.4, lambda: other.finish(1, Status.INTERRUPTED))
     ending.start()
@@ -186,7 +195,7 @@ def test_a_run_that_another_process_leaves_is_taken_up(
 
 def test_a_run_of_a_dead_process_is_free_at_once(plan: Planner, store: Store) -> None:
     quick = plan()
-    units = engine._units(quick, store, force=False)
+    units = make_units(quick, store, force=False)
     dead = replace(Owner.current(), started=-1.0)
     other_process(store, units[0].run_id, dead)
     _, events = run(quick, store)
@@ -246,24 +255,100 @@ def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("code", "failure", "reason"),
     [
-        (-9, "killed by signal 9 (SIGKILL)"),
-        (-11, "killed by signal 11 (SIGSEGV)"),
-        (70, "its process ended with exit status 70"),
-        (1, "its process ended with exit status 1"),
-        (13, "its process could not write to the store any more; is the disk full?"),
+        (-9, Failure.KILLED, "killed by signal 9 (SIGKILL)"),
+        (-11, Failure.KILLED, "killed by signal 11 (SIGSEGV)"),
+        (-35, Failure.KILLED, "killed by signal 35"),
+        (70, Failure.ERROR, "its process ended with exit status 70"),
+        (13, Failure.ERROR, "its process could not write to the store any more; is the disk full?"),
+        (15, Failure.OOM, "out of memory"),
     ],
 )
 def test_a_worker_that_dies_without_a_word_is_recorded(
-    code: int, reason: str, plan: Planner, store: Store
+    code: int, failure: Failure, reason: str, plan: Planner, store: Store
 ) -> None:
     told, _ = scripted(plan(), code)
-    outcome, events = run(told, store)
+    outcome, events = run(told, store, policy=Policy(retries=0))
     [record] = store.runs()
-    assert (record.status, record.error) == (Status.FAILED, reason)
+    assert (record.status, record.failure, record.error) == (Status.FAILED, failure, reason)
     assert outcome.failed == {record.id: reason}
     assert kinds(events) == ["started", "failed"]
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    ("code", "policy", "started"),
+    [
+        (-9, Policy(), 3),
+        (-9, Policy(retries=4), 5),
+        (-9, Policy(retry_on=frozenset()), 1),
+        (15, Policy(), 3),
+        (70, Policy(), 1),
+        (70, Policy(retry_on=frozenset({Failure.ERROR})), 3),
+    ],
+)
+def test_failures_are_tried_again_by_their_class_and_so_often(
+    code: int, policy: Policy, started: int, plan: Planner, store: Store
+) -> None:
+    told, executor = scripted(plan(), *[code] * 9)
+    outcome, events = run(told, store, policy=policy)
+    assert len(executor.started) == started
+    assert kinds(events) == ["started", "retrying"] * (started - 1) + ["started", "failed"]
+    assert list(outcome.failed) == [1]
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_run_that_is_killed_goes_on_by_itself(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, starts = plan(), iter([-9])
+    start = quick.executor.start
+
+    def killed_once(executor: Executor, job: Job) -> Handle:
+        code = next(starts, None)
+        return start(job) if code is None else Ended(code)
+
+    monkeypatch.setattr(type(quick.executor), "start", killed_once)
+    _, events = run(quick, store)
+    assert kinds(events) == ["started", "retrying", "started", "done"]
+    [record] = store.runs()
+    assert (record.status, record.failure, record.error) == (Status.DONE, None, None)
+    [message] = [e.message for e in events if isinstance(e, RunEvent) and e.message]
+    assert message == "killed by signal 9 (SIGKILL); retry 1 of 2 in 0 s"
+
+
+def test_a_run_rests_before_it_is_tried_again_while_others_go_on(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.policy.BACKOFF_SECONDS", 0.5)
+    told, executor = scripted(plan("seed=0,1,2"), -9, 70, 70, 70)
+    run(told, store, jobs=1)
+    assert [job.run_id for job in executor.started] == [1, 2, 3, 1]
+
+
+def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: Store) -> None:
+    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
+    outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
+    assert len(executor.started) == 2
+    assert (len(outcome.failed), outcome.unfinished, outcome.halted) == (2, 4, True)
+    assert (outcome.stopped, outcome.exit_code) == (False, 1)
+    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
+    outcome, _ = run(told, store, policy=Policy(max_failures=7), jobs=1)
+    assert (len(executor.started), outcome.halted) == (6, False)
+
+
+def test_a_retry_is_no_failure_yet(plan: Planner, store: Store, no_pause: None) -> None:
+    told, executor = scripted(plan("seed=0,1"), -9, 70, -9, 70)
+    outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
+    assert len(executor.started) == 4
+    assert (len(outcome.failed), outcome.unfinished) == (2, 0)
+
+
+def test_limits_that_an_executor_cannot_hold_to_are_refused(plan: Planner, store: Store) -> None:
+    with pytest.raises(ConfigError, match=r"--time-limit: executor 'debug' cannot hold"):
+        run(plan(), store, policy=Policy(time_limit=1.0))
+    assert store.runs() == []
 
 
 def test_a_process_that_cannot_be_started_fails_its_run_alone(plan: Planner, store: Store) -> None:
@@ -310,7 +395,7 @@ def test_a_store_without_room_does_not_end_the_sweep(
 
     monkeypatch.setattr(store, "finish", full_once)
     told, _ = scripted(plan("seed=0,1"), -9, 70)
-    outcome, _ = run(told, store)
+    outcome, _ = run(told, store, policy=Policy(retries=0))
     assert set(outcome.failed) == {1, 2}
     assert [r.status for r in store.runs()] == [Status.FAILED] * 2
 

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from advsweep.store import Owner, RunRecord, Store
 from advsweep.sweep import live
-from advsweep.sweep.engine import _units, execute
+from advsweep.sweep.engine import execute
 from advsweep.sweep.events import EventKind, Progress, RunEvent
 from advsweep.sweep.labels import labels
 from advsweep.sweep.live import BarView, LineView, TableView, watching
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.units import make_units
 
 Planner = Callable[..., Plan]
 
@@ -52,7 +53,7 @@ def test_labels_name_wrapped_estimators(plan: Planner) -> None:
 def running(plan: Planner, store: Store) -> tuple[Plan, list[RunRecord]]:
     """Two runs, the first of them being trained."""
     pair = plan("seed=0,1", name="pair")
-    _units(pair, store, force=False)
+    make_units(pair, store, force=False)
     store.claim(1, Owner.current())
     store.heartbeat(1, step=6, stage="training")
     store.add_points(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])

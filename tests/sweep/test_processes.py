@@ -17,6 +17,7 @@ from advsweep.store.lease import process_started
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.policy import Policy
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def parent(plan: Plan, url: str) -> None:
     # A shell that starts the tests in the background would have it ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with open_store(url) as store:
-        sys.exit(execute(plan, store, jobs=2).exit_code)
+        sys.exit(execute(plan, store, jobs=2, policy=Policy(retries=0)).exit_code)
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
     ]
     runs = [run for each in plans for run in each.runs]
     together = dataclasses.replace(plans[0], name="together", runs=runs)
-    outcome = execute(together, store, jobs=3, on_event=disturb)
+    outcome = execute(together, store, jobs=3, on_event=disturb, policy=Policy(retries=0))
     exited, not_finite, segfault, stopped, sound = store.runs(ids=outcome.run_ids)
     assert exited.error == "its process ended with exit status 70"
     assert (not_finite.error or "").startswith("step 5: expected a finite loss")

@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from advsweep.backends import fake
-from advsweep.errors import LeaseLostError, StoreError
-from advsweep.store import NewRun, Owner, RunRecord, Status, Store, open_store
+from advsweep.errors import LeaseLostError, StoreError, TrainingError
+from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep import evaluations, heartbeat
 from advsweep.sweep.evaluations import Evaluator
-from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, ORPHANED, STOPPED, UNRECORDED
+from advsweep.sweep.exits import (
+    DONE,
+    ELSEWHERE,
+    FAILED,
+    ORPHANED,
+    OUT_OF_MEMORY,
+    STOPPED,
+    UNRECORDED,
+)
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.plan import Plan
@@ -203,6 +212,43 @@ def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
     assert work(store, record, ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
     assert store.runs() == before
     assert [e.step for e in store.evaluations([record.id]) if e.settings["n"] == 4] == [0, 20]
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch, and other libraries, call theirs."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "failure"),
+    [
+        (MemoryError(), OUT_OF_MEMORY, Failure.OOM),
+        (OutOfMemoryError("CUDA out of memory"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("shapes do not fit"), FAILED, Failure.ERROR),
+        (SystemExit(3), FAILED, Failure.ERROR),
+        (TrainingError("step 7: not finite"), FAILED, Failure.ERROR),
+    ],
+)
+def test_a_failure_is_recorded_with_its_class(
+    error: BaseException,
+    code: int,
+    failure: Failure,
+    plan: Planner,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    in_step(monkeypatch, 7, fail)
+    assert work(store, added(plan(), store), (), None) == code
+    [failed] = store.runs()
+    assert (failed.status, failed.failure, failed.step) == (Status.FAILED, failure, 6)
+
+
+def test_torch_says_in_the_words_we_know_that_there_is_no_memory() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        torch.empty(2**58, dtype=torch.uint8)
 
 
 def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Store) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
@@ -40,6 +40,10 @@ class Handle(ABC):
     def poll(self) -> int | None:
         """None while it lives; then its exit code, negative for the signal that ended it."""
 
+    def pid(self) -> int | None:
+        """The process's id, where it is one of this machine that has the run to itself."""
+        return None
+
     @abstractmethod
     def stop(self) -> None:
         """Asks it to write a checkpoint and end; may be repeated, harmless after its end."""
@@ -57,9 +61,13 @@ class Executor(Component):
     `close` at its end, after which it may all begin again.
 
     Attributes:
+        limits: the limits that its workers can be held to: `time` where `stop` and `kill`
+            reach a worker while it is busy, `memory` where its handle has a `pid` as well.
         resources: what each run occupies.
         modules: what the workers of the prepared runs will import for them.
     """
+
+    limits: ClassVar[frozenset[str]] = frozenset()
 
     jobs: int | None = option(
         None, ge=1, identity=False, help="runs side by side; null: as many as fit"

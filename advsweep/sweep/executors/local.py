@@ -63,6 +63,7 @@ class LocalExecutor(Executor):
     """
 
     name: ClassVar[str] = "local"
+    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
 
     preload: bool = option(
         True, identity=False, help="fork runs without GPUs from a process with all imports"
@@ -198,6 +199,9 @@ class LocalHandle(Handle):
         if code is not None:
             self.slots.give_back(self.slot)
         return code
+
+    def pid(self) -> int | None:
+        return self.process.pid
 
     def stop(self) -> None:
         self.process.terminate()

@@ -1,0 +1,78 @@
+"""The runs of an execution: what is wanted of each, and how far that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advsweep.components import Plain
+from advsweep.store import NewRun, Status
+from advsweep.sweep.evaluations import Evaluator
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import EventKind
+    from advsweep.sweep.plan import Plan, PlannedRun
+    from advsweep.sweep.supervision import Worker
+
+
+@dataclass(eq=False)
+class Unit:
+    """One run of the store, with all that the plan wants of it.
+
+    Attributes:
+        wanted: how the plan wants it evaluated, mostly once.
+        end: how it ended; None while it has not.
+        taken: true once this process holds the run, to record how its worker died.
+        retries: how often it was tried again.
+    """
+
+    run_id: int
+    wanted: list[PlannedRun]
+    worker: Worker | None = None
+    end: EventKind | None = None
+    message: str = ""
+    taken: bool = False
+    retries: int = 0
+
+    def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
+        """The settings to evaluate by; empty where they are those of the run's record."""
+        settings = tuple(planned.config["evaluation"] for planned in self.wanted)
+        return () if settings == (record.config["evaluation"],) else settings
+
+    def is_done(self, record: RunRecord, store: Store) -> bool:
+        """True when the run is trained and has every evaluation that is wanted."""
+        if record.status is not Status.DONE:
+            return False
+        if not self.evaluations(record):
+            return True
+        evaluators = (Evaluator(store, p.run, record.id, record.attempt) for p in self.wanted)
+        return not any(evaluator.missing() for evaluator in evaluators)
+
+
+def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
+    """Adds a plan's runs to the store, as new attempts of what is done with `force`."""
+    if plan.name is not None:
+        store.add_sweep(plan.name, plan.spec)
+    ids = store.add_runs([_new_run(planned) for planned in plan.runs], plan.name)
+    units: dict[int, Unit] = {}
+    for run_id, planned in zip(ids, plan.runs, strict=True):
+        units.setdefault(run_id, Unit(run_id, [])).wanted.append(planned)
+    if force:
+        for record in store.runs(ids=list(units)):
+            if record.status is Status.DONE:
+                units[record.id].run_id = store.new_attempt(record.id)
+    return list(units.values())
+
+
+def _new_run(planned: PlannedRun) -> NewRun:
+    run = planned.run
+    return NewRun(
+        identity=run.identity,
+        config_hash=run.config_hash,
+        seed=run.seed,
+        config=planned.config,
+        steps=run.steps,
+        estimator=run.estimator.name,
+        backend=run.backend.name,
+    )

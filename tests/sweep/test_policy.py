@@ -1,0 +1,162 @@
+"""Retries and limits: how they are read, and how workers are held to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.store import Failure, Status
+from advsweep.sweep import memory, supervision
+from advsweep.sweep.executors.base import Handle
+from advsweep.sweep.policy import (
+    Policy,
+    parse_duration,
+    parse_failures,
+    parse_size,
+    spell_duration,
+    spell_size,
+)
+from advsweep.sweep.supervision import Coroner, Worker
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5H", 5400), ("2d", 172800)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+    assert parse_duration(spell_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5 minutes", "1h30", "m", "1.5.2s", "nan"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--time-limit: expected a duration above 0"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 2**29), ("8G", 2**33), ("1.5GiB", 3 * 2**29), ("4kb", 4096), ("1T", 2**40)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert parse_size(spell_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "8", "0G", "-1G", "8 gigabytes", "8P", "1.2.3G"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--memory-limit: expected a size above 0"):
+        parse_size(text)
+
+
+def test_classes_of_failure() -> None:
+    assert parse_failures("oom, timeout,killed") == Policy().retry_on
+    assert parse_failures("") == frozenset()
+    with pytest.raises(ConfigError, match=r"--retry-on: .* got 'kiled'; did you mean 'killed'\?"):
+        parse_failures("kiled")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    assert [Policy().backoff(n) for n in (1, 2, 3, 4)] == [1, 2, 4, 8]
+    assert Policy().backoff(5000) == 300
+
+
+@dataclass
+class Noted(Handle):
+    """A process that lives on, and notes what it is told."""
+
+    process: int | None = None
+    told: list[str] = field(default_factory=list)
+
+    def poll(self) -> int | None:
+        return None
+
+    def pid(self) -> int | None:
+        return self.process
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+
+def test_a_worker_beyond_its_time_is_asked_and_then_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = Noted()
+    worker = Worker(handle, Policy(time_limit=90))
+    now = time.monotonic() + 89
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    worker.check()
+    assert worker.cause is None
+    now += 2
+    worker.check()
+    worker.check()
+    assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 1m30s")
+    assert handle.told == ["stop"]
+    now += supervision.STOP_SECONDS + 1
+    worker.check()
+    assert handle.told == ["stop", "kill"]
+
+
+def test_a_worker_beyond_its_memory_is_killed() -> None:
+    held = memory.resident_bytes(os.getpid())
+    handle = Noted(process=os.getpid())
+    Worker(handle, Policy(memory_limit=2 * held)).check()
+    assert handle.told == []
+    worker = Worker(handle, Policy(memory_limit=held // 2))
+    worker.check()
+    assert handle.told == ["kill"]
+    assert worker.cause is not None
+    assert worker.cause.failure is Failure.OOM
+    assert f"above its memory limit of {spell_size(held // 2)}" in worker.cause.reason
+
+
+def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    handle = Noted()
+    worker = Worker(handle, Policy())
+    # The machine slept: the heartbeat looks old once, and is renewed.
+    worker.look(Status.LOST)
+    now = 101.0
+    worker.look(Status.RUNNING)
+    now = 120.0
+    worker.look(Status.LOST)
+    assert handle.told == []
+    now = 131.0
+    worker.look(Status.LOST)
+    assert handle.told == ["kill"]
+    assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
+
+
+def test_memory_is_that_of_the_process() -> None:
+    before = memory.resident_bytes(os.getpid())
+    held = b"x" * 2**26
+    assert memory.resident_bytes(os.getpid()) - before > len(held) // 2
+    assert memory.resident_bytes(2**22 + 1) == 0
+
+
+def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    counts = tmp_path / "vmstat"
+    counts.write_text("nr_free_pages 7\noom_kill 3\n")
+    coroner = Coroner()
+    coroner.look()
+    assert coroner.cause(-9).failure is Failure.KILLED
+    counts.write_text("nr_free_pages 7\noom_kill 4\n")
+    coroner.look()
+    reason = "killed by the kernel, which had run out of memory"
+    assert coroner.cause(-9) == (Failure.OOM, reason)
+    assert coroner.cause(-15).failure is Failure.KILLED
+    for _ in range(3):
+        coroner.look()
+    assert coroner.cause(-9).failure is Failure.KILLED
