@@ -61,7 +61,7 @@ def merge(
     if output is RecordFormat.JSON:
         print_json(_record(merged))
     else:
-        _print(merged, f"{other} into {target.name}", dry_run=dry_run)
+        _print(merged, f"{source.name} into {target.name}", dry_run=dry_run)
 
 
 def _folder(other: str, source: Store, chosen: Path | None) -> Path:

@@ -15,8 +15,8 @@ FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "ev
 def test_help_names_every_command(finished):
     text = finished("--help").stdout
     for command in (
-        *("run", "sweep", "plan", "report", "ls", "show", "logs"),
-        *("metrics", "export", "estimators", "methods", "db"),
+        *("run", "sweep", "plan", "worker", "report", "ls", "show", "logs"),
+        *("metrics", "export", "estimators", "methods", "merge", "db"),
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
         assert finished(command, "--help").returncode == 0
