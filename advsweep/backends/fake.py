@@ -113,9 +113,9 @@ class _Trainer:
         self._reference = self._base
 
     def step(self, step: int) -> Mapping[str, float]:
-        self._fault(step)
         run = self._run
         started = time.perf_counter()
+        self._fault(step)
         source = _Source(run, self._rows, self._log_odds, self._reference, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         groups = collected.groups

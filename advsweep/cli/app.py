@@ -24,8 +24,12 @@ from advsweep.cli import (
     metrics,
     plan,
     report,
+    retry,
+    rm,
     run,
     show,
+    status,
+    stop,
     sweep,
     worker,
 )
@@ -45,8 +49,12 @@ app.command("plan")(plan.plan)
 app.command("worker")(worker.worker)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
+app.command("status")(status.status)
 app.command("show")(show.show)
 app.command("logs")(logs.logs)
+app.command("stop")(stop.stop)
+app.command("retry")(retry.retry)
+app.command("rm")(rm.rm)
 app.command("metrics")(metrics.metrics)
 app.command("export")(export.export)
 app.add_typer(estimators.app, name="estimators")

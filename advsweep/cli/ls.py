@@ -16,9 +16,7 @@ NEWEST = 50
 
 
 def ls(
-    sweep: Annotated[
-        str | None, typer.Argument(metavar="[SWEEP]", help="Only this sweep's runs.")
-    ] = None,
+    sweep: options.SweepName = None,
     status: Annotated[
         str | None, typer.Option("--status", help="Only runs in this state, such as failed.")
     ] = None,

@@ -8,6 +8,13 @@ from typing import Annotated
 
 import typer
 
+from advsweep.cli.completion import (
+    complete_estimator,
+    complete_run,
+    complete_sweep,
+    complete_target,
+)
+
 Store = Annotated[
     str | None,
     typer.Option(
@@ -39,9 +46,30 @@ ConfigDir = Annotated[
 ]
 RunKey = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A run's id, the start of its identity, or 'last'."),
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id, the start of its identity, or 'last'.",
+        autocompletion=complete_run,
+    ),
 ]
-EstimatorName = Annotated[str, typer.Argument(metavar="NAME", help="An estimator's name or alias.")]
+SweepName = Annotated[
+    str | None,
+    typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),
+]
+Targets = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN...|SWEEP",
+        help="Runs (ids, starts of identities, 'last'), or all those of a sweep.",
+        autocompletion=complete_target,
+    ),
+]
+EstimatorName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="An estimator's name or alias.", autocompletion=complete_estimator
+    ),
+]
 EstimatorOptions = Annotated[
     list[str] | None,
     typer.Option(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.completion import complete_sweep
 
 
 class ReportFormat(Enum):
@@ -23,7 +24,11 @@ class ReportFormat(Enum):
 def report(
     sweep: Annotated[
         str | None,
-        typer.Argument(metavar="[SWEEP]", help="A sweep's name (default: every run)."),
+        typer.Argument(
+            metavar="[SWEEP]",
+            help="A sweep's name (default: every run).",
+            autocompletion=complete_sweep,
+        ),
     ] = None,
     store: options.Store = None,
     output: Annotated[

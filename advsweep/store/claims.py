@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, func, select, update
 
 from advsweep.errors import NotFoundError
-from advsweep.store.base import StorePart, held_by, lease_lost
+from advsweep.store.base import StorePart, chunks, held_by, lease_lost
 from advsweep.store.lease import LEASE, Owner, is_held
 from advsweep.store.models import Run, SweepRun
 from advsweep.store.records import Failure, Status
@@ -110,12 +111,23 @@ class Claims(StorePart):
                 started=func.coalesce(Run.started, now),
                 finished=None,
                 stage=None,
-                stop_requested=False,
                 failure=None,
                 error=None,
                 traceback=None,
             )
         )
+
+    def owner(self, run_id: int) -> Owner | None:
+        """The process that has, or last had, a run; None for one that was never taken up.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        query = select(Run.host, Run.pid, Run.process_started).where(Run.id == run_id)
+        with self._read() as connection:
+            self._require_run(connection, run_id)
+            row = connection.execute(query).one()
+        return None if row.pid is None else Owner(row.host, row.pid, row.process_started)
 
     def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
         """A sign of life of the process that has a run, with how far it is.
@@ -164,13 +176,24 @@ class Claims(StorePart):
             raise lease_lost(run_id)
 
     def request_stop(self, run_id: int) -> None:
-        """Asks the process that has a run to write a checkpoint and end."""
+        """Asks the process that has a run to write a checkpoint and end.
+
+        The request stays, so that no execution that is under way takes the run up (again),
+        until `withdraw_stops`.
+        """
         with self._write() as connection:
             self._require_run(connection, run_id)
             connection.execute(update(Run).where(Run.id == run_id).values(stop_requested=True))
 
+    def withdraw_stops(self, run_ids: Sequence[int]) -> None:
+        """Takes back requests to stop."""
+        with self._write() as connection:
+            for ids in chunks(run_ids):
+                asked = (Run.id.in_(ids), Run.stop_requested)
+                connection.execute(update(Run).where(*asked).values(stop_requested=False))
+
     def stop_requested(self, run_id: int) -> bool:
-        """Whether a run was asked to stop since it was claimed."""
+        """Whether a run was asked to stop, and nobody has taken that back."""
         with self._read() as connection:
             query = select(Run.stop_requested).where(Run.id == run_id)
             return bool(connection.execute(query).scalar())

@@ -100,6 +100,7 @@ class RunRecord:
         heartbeat: when its process last gave a sign of life.
         host, pid: the process that has, or last had, it.
         failure: the class of what it failed of; None unless it failed.
+        stop_requested: somebody wants it stopped, or not started, until it is asked for again.
         directory: the run's folder, for checkpoints and its log.
     """
 
@@ -127,6 +128,24 @@ class RunRecord:
     error: str | None
     traceback: str | None
     directory: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLine:
+    """A run in a line: where it stands, but not what it is; attributes as in `RunRecord`."""
+
+    id: int
+    identity: str
+    estimator: str
+    seed: int
+    status: Status
+    step: int
+    steps: int
+    stage: str | None
+    stop_requested: bool
+    error: str | None
+    host: str | None
+    pid: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from advsweep.store.claims import Claims
 from advsweep.store.engines import Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
 from advsweep.store.metrics import Metrics
-from advsweep.store.runs import Runs
+from advsweep.store.overview import Overview
+from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
 from advsweep.store.servers import server_clock
 
@@ -51,7 +52,7 @@ def _clock(engines: Engines) -> Callable[[], datetime]:
         return server_clock(connection)
 
 
-class Store(Runs, Claims, Metrics, Checkpoints, Evaluations):
+class Store(Overview, Claims, Metrics, Checkpoints, Evaluations, Removal):
     """The database of runs, metrics and evaluations; made by `open_store`.
 
     What was written when a method returns outlives the process. Any number of processes may

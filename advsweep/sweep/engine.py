@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,9 @@ def execute(
 
     Runs that are done are skipped, interrupted ones go on from their last checkpoint, failed
     ones are tried again, and those that another process trains are waited for. A failing run
-    is tried again, and stops the others, as the policy says. SIGINT, SIGTERM and SIGHUP stop
-    all workers with a checkpoint; a second one kills them.
+    is tried again, and stops the others, as the policy says. A run that is asked to stop
+    through the store is interrupted, or not started, and stays so until the next execution.
+    SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second one kills them.
 
     Args:
         jobs: workers side by side; the executor's capacity when None.
@@ -104,6 +106,9 @@ class _Execution:
     def run(self) -> None:
         """Returns when nothing is left to do, or after a request when all workers are gone."""
         records = {r.id: r for r in self._store.runs(ids=[u.run_id for u in self._units])}
+        free = [r for r in records.values() if r.status is not Status.RUNNING]
+        self._store.withdraw_stops([r.id for r in free if r.stop_requested])
+        records.update((r.id, replace(r, stop_requested=False)) for r in free)
         for unit in self._units:
             if self._sort(unit, records[unit.run_id]):
                 self._queue.append(unit)
@@ -167,6 +172,9 @@ class _Execution:
         if record.status is Status.RUNNING:
             self._waiting.append(unit)
             self._tell(EventKind.WAITING, record, "another process trains it")
+            return False
+        if record.stop_requested:
+            self._end(unit, EventKind.INTERRUPTED, record, "asked to stop")
             return False
         return True
 
@@ -234,7 +242,8 @@ class _Execution:
             failure, reason = ours or self._coroner.cause(code)
             self._fail(unit, record, Cause(failure, f"evaluation: {reason}, see its log"))
         else:
-            self._end_unrecorded(unit, ours or self._coroner.cause(code))
+            cause = ours or self._coroner.cause(code)
+            self._end_unrecorded(unit, cause, asked=record.stop_requested)
 
     def _fail(self, unit: Unit, record: RunRecord, cause: Cause) -> None:
         """A run failed: it is tried again after a pause, or that was it."""
@@ -249,9 +258,13 @@ class _Execution:
         again = f"retry {unit.retries} of {allowed} in {pause:g} s"
         self._tell(EventKind.RETRYING, record, f"{cause.reason}; {again}")
 
-    def _end_unrecorded(self, unit: Unit, cause: Cause) -> None:
-        """Records the end of a worker that could not do so itself."""
-        stopping = self._stopping
+    def _end_unrecorded(self, unit: Unit, cause: Cause, *, asked: bool = False) -> None:
+        """Records the end of a worker that could not do so itself.
+
+        Args:
+            asked: the run was asked to stop through the store.
+        """
+        stopping = self._stopping or asked
         status = Status.INTERRUPTED if stopping else Status.FAILED
         failure = None if stopping else cause.failure
         unit.message = f"{cause.reason} while stopping" if stopping else cause.reason

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from advsweep.sweep.interruption import StopRequest
 
 BEAT_SECONDS = 5.0
+STOP_SECONDS = 1.0
+"""How often a request to stop is looked for."""
 PARENT_SECONDS = 0.5
 ORPHAN_SECONDS = 10.0
 """What a run whose parent is gone has to write a checkpoint, before it is ended."""
@@ -51,18 +53,29 @@ class Heartbeat(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        beaten = time.monotonic()
+        beaten = looked = time.monotonic()
         while not self._ended.wait(PARENT_SECONDS):
             self._watch_parent()
-            if self._run_id is not None and time.monotonic() - beaten >= BEAT_SECONDS:
-                beaten = time.monotonic()
+            if self._run_id is None:
+                continue
+            now = time.monotonic()
+            if now - looked >= STOP_SECONDS:
+                looked = now
+                self._look(self._run_id)
+            if now - beaten >= BEAT_SECONDS:
+                beaten = now
                 self._beat(self._run_id)
+
+    def _look(self, run_id: int) -> None:
+        try:
+            if self._store.stop_requested(run_id):
+                self._stop_request.request("asked to stop")
+        except StoreError as error:
+            _log.warning("cannot tell whether to stop: %s", error)
 
     def _beat(self, run_id: int) -> None:
         try:
             self._store.heartbeat(run_id)
-            if self._store.stop_requested(run_id):
-                self._stop_request.request("asked to stop")
         except LeaseLostError as error:
             _log.error("%s", error)
             os._exit(ELSEWHERE)

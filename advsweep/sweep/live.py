@@ -47,7 +47,7 @@ def watching(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     view: View
     if not console.is_terminal or console.is_dumb_terminal:
         view = LineView(plan, store, sys.stderr)
-    elif plan.name is None:
+    elif plan.name is None and len(plan.runs) == 1:
         view = BarView(plan, store, console)
     else:
         view = TableView(plan, store, console)

@@ -179,14 +179,24 @@ def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(stor
     assert _status(store, run_id) is Status.DONE
 
 
-def test_a_request_to_stop_lasts_until_the_run_is_taken_up_again(store, run_id):
-    store.claim(run_id, Owner.current())
+def test_a_request_to_stop_lasts_until_it_is_withdrawn(store, run_id):
     assert not store.stop_requested(run_id)
     store.request_stop(run_id)
+    # One that came before the process had claimed its run is not lost.
+    store.claim(run_id, Owner.current())
     assert store.stop_requested(run_id)
     store.finish(run_id, Status.INTERRUPTED)
-    store.claim(run_id, Owner.current())
+    assert store.stop_requested(run_id)
+    store.withdraw_stops([run_id])
     assert not store.stop_requested(run_id)
+
+
+def test_the_process_that_has_a_run(store, run_id):
+    assert store.owner(run_id) is None
+    store.claim(run_id, Owner.current())
+    assert store.owner(run_id) == Owner.current()
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.owner(5)
 
 
 def test_runs_that_are_not_there(store):

@@ -1,0 +1,63 @@
+"""What a shell offers after TAB; typer's `--install-completion` sets it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import typer
+
+from advsweep.errors import AdvsweepError
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+
+OFFERED = 50
+"""Runs to choose from; of more than these a user types the id."""
+
+
+def complete_estimator(incomplete: str) -> list[str]:
+    """Estimators by their names."""
+    from advsweep.estimators import estimator_names
+
+    return _starting(estimator_names(), incomplete)
+
+
+def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
+    """The store's sweeps."""
+    return _starting(_sweeps(_store(context)), incomplete)
+
+
+def complete_run(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The store's newest runs by their ids, with what they are."""
+    return [run for run in _runs(_store(context)) if run[0].startswith(incomplete)]
+
+
+def complete_target(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Sweeps and runs."""
+    store = _store(context)
+    sweeps = [(name, "sweep") for name in _starting(_sweeps(store), incomplete)]
+    return sweeps + [run for run in _runs(store) if run[0].startswith(incomplete)]
+
+
+def _starting(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _store(context: typer.Context) -> Store | None:
+    """The store that the command line names; None where there is none to be had."""
+    from advsweep.store import open_store
+
+    try:
+        return open_store(context.params.get("store"), create=False)
+    except AdvsweepError:
+        return None  # a shell that completes has no place for an error
+
+
+def _sweeps(store: Store | None) -> list[str]:
+    return [] if store is None else [sweep.name for sweep in store.sweeps()]
+
+
+def _runs(store: Store | None) -> list[tuple[str, str]]:
+    runs = [] if store is None else store.runs(limit=OFFERED)
+    return [(str(r.id), f"{r.estimator} seed={r.seed} {r.status.value}") for r in runs]

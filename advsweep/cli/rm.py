@@ -1,0 +1,106 @@
+"""`advsweep rm`: removes runs and all that there is of them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli import options
+from advsweep.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from advsweep.cli.targets import Targets
+    from advsweep.store import RunRecord, Store
+
+
+def rm(
+    targets: options.Targets,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove runs that are done, too.")] = False,
+    store: options.Store = None,
+) -> None:
+    """Remove runs: their records, metrics, evaluations, checkpoints and folders.
+
+    A sweep goes with its runs, but for those that are part of another sweep too. Nothing can be
+    brought back; running runs are refused.
+    """
+    from advsweep.cli.targets import find_targets
+    from advsweep.store import open_store
+
+    with open_store(store, create=False) as opened:
+        found = find_targets(opened, targets)
+        runs = _removed(found)
+        _refuse(runs, force=force)
+        if not yes:
+            _ask(runs, found.sweeps)
+        opened.remove_runs([run.id for run in runs])
+        for sweep in found.sweeps:
+            opened.remove_sweep(sweep)
+        for run in runs:
+            remove_folder(opened, run.directory)
+    kept = len(found.runs) - len(runs)
+    typer.echo(
+        f"removed {len(runs)} runs" + (f"; kept {kept} that other sweeps share" if kept else ""),
+        err=True,
+    )
+
+
+def remove_folder(store: Store, directory: Path) -> None:
+    """Deletes a run's folder, if it is one and lies where the store keeps its runs.
+
+    Raises:
+        StoreError: it could not be deleted.
+    """
+    import shutil
+
+    inside = directory.parent == store.runs_directory
+    if not inside or directory.is_symlink() or not directory.is_dir():
+        return
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise StoreError(
+            f"{directory}: the run is removed from the store, but its folder could not be deleted "
+            f"({error}); delete it yourself"
+        ) from error
+
+
+def _removed(found: Targets) -> list[RunRecord]:
+    """The runs to remove: those that were named, and those of no other sweep."""
+    return [
+        run
+        for run in found.runs
+        if run.id in found.named or not set(run.sweeps) - set(found.sweeps)
+    ]
+
+
+def _refuse(runs: Sequence[RunRecord], *, force: bool) -> None:
+    from advsweep.store import Status
+
+    running = [run.id for run in runs if run.status is Status.RUNNING]
+    if running:
+        raise ConfigError(
+            f"expected runs that no process has, got {len(running)} that are running, such as "
+            f"{running[0]}; `advsweep stop {running[0]}` stops it"
+        )
+    done = [run.id for run in runs if run.status is Status.DONE]
+    if done and not force:
+        raise ConfigError(
+            f"expected runs that came to no good end, got {len(done)} that are done, such as "
+            f"{done[0]}; --force removes them too"
+        )
+
+
+def _ask(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigError("expected a terminal to ask on, got none; --yes removes without asking")
+    states = Counter(run.status.value for run in runs)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    what = f"sweep {', '.join(sweeps)} and " if sweeps else ""
+    typer.confirm(f"remove {what}{len(runs)} runs ({counts or 'none'}) for good?", abort=True)

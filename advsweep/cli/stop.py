@@ -1,0 +1,63 @@
+"""`advsweep stop`: has runs write a checkpoint and end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli import options
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+
+
+def stop(
+    targets: options.Targets,
+    kill: Annotated[
+        bool,
+        typer.Option("--kill", help="End processes of this machine at once, without a checkpoint."),
+    ] = False,
+    store: options.Store = None,
+) -> None:
+    """Stop runs: they write a checkpoint and end as interrupted.
+
+    Runs that wait for their turn are not started. Both stay so until they are started again by
+    `advsweep retry`, or by the `run` or `sweep` that made them.
+    """
+    from advsweep.cli.targets import find_targets
+    from advsweep.store import Status, open_store
+
+    with open_store(store, create=False) as opened:
+        runs = find_targets(opened, targets).runs
+        running = [run for run in runs if run.status is Status.RUNNING]
+        waiting = [run for run in runs if run.status is Status.PENDING]
+        for run in [*running, *waiting]:
+            opened.request_stop(run.id)
+        killed = [run for run in running if kill and _kill(opened, run.id)]
+    typer.echo(
+        f"asked {len(running)} running and {len(waiting)} pending runs to stop; "
+        f"{len(runs) - len(running) - len(waiting)} had ended before",
+        err=True,
+    )
+    if kill:
+        elsewhere = len(running) - len(killed)
+        rest = f"; {elsewhere} are on other machines, or just ended" if elsewhere else ""
+        typer.echo(f"killed {len(killed)} processes{rest}", err=True)
+
+
+def _kill(store: Store, run_id: int) -> bool:
+    """Whether there was a process on this machine to kill."""
+    import os
+    import signal
+    import socket
+
+    owner = store.owner(run_id)
+    # The pid alone may be another process's by now.
+    if owner is None or owner.host != socket.gethostname() or owner.has_ended():
+        return False
+    try:
+        os.kill(owner.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

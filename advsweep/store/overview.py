@@ -1,0 +1,104 @@
+"""Where many runs stand, without reading what each of them is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, func, select
+
+from advsweep.store.base import chunks
+from advsweep.store.models import Metric, Point, Run, SweepRun
+from advsweep.store.records import RunLine, Status
+from advsweep.store.runs import Runs
+
+_LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+
+
+class Overview(Runs):
+    """Runs, and what is asked of all of them at once."""
+
+    def tally(self, sweep: str | None = None) -> Mapping[Status, int]:
+        """How many runs are in each state, of a sweep or of the store; every state is there.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        counts: Counter[Status] = Counter()
+        with self._read() as connection:
+            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            held = _of_sweep(select(Run.status, *_LEASE), sweep_id)
+            for row in connection.execute(held.where(Run.status == Status.RUNNING)):
+                counts[self._status(row)] += 1
+            rest = _of_sweep(select(Run.status, func.count()), sweep_id)
+            rest = rest.where(Run.status != Status.RUNNING).group_by(Run.status)
+            for status, count in connection.execute(rest):
+                counts[status] += count
+        return {status: counts[status] for status in Status}
+
+    def run_lines(self, sweep: str | None = None) -> list[RunLine]:
+        """Every run, newest first, in a few words.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        columns = (Run.id, Run.identity, Run.estimator, Run.seed, Run.status, Run.step, Run.steps)
+        more = (Run.stage, Run.stop_requested, Run.error, *_LEASE)
+        with self._read() as connection:
+            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            query = _of_sweep(select(*columns, *more), sweep_id).order_by(Run.id.desc())
+            return [
+                RunLine(
+                    id=row.id,
+                    identity=row.identity,
+                    estimator=row.estimator,
+                    seed=row.seed,
+                    status=self._status(row),
+                    step=row.step,
+                    steps=row.steps,
+                    stage=row.stage,
+                    stop_requested=row.stop_requested,
+                    error=row.error,
+                    host=row.host,
+                    pid=row.pid,
+                )
+                for row in connection.execute(query)
+            ]
+
+    def newest_ends(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
+        """The ids of the runs that came to this end last, the newest first."""
+        with self._read() as connection:
+            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            query = _of_sweep(select(Run.id), sweep_id).where(Run.status == status)
+            query = query.order_by(Run.finished.desc(), Run.id.desc()).limit(limit)
+            return list(connection.execute(query).scalars())
+
+    def recent_means(
+        self, run_ids: Sequence[int], names: Sequence[str], steps: int
+    ) -> dict[int, dict[str, float]]:
+        """The means of some metrics over each run's newest steps; what a run lacks is left out.
+
+        Args:
+            steps: how many steps, counted back from the one that the run is at.
+        """
+        query = (
+            select(Point.run_id, Metric.name, func.avg(Point.value))
+            .join(Metric, Metric.id == Point.metric_id)
+            .join(Run, Run.id == Point.run_id)
+            .where(Metric.name.in_(names), Point.step > Run.step - steps)
+            .group_by(Point.run_id, Metric.name)
+        )
+        found: dict[int, dict[str, float]] = {}
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                for run_id, name, mean in connection.execute(query.where(Run.id.in_(ids))):
+                    if mean is not None:
+                        found.setdefault(run_id, {})[name] = mean
+        return found
+
+
+def _of_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:
+    if sweep_id is None:
+        return query
+    return query.join(SweepRun, SweepRun.run_id == Run.id).where(SweepRun.sweep_id == sweep_id)

@@ -1,0 +1,75 @@
+"""Removal of runs, with all that the store holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, select
+
+from advsweep.errors import StoreError
+from advsweep.store.base import StorePart, chunks
+from advsweep.store.lease import Owner, is_held
+from advsweep.store.models import Base, Evaluation, ProblemSet, Run, RunEvaluation, Sweep, SweepRun
+from advsweep.store.records import Status
+
+
+class Removal(StorePart):
+    """The part of a store that forgets."""
+
+    def remove_runs(self, run_ids: Sequence[int]) -> None:
+        """Removes runs with their metrics, checkpoints' records and evaluations.
+
+        Evaluations that other runs share stay. All of it goes, or nothing; files are left.
+
+        Raises:
+            NotFoundError: there is no such run.
+            StoreError: a process has one of the runs.
+        """
+        with self._write() as connection:
+            for ids in chunks(run_ids):
+                self._refuse_held(connection, ids)
+                linked = select(RunEvaluation.evaluation_id).where(RunEvaluation.run_id.in_(ids))
+                evaluations = set(connection.execute(linked).scalars())
+                # Whatever table says something of a run, in the order that foreign keys ask for.
+                for table in reversed(Base.metadata.sorted_tables):
+                    for column in table.columns:
+                        if column.references(Run.__table__.c.id):
+                            connection.execute(delete(table).where(column.in_(ids)))
+                self._remove_unshared(connection, evaluations)
+                connection.execute(delete(Run).where(Run.id.in_(ids)))
+
+    def remove_sweep(self, name: str) -> None:
+        """Removes a sweep; its runs stay.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        with self._write() as connection:
+            sweep_id = self._require_sweep(connection, name)
+            connection.execute(delete(SweepRun).where(SweepRun.sweep_id == sweep_id))
+            connection.execute(delete(Sweep).where(Sweep.id == sweep_id))
+
+    def _refuse_held(self, connection: Connection, run_ids: Sequence[int]) -> None:
+        lease = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+        query = select(Run.id, Run.status, *lease).where(Run.id.in_(run_ids)).with_for_update()
+        rows = {row.id: row for row in connection.execute(query)}
+        for run_id in run_ids:
+            if run_id not in rows:
+                self._require_run(connection, run_id)
+            row = rows[run_id]
+            owner = Owner(row.host, row.pid, row.process_started)
+            if row.status is Status.RUNNING and is_held(owner, row.heartbeat, self._now()):
+                raise StoreError(
+                    f"run {run_id} is being trained by process {row.pid} on {row.host}; "
+                    f"`advsweep stop {run_id}` stops it"
+                )
+
+    def _remove_unshared(self, connection: Connection, evaluations: set[int]) -> None:
+        """Removes those of some evaluations that no run is linked to, and their problems."""
+        for ids in chunks(evaluations):
+            shared = select(RunEvaluation.evaluation_id)
+            alone = (Evaluation.id.in_(ids), Evaluation.id.not_in(shared))
+            connection.execute(delete(Evaluation).where(*alone))
+        if evaluations:
+            used = select(Evaluation.problem_set_id)
+            connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))

@@ -1,0 +1,135 @@
+"""How a sweep, or a whole store, stands: what `status` and `watch` show, from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from advsweep.store import Status
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord, Store
+
+STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
+"""The metrics whose sum is what a training step takes, in seconds."""
+
+RECENT_STEPS = 20
+"""How many of a run's newest steps tell its speed."""
+
+SILENT = "its process ended, or fell silent, without a word"
+"""Why a run is lost, which nobody has recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A run that a process has.
+
+    Attributes:
+        heartbeat_age: seconds since its process last gave a sign of life.
+        steps_per_second: over its newest steps, evaluations left out; None before the first.
+        seconds_left: what its training steps should still take at that speed.
+    """
+
+    id: int
+    estimator: str
+    seed: int
+    host: str | None
+    pid: int | None
+    step: int
+    steps: int
+    stage: str | None
+    heartbeat_age: float | None
+    steps_per_second: float | None
+    seconds_left: float | None
+    stop_requested: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A run that failed, or was lost, and why."""
+
+    id: int
+    estimator: str
+    seed: int
+    status: Status
+    step: int
+    steps: int
+    finished: datetime | None
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where all runs stand.
+
+    Attributes:
+        states: how many runs are in each state, those without runs too.
+        failures: the lost ones and the newest failures.
+    """
+
+    runs: int
+    states: Mapping[Status, int]
+    running: Sequence[Running]
+    failures: Sequence[Failure]
+
+
+def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
+    """How a sweep stands, or the whole store.
+
+    Args:
+        failures: how many of them to tell of.
+
+    Raises:
+        NotFoundError: there is no such sweep.
+    """
+    states = store.tally(sweep)
+    running = store.runs(sweep=sweep, status=Status.RUNNING, newest_first=False)
+    lost = store.runs(sweep=sweep, status=Status.LOST, limit=failures)
+    failed = store.runs(ids=store.newest_ends(Status.FAILED, sweep, limit=failures))
+    times = seconds_per_step(store, [run.id for run in running])
+    now = datetime.now(UTC)
+    return Standing(
+        runs=sum(states.values()),
+        states=states,
+        running=[_running(run, times.get(run.id), now) for run in running],
+        failures=[_failure(run) for run in [*lost, *failed]][:failures],
+    )
+
+
+def seconds_per_step(store: Store, run_ids: Sequence[int]) -> dict[int, float]:
+    """What a training step of each run takes at present; runs without steps are left out."""
+    means = store.recent_means(run_ids, STEP_TIMES, RECENT_STEPS)
+    return {run_id: sum(parts.values()) for run_id, parts in means.items()}
+
+
+def _running(run: RunRecord, step_seconds: float | None, now: datetime) -> Running:
+    age = None if run.heartbeat is None else max(0.0, (now - run.heartbeat).total_seconds())
+    return Running(
+        id=run.id,
+        estimator=run.estimator,
+        seed=run.seed,
+        host=run.host,
+        pid=run.pid,
+        step=run.step,
+        steps=run.steps,
+        stage=run.stage,
+        heartbeat_age=age,
+        steps_per_second=1 / step_seconds if step_seconds else None,
+        seconds_left=None if step_seconds is None else (run.steps - run.step) * step_seconds,
+        stop_requested=run.stop_requested,
+    )
+
+
+def _failure(run: RunRecord) -> Failure:
+    return Failure(
+        id=run.id,
+        estimator=run.estimator,
+        seed=run.seed,
+        status=run.status,
+        step=run.step,
+        steps=run.steps,
+        finished=run.finished,
+        error=SILENT if run.status is Status.LOST else run.error or "",
+    )

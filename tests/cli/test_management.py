@@ -1,0 +1,217 @@
+"""Commands that watch, stop, restart and remove runs, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.cli.logs import Tail, followed, log_path
+from advsweep.cli.rm import remove_folder
+from advsweep.errors import ConfigError, NotFoundError, StoreError
+from advsweep.store import Owner, Status, Store, open_store
+from advsweep.store.lease import process_started
+from advsweep.sweep.engine import _units, execute
+from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.plan import make_plan
+
+FAKE = [
+    *("backend=fake", "executor=debug", "steps=8", "prompts_per_step=8"),
+    *("task.held_out_per_level=2", "task.train_per_level=50"),
+    *("evaluation.n=8", "evaluation.k=[1,8]", "evaluation.every=8"),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with a store: two runs of `pair` are done; `other` has the second and one failed."""
+    folder = tmp_path_factory.mktemp("made")
+    with open_store(str(folder / "advsweep.db")) as opened:
+        execute(make_plan([*FAKE, "seed=0,1"], name="pair"), opened)
+        execute(make_plan([*FAKE, "seed=1"], name="other"), opened)
+        execute(make_plan([*FAKE, "backend.fail_at=3"], name="other"), opened)
+    return folder
+
+
+@pytest.fixture
+def store(made, tmp_path, monkeypatch) -> Iterator[Store]:
+    """The store of a copy of that folder, which is the working folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    with open_store() as opened:
+        yield opened
+
+
+def advsweep(*arguments: str, code: int = 0):
+    """The result of a command, which must exit like this."""
+    done = CliRunner().invoke(app, list(arguments))
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_status_as_json_and_in_words(store):
+    status = json.loads(advsweep("status", "other", "--format", "json").stdout)
+    assert status["sweep"] == "other"
+    assert status["runs"] == 2
+    assert status["states"] == {
+        **dict.fromkeys(("pending", "running", "interrupted", "lost"), 0),
+        "done": 1,
+        "failed": 1,
+    }
+    assert [f["error"] for f in status["failures"]] == [
+        "RuntimeError: step 3 fails, as the fake backend was told"
+    ]
+    text = advsweep("status").stdout
+    assert text.startswith("all sweeps: 3 runs, 2 done, 1 failed\n")
+    assert "step 3 fails" in text
+    with pytest.raises(NotFoundError, match="other"):
+        advsweep("status", "othr")
+
+
+def test_status_of_a_running_run_without_steps_has_nulls(store):
+    store.claim(3, Owner.current())
+    store.truncate(3, after_step=0)
+    [running] = json.loads(advsweep("status", "--format", "json").stdout)["running"]
+    assert running["pid"] == os.getpid()
+    assert running["steps_per_second"] is None
+    assert f"{running['host']}:{os.getpid()}" in advsweep("status").stdout
+
+
+def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
+    path = tmp_path / "log.txt"
+    tail = Tail(path)
+    assert tail.read() == ""
+    path.write_bytes(b"one\n\xc3")
+    assert tail.read() == "one\n"
+    with open(path, "ab") as log:
+        log.write(b"\xa9\n")
+    assert tail.read() == "é\n"
+    path.write_bytes(b"two\n")
+    assert tail.read() == "two\n"
+    (tmp_path / "new").write_bytes(b"three is longer\n")
+    (tmp_path / "new").replace(path)
+    assert tail.read() == "three is longer\n"
+    assert tail.read() == ""
+
+
+def test_a_log_is_followed_from_before_its_start_to_the_end(store):
+    planned = make_plan([*FAKE, "seed=9"], single=True)
+    [unit] = _units(planned, store, force=False)
+    [run] = store.runs(ids=[unit.run_id])
+    assert run.status is Status.PENDING
+
+    def work() -> None:
+        with open_store(store.url) as other:
+            time.sleep(0.3)
+            other.claim(run.id, Owner.current())
+            run.directory.mkdir(parents=True)
+            log_path(run).write_text("begun\n")
+            time.sleep(0.6)
+            with open(log_path(run), "a") as log:
+                log.write("ended\n")
+            other.finish(run.id, Status.INTERRUPTED)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    texts = list(followed(store, run))
+    worker.join()
+    assert "".join(texts) == "begun\nended\n"
+    assert texts[0] == "begun\n"
+    assert advsweep("logs", str(run.id), "--follow").stdout == "begun\nended\n"
+
+
+def test_stop_asks_running_and_pending_runs_alone(store):
+    store.claim(3, Owner.current())
+    pending = make_plan([*FAKE, "seed=7"], single=True)
+    [unit] = _units(pending, store, force=False)
+    done = advsweep("stop", "other", str(unit.run_id))
+    assert "asked 1 running and 1 pending runs to stop; 1 had ended before" in done.stderr
+    asked = {run.id for run in store.runs() if run.stop_requested}
+    assert asked == {3, unit.run_id}
+    with pytest.raises(NotFoundError):
+        advsweep("stop", "77")
+
+
+def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    started = process_started(process.pid)
+    store.claim(3, Owner(Owner.current().host, process.pid, started))
+    assert "killed 1 processes" in advsweep("stop", "3", "--kill").stderr
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    assert store.runs(ids=[3])[0].status is Status.LOST
+
+
+def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store, monkeypatch):
+    monkeypatch.setattr("advsweep.sweep.resumption.LocalExecutor", DebugExecutor)
+    done = advsweep("retry", "other", code=1)
+    assert "1 of 2 runs are done or running" in done.stderr
+    assert "1 runs: 1 failed" in done.stderr
+    assert "run 3 failed: RuntimeError: step 3 fails" in done.stderr
+    outcome = json.loads(advsweep("retry", "3", "--format", "json", code=1).stdout)
+    assert [failure["id"] for failure in outcome["failed"]] == [3]
+    assert "nothing to start again" in advsweep("retry", "pair").stderr
+
+
+def test_rm_asks_and_refuses_what_is_done_or_running(store):
+    with pytest.raises(ConfigError, match="that are done, such as 1; --force"):
+        advsweep("rm", "pair", "--yes")
+    with pytest.raises(ConfigError, match="expected a terminal"):
+        advsweep("rm", "3")
+    store.claim(3, Owner.current())
+    with pytest.raises(ConfigError, match=r"advsweep stop 3"):
+        advsweep("rm", "3", "--yes", "--force")
+    assert len(store.runs()) == 3
+
+
+def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
+    own, shared = store.runs(sweep="pair", newest_first=False)
+    assert own.directory.is_dir()
+    done = advsweep("rm", "pair", "--yes", "--force")
+    assert "removed 1 runs; kept 1 that other sweeps share" in done.stderr
+    assert not own.directory.exists()
+    assert shared.directory.is_dir()
+    assert [run.sweeps for run in store.runs()] == [("other",), ("other",)]
+    # A run that is named goes, whoever shares it.
+    advsweep("rm", str(shared.id), "last", "--yes", "--force")
+    assert store.runs() == []
+    assert [sweep.name for sweep in store.sweeps()] == ["other"]
+
+
+def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):
+    elsewhere = tmp_path / "precious"
+    elsewhere.mkdir()
+    link = store.runs_directory / "link"
+    link.symlink_to(elsewhere, target_is_directory=True)
+    for directory in (elsewhere, link, store.runs_directory, tmp_path / "none"):
+        remove_folder(store, directory)
+    assert elsewhere.is_dir()
+    assert link.is_symlink()
+    assert store.runs_directory.is_dir()
+
+
+def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):
+    def refuse(path):
+        raise OSError("busy")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(StoreError, match="delete it yourself"):
+        advsweep("rm", "3", "--yes")
+
+
+def test_a_name_that_is_a_sweep_and_a_run_is_refused(store):
+    store.add_sweep("2", {})
+    with pytest.raises(NotFoundError, match="is a sweep and means run 2 too"):
+        advsweep("stop", "2")

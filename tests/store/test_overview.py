@@ -1,0 +1,69 @@
+"""Where many runs stand: counts, lines, the newest ends and the newest means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from advsweep.errors import NotFoundError
+from advsweep.store import Owner, Status
+
+
+@pytest.fixture
+def ids(store, new_run):
+    """Runs 1 to 5 of the sweep `five`, of which 1 is running, 2 lost, 3 failed, 4 done; and 6."""
+    store.add_sweep("five", {})
+    added = store.add_runs([new_run(seed) for seed in range(5)], "five")
+    added += store.add_runs([new_run(5)])
+    for run_id in added[:4]:
+        owner = Owner.current()
+        store.claim(run_id, replace(owner, started=-1.0) if run_id == added[1] else owner)
+    store.finish(added[2], Status.FAILED, error="no reason")
+    store.finish(added[3], Status.DONE)
+    return added
+
+
+def test_a_tally_has_every_state(store, ids):
+    assert store.tally("five") == {
+        Status.PENDING: 1,
+        Status.RUNNING: 1,
+        Status.DONE: 1,
+        Status.FAILED: 1,
+        Status.INTERRUPTED: 0,
+        Status.LOST: 1,
+    }
+    assert store.tally()[Status.PENDING] == 2
+    with pytest.raises(NotFoundError, match="no sweep 'fife'"):
+        store.tally("fife")
+
+
+def test_lines_say_what_the_records_say(store, ids):
+    for sweep in ("five", None):
+        lines, records = store.run_lines(sweep), store.runs(sweep=sweep)
+        assert len(lines) == (5 if sweep else 6)
+        for line, record in zip(lines, records, strict=True):
+            assert vars(line) == {name: getattr(record, name) for name in vars(line)}
+
+
+def test_the_newest_ends_come_first(store, ids, clock):
+    for run_id in (ids[5], ids[4]):
+        clock.forward(1)
+        store.claim(run_id, Owner.current())
+        store.finish(run_id, Status.FAILED)
+    assert store.newest_ends(Status.FAILED, limit=9) == [ids[4], ids[5], ids[2]]
+    assert store.newest_ends(Status.FAILED, limit=2) == [ids[4], ids[5]]
+    assert store.newest_ends(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
+
+
+def test_recent_means_are_of_the_newest_steps(store, ids):
+    run_id, other = ids[0], ids[1]
+    store.add_points(run_id, [("time/update", step, float(step)) for step in range(1, 11)])
+    store.add_points(run_id, [("time/reward", 10, 4.0), ("time/rollout", 10, math.nan)])
+    store.heartbeat(run_id, step=10)
+    names = ["time/update", "time/reward", "time/rollout"]
+    # The steps 8, 9 and 10 of the one metric; of another the only point there is.
+    assert store.recent_means([run_id, other], names, 3) == {
+        run_id: {"time/update": 9.0, "time/reward": 4.0}
+    }

@@ -1,0 +1,100 @@
+"""Removal: everything of a run goes, and nothing of another one."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import func, select
+
+from advsweep.errors import NotFoundError, StoreError
+from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
+from advsweep.store.models import Base
+
+PROBLEM = ProblemCounts(
+    problem_id="a", prompt="1 + 1", level=1, n=4, c=2, distinct=2, unscorable=0, answer_entropy=0.1
+)
+
+
+def evaluation(identity, run_id, step, problem="a"):
+    problems = [ProblemCounts(**{**vars(PROBLEM), "problem_id": problem})]
+    return NewEvaluation(
+        identity=identity,
+        subject="weights",
+        run_id=run_id,
+        step=step,
+        task="sums",
+        settings={},
+        problems=problems,
+    )
+
+
+@pytest.fixture
+def pair(store, new_run, tmp_path):
+    """Two finished runs of the sweep `pair` that share the evaluation of their base model."""
+    store.add_sweep("pair", {})
+    ids = store.add_runs([new_run(0), new_run(1)], "pair")
+    store.add_evaluation(evaluation("base", ids[0], 0))
+    store.link_evaluation(ids[1], "base", 0)
+    for run_id in ids:
+        store.claim(run_id, Owner.current())
+        store.add_points(run_id, [("reward/mean", 1, 0.5)])
+        store.set_summaries(run_id, {"time/run": 1.0})
+        store.add_checkpoint(run_id, 1, tmp_path / str(run_id))
+        store.add_evaluation(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
+        store.finish(run_id, Status.DONE)
+    return ids
+
+
+def rows(store):
+    """How many rows each table has."""
+    with store._read() as connection:
+        return {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in Base.metadata.sorted_tables
+        }
+
+
+def test_a_run_goes_with_what_is_its_own(store, pair):
+    gone, left = pair
+    before = rows(store)
+    store.remove_runs([gone])
+    assert [run.id for run in store.runs(sweep="pair")] == [left]
+    assert [e.identity for e in store.evaluations([left])] == ["base", f"own {left}"]
+    assert store.points(left) == [("reward/mean", 1, 0.5)]
+    after = rows(store)
+    # Names of metrics stay; of two links to evaluations and one of its own each, one run's go.
+    halved = {"runs", "sweep_runs", "points", "summaries", "checkpoints", "run_evaluations"}
+    assert {name for name in before if after[name] * 2 == before[name]} == halved
+    assert (before["evaluations"], after["evaluations"]) == (3, 2)
+    assert (before["problem_sets"], after["problem_sets"]) == (3, 2)
+
+
+def test_the_last_run_takes_what_was_shared(store, pair):
+    store.remove_runs(pair)
+    store.remove_sweep("pair")
+    left = {name for name, count in rows(store).items() if count}
+    assert left == {"metrics"}
+
+
+def test_a_sweep_goes_without_its_runs(store, pair):
+    store.remove_sweep("pair")
+    assert [run.sweeps for run in store.runs()] == [(), ()]
+    with pytest.raises(NotFoundError, match="no sweep 'pair'"):
+        store.remove_sweep("pair")
+
+
+def test_a_run_that_a_process_has_keeps_all_of_them(store, pair, new_run):
+    [running] = store.add_runs([new_run(2)])
+    store.claim(running, Owner.current())
+    with pytest.raises(StoreError, match=f"run {running} is being trained by process"):
+        store.remove_runs([*pair, running])
+    assert len(store.runs()) == 3
+    with pytest.raises(NotFoundError, match="no run 77"):
+        store.remove_runs([77])
+
+
+def test_a_lost_run_can_be_removed(store, new_run, clock):
+    [lost] = store.add_runs([new_run(0)])
+    store.claim(lost, Owner.current())
+    clock.forward(61)
+    store.remove_runs([lost])
+    assert store.runs() == []
