@@ -31,6 +31,7 @@ from advsweep.cli import (
     status,
     stop,
     sweep,
+    watch,
     worker,
 )
 from advsweep.errors import AdvsweepError
@@ -50,6 +51,7 @@ app.command("worker")(worker.worker)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("status")(status.status)
+app.command("watch")(watch.watch)
 app.command("show")(show.show)
 app.command("logs")(logs.logs)
 app.command("stop")(stop.stop)

@@ -16,7 +16,7 @@ def test_help_names_every_command(finished):
     text = finished("--help").stdout
     for command in (
         *("run", "sweep", "plan", "worker", "report", "ls", "show", "logs"),
-        *("status", "stop", "retry", "rm"),
+        *("status", "watch", "stop", "retry", "rm"),
         *("metrics", "export", "estimators", "methods", "merge", "db"),
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)

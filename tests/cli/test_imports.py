@@ -9,9 +9,9 @@ import pytest
 
 HEAVY = ("torch", "hydra", "matplotlib", "transformers", "trl", "vllm", "scipy.stats")
 LIGHT = {
-    "--help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "--help": ("pandas", "sqlalchemy", "rich", "textual", "numpy", *HEAVY),
     "ls": ("pandas", *HEAVY),
-    "status two": ("pandas", "rich", *HEAVY),
+    "status two": ("pandas", "rich", "textual", *HEAVY),
     "show last": HEAVY,
     "metrics last": ("pandas", *HEAVY),
     "report two": HEAVY,
