@@ -184,7 +184,9 @@ class Watch(App[None]):
         self._sweep = sweep
         self._reader = Reader(store, sweep)
         self._words = ""
+        self._reading = False
         self._shown: dict[int, RunLine] = {}
+        self._rows: dict[int, list[str]] = {}
         self._restarts: list[subprocess.Popen[str]] = []
 
     def compose(self) -> ComposeResult:
@@ -206,18 +208,29 @@ class Watch(App[None]):
     def _table(self) -> DataTable[str]:
         return self.query_one(DataTable)
 
-    @work(thread=True, exclusive=True)
     def refresh_view(self) -> None:
-        """Reads the store in a thread, so that keys are answered meanwhile."""
-        words = self._words
+        """Reads the store, one look at a time, in a thread: keys are answered meanwhile."""
+        if not self._reading:
+            self._reading = True
+            self._read(self._words)
+
+    @work(thread=True)
+    def _read(self, words: str) -> None:
         try:
             view = self._reader.read(words)
         except StoreError as error:
             # One that is locked for long, say; the next look may fare better.
             self.call_from_thread(self.notify, escape(str(error)), severity="error")
-            return
+            self._reading = False
+        else:
+            self.call_from_thread(self._take, words, view)
+
+    def _take(self, words: str, view: View) -> None:
+        self._reading = False
         if words == self._words:
-            self.call_from_thread(self._show, view)
+            self._show(view)
+        else:
+            self.refresh_view()
 
     def _show(self, view: View) -> None:
         what = f"sweep {self._sweep}" if self._sweep else "all sweeps"
@@ -235,16 +248,19 @@ class Watch(App[None]):
         table = self._table
         selected = self._selected()
         rows = {line.id: self._cells(line, view) for line in view.runs}
-        if list(rows) != list(self._shown):
+        if list(rows) != list(self._rows):
             table.clear()
             for run_id, cells in rows.items():
                 table.add_row(*cells, key=str(run_id))
             if selected in rows:
                 table.move_cursor(row=list(rows).index(selected))
         else:
+            # A table draws itself anew for each cell that it is given.
             for run_id, cells in rows.items():
-                for column, cell in zip(_COLUMNS, cells, strict=True):
-                    table.update_cell(str(run_id), column, cell, update_width=True)
+                for column, old, new in zip(_COLUMNS, self._rows[run_id], cells, strict=True):
+                    if new != old:
+                        table.update_cell(str(run_id), column, new, update_width=True)
+        self._rows = rows
         self._shown = {line.id: line for line in view.runs}
 
     def _cells(self, line: RunLine, view: View) -> list[str]:
