@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check readme bench clean
+.PHONY: help install demo test soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
 
 test: $(VENV)/.dev  ## every test, the slow ones too
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+soak: $(VENV)/.dev  ## 200 runs that are killed at random until all are done: half an hour or more
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
 
 check: $(VENV)/.dev  ## ruff, mypy and the import layers
 	@$(BIN)/ruff check .

@@ -1,0 +1,537 @@
+"""Faults of real processes: no run lost, none done twice, no step twice, a clear status.
+
+Most runs here are forks of the test's own process, which start in milliseconds; what ends
+them, and what is left of them, is as real as of any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from advsweep.store import Failure, RunRecord, Status, Store, lease, open_store
+from advsweep.store.lease import process_started
+from advsweep.sweep import heartbeat, supervision
+from advsweep.sweep.engine import execute
+from advsweep.sweep.events import Event, Outcome
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.plan import Plan
+from advsweep.sweep.policy import Policy
+from advsweep.sweep.worker import work
+
+pytestmark = pytest.mark.slow
+
+Planner = Callable[..., Plan]
+Measured = dict[int, list[tuple[str, int, float]]]
+
+STEPS = "steps=40"
+SLOW = (STEPS, "backend.step_seconds=0.03")
+PATIENT = Policy(retries=100)
+
+
+@dataclass
+class Child(Handle):
+    """A forked process."""
+
+    process: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.process, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def pid(self) -> int | None:
+        return self.process
+
+    def stop(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.process, number)
+
+
+@dataclass(kw_only=True)
+class Forking(Executor):
+    """Runs as forks of this process."""
+
+    name: ClassVar[str] = "forking"
+    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+
+    def capacity(self) -> int:
+        return 2
+
+    def start(self, job: Job) -> Handle:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return Child(pid)
+        code = 1
+        try:
+            os.setsid()
+            job.directory.mkdir(parents=True, exist_ok=True)
+            logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
+            with open_store(job.store_url, create=False) as store:
+                [record] = store.runs(ids=[job.run_id])
+                code = work(store, record, job.evaluations, parent)
+        finally:
+            os._exit(code)
+
+
+def forked(plan: Plan) -> Plan:
+    return replace(plan, executor=Forking())
+
+
+@contextmanager
+def parents(*plans: Plan, url: str, policy: Policy = PATIENT) -> Iterator[list[Child]]:
+    """Executes plans at once, each in a process of its own, and ends those that are left."""
+    children = []
+    for plan in plans:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with open_store(url) as store:
+                    code = execute(plan, store, policy=policy).exit_code
+            finally:
+                os._exit(code)
+        children.append(Child(pid))
+    yield children
+    for child in children:
+        child.kill()
+        wait_until(lambda child=child: child.poll() is not None)
+    with open_store(url) as store:
+        wait_until(lambda: not workers(store))
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def workers(store: Store) -> list[int]:
+    """The processes that have, or had, a run and are still there."""
+    pids = [run.pid for run in store.runs() if run.pid not in (None, os.getpid())]
+    return [pid for pid in pids if pid is not None and process_started(pid) is not None]
+
+
+def training(store: Store, step: int = 1) -> list[RunRecord]:
+    return [run for run in store.runs(status=Status.RUNNING) if run.step >= step]
+
+
+def kill(run: RunRecord, number: signal.Signals = signal.SIGKILL) -> None:
+    assert run.pid is not None
+    assert run.pid != os.getpid()
+    os.kill(run.pid, number)
+
+
+def measured(store: Store) -> Measured:
+    """What the run of each seed measured, times left out."""
+    return {
+        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs()
+    }
+
+
+def log_of(run: RunRecord) -> str:
+    return (run.directory / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once."""
+    monkeypatch.setattr("advsweep.sweep.policy.BACKOFF_SECONDS", 0.0)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases that a test can wait for, in this process and those that it forks."""
+    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=3))
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.1)
+    monkeypatch.setattr(supervision, "SILENT_SECONDS", 1.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What seeds 0 and 1 measure where nothing happens to them."""
+    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
+        assert execute(plan(STEPS, "seed=0,1"), store).exit_code == 0
+        return measured(store)
+
+
+def assert_sound(store: Store, undisturbed: Measured, plan: Plan) -> None:
+    """Everything is done once, as if nothing had happened, and nothing is left to do."""
+    assert {run.status for run in store.runs()} == {Status.DONE}
+    assert measured(store) == undisturbed
+    again = execute(plan, store)
+    assert (again.skipped, again.done, again.exit_code) == (len(store.runs()), 0, 0)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_runs_killed_at_twenty_random_moments_go_on_by_themselves(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    moments = random.Random(7)
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    kills: list[tuple[RunRecord, int]] = []
+    due = time.monotonic() + 0.5
+
+    def disturb(event: Event) -> None:
+        nonlocal due
+        running = [r for r in store.runs(status=Status.RUNNING) if r.pid != os.getpid()]
+        if len(kills) < 20 and running and time.monotonic() >= due:
+            run = moments.choice(running)
+            kills.append((run, log_of(run).count("going on after step")))
+            kill(run)
+            due = time.monotonic() + moments.uniform(0.1, 0.9)
+
+    outcome = execute(forty, store, on_event=disturb, policy=PATIENT)
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert len(kills) > 3
+    for run, before in kills:
+        goings = [line for line in log_of(run).splitlines() if "going on after step" in line]
+        if before < len(goings):
+            # At most one interval of five steps is trained twice.
+            assert int(goings[before].split()[-1]) >= run.step - 5
+    assert_sound(store, undisturbed, forty)
+
+
+def test_a_parent_and_its_runs_killed_at_random_moments(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    moments = random.Random(3)
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    for both in (True, False, True):
+        with parents(forty, url=store.url) as [parent]:
+            wait_until(lambda: training(store))
+            time.sleep(moments.uniform(0.0, 0.4))
+            parent.kill()
+            for run in training(store) if both else []:
+                kill(run)
+        assert Status.RUNNING not in {run.status for run in store.runs()}
+    assert execute(forty, store).exit_code == 0
+    assert_sound(store, undisturbed, forty)
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    with parents(forty, url=store.url) as [parent]:
+        wait_until(lambda: len(training(store, step=8)) == 2)
+        sleeping = training(store)
+        # Its parent sleeps as well, and so cannot end it.
+        os.kill(parent.process, signal.SIGSTOP)
+        stop_between_writes(sleeping, store)
+        wait_until(lambda: {run.status for run in store.runs()} == {Status.LOST})
+        halfway = threading.Event()
+
+        def wake(event: Event) -> None:
+            if not halfway.is_set() and len(training(store, step=20)) == 2:
+                halfway.set()
+                for run in sleeping:
+                    kill(run, signal.SIGCONT)
+
+        outcome = execute(forty, store, on_event=wake)
+        assert halfway.is_set()
+        assert (outcome.done, outcome.exit_code) == (2, 0)
+        wait_until(lambda: all(_is_over(run) for run in sleeping))
+        for run in sleeping:
+            assert "was taken over by another process" in log_of(run)
+        os.kill(parent.process, signal.SIGCONT)
+        wait_until(lambda: parent.poll() is not None)
+        assert parent.code == 0
+    assert_sound(store, undisturbed, forty)
+
+
+def stop_between_writes(runs: list[RunRecord], store: Store) -> None:
+    """A process that is stopped within a write keeps everybody from writing while it sleeps."""
+    file = store.runs_directory.parent / "advsweep.db"
+    while True:
+        for run in runs:
+            kill(run, signal.SIGSTOP)
+        try:
+            with sqlite3.connect(file, timeout=0.1, isolation_level=None) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            for run in runs:
+                kill(run, signal.SIGCONT)
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _is_over(run: RunRecord) -> bool:
+    assert run.pid is not None
+    return process_started(run.pid) is None
+
+
+@pytest.mark.usefixtures("short_lease", "no_pause")
+def test_a_run_that_falls_silent_is_killed_and_goes_on(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    stopped: list[RunRecord] = []
+
+    def disturb(event: Event) -> None:
+        if not stopped and (running := training(store, step=8)):
+            stopped.append(running[0])
+            kill(running[0], signal.SIGSTOP)
+
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    messages: list[str] = []
+
+    def take(event: Event) -> None:
+        disturb(event)
+        messages.append(getattr(event, "message", ""))
+
+    outcome = execute(forty, store, on_event=take)
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert any("gave no sign of life for 3 s and was killed; retry 1 of 2" in m for m in messages)
+    assert_sound(store, undisturbed, forty)
+
+
+@pytest.mark.parametrize(
+    ("fault", "failure", "error"),
+    [
+        ("fail_at", Failure.ERROR, "RuntimeError: step 7 fails, as the fake backend was told"),
+        ("exit_at", Failure.ERROR, "its process ended with exit status 70"),
+        ("leave_at", Failure.ERROR, "SystemExit: 3"),
+        ("crash_at", Failure.KILLED, "killed by signal 11 (SIGSEGV)"),
+    ],
+)
+def test_a_run_that_ends_itself_ends_alone_and_says_how(
+    fault: str, failure: Failure, error: str, plan: Planner, store: Store
+) -> None:
+    faulty = forked(plan(f"backend.{fault}=7,0"))
+    for _ in range(2):
+        outcome = execute(faulty, store, policy=Policy(retries=0))
+        failed, sound = store.runs(ids=outcome.run_ids)
+        assert (failed.status, failed.failure, failed.error) == (Status.FAILED, failure, error)
+        assert failed.step <= 6
+        assert (sound.status, sound.step) == (Status.DONE, 20)
+
+
+def limited(plan: Plan, store: Store, policy: Policy) -> tuple[Outcome, RunRecord]:
+    outcome = execute(plan, store, policy=policy)
+    return outcome, store.runs(ids=outcome.run_ids)[0]
+
+
+def test_a_run_that_takes_ever_more_memory_is_ended(plan: Planner, store: Store) -> None:
+    policy = Policy(retries=0, memory_limit=3 * 2**30 // 2)
+    outcome, run = limited(plan("executor=local", "backend.allocate_at=7"), store, policy)
+    assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
+    assert run.step >= 5
+    assert "above its memory limit of 1.5G" in outcome.failed[run.id]
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_run_beyond_its_time_goes_on_where_it_stopped(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1", "backend.step_seconds=0.1"))
+    outcome, run = limited(forty, store, Policy(retries=100, time_limit=1.5))
+    assert outcome.exit_code == 0
+    assert "interrupted: asked to stop" in log_of(run)
+    assert_sound(store, undisturbed, forty)
+
+
+def test_a_run_that_heeds_no_request_is_killed_after_a_while(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "STOP_SECONDS", 1.0)
+    hanging = forked(plan("backend.hang_at=7"))
+    outcome, run = limited(hanging, store, Policy(retries=0, time_limit=2.0))
+    assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
+    assert outcome.failed == {run.id: "took longer than its time limit of 2s"}
+    with parents(hanging, url=store.url) as [parent]:
+        wait_until(lambda: store.runs(status=Status.RUNNING))
+        wait_until(lambda: "going on after step 5" in log_of(run))
+        time.sleep(0.5)
+        parent.stop()
+        wait_until(lambda: parent.poll() is not None)
+    assert parent.code == 130
+    [run] = store.runs()
+    assert run.status is Status.INTERRUPTED
+    assert run.error == "killed by signal 9 (SIGKILL) while stopping"
+
+
+def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
+    plan: Planner, store: Store
+) -> None:
+    plans = [
+        plan("backend.fail_at=7", *SLOW),
+        plan(*SLOW, "steps=400", "evaluation.every=0", "seed=1,2"),
+    ]
+    together = Plan("together", [r for p in plans for r in p.runs], 0, Forking(), {})
+    outcome = execute(together, store, policy=Policy(fail_fast=True))
+    failed, stopped, never = store.runs(ids=outcome.run_ids)
+    assert (failed.status, stopped.status) == (Status.FAILED, Status.INTERRUPTED)
+    assert (stopped.step == 0) or store.checkpoints(stopped.id)[-1].step == stopped.step
+    assert never.status is Status.PENDING
+    assert (len(outcome.failed), outcome.unfinished, outcome.exit_code) == (1, 2, 1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MB; where none may be mounted, files that may not grow past 1 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if os.geteuid() == 0 and subprocess.run(command, check=False).returncode == 0:
+        yield disk
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+        return
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
+    yield disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
+    plan: Planner, small_disk: Path, tmp_path: Path, undisturbed: Measured
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    filler = small_disk / "filler"
+
+    def fill(event: Event) -> None:
+        with open_store(str(small_disk / "advsweep.db")) as store:
+            if not filler.exists() and len(training(store, step=6)) == 2:
+                filler.touch()
+                _fill(small_disk, filler)
+
+    with open_store(str(small_disk / "advsweep.db")) as store:
+        outcome = execute(forty, store, on_event=fill)
+        # The first that fails makes room, which may be enough for the other.
+        assert outcome.failed
+        for error in outcome.failed.values():
+            assert "disk" in error or "No space left" in error or "File too large" in error
+        left = {run.status for run in store.runs(ids=list(outcome.failed))}
+        assert left <= {Status.FAILED, Status.LOST}
+    filler.unlink()
+    # The room that a small disk lacks is found on a larger one.
+    moved = shutil.copytree(small_disk, tmp_path / "larger")
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE,
+        (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
+    )
+    with open_store(str(moved / "advsweep.db")) as store:
+        assert execute(forty, store).exit_code == 0
+        assert_sound(store, undisturbed, forty)
+
+
+def _fill(disk: Path, filler: Path) -> None:
+    with filler.open("ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return
+
+
+_LOCK = """
+import sqlite3, sys, time
+with sqlite3.connect(sys.argv[1], isolation_level=None) as connection:
+    connection.execute("BEGIN IMMEDIATE")
+    print("locked", flush=True)
+    time.sleep(20)
+    connection.execute("ROLLBACK")
+"""
+
+
+def test_a_store_locked_for_20_seconds_costs_time_and_nothing_else(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    locks: list[subprocess.Popen[bytes]] = []
+
+    def lock(event: Event) -> None:
+        if not locks and len(training(store, step=6)) == 2:
+            file = str(store.runs_directory.parent / "advsweep.db")
+            locks.append(subprocess.Popen([sys.executable, "-c", _LOCK, file], stdout=-1))
+            assert locks[0].stdout is not None
+            assert locks[0].stdout.readline() == b"locked\n"
+
+    outcome = execute(forty, store, on_event=lock, policy=Policy(retries=0))
+    assert locks[0].wait() == 0
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert_sound(store, undisturbed, forty)
+
+
+def test_many_sweeps_at_once_train_each_run_once(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    orders = ("0,1", "1,0", "0,1", "1,0")
+    plans = [forked(plan(STEPS, f"seed={o}", name=f"s{i}")) for i, o in enumerate(orders)]
+    with parents(*plans, url=store.url) as children:
+        wait_until(lambda: all(child.poll() is not None for child in children))
+    assert [child.code for child in children] == [0] * 4
+    for run in store.runs():
+        assert len(run.sweeps) == 4
+        assert log_of(run).count("training grpo") == 1
+    assert_sound(store, undisturbed, plans[0])
+
+
+def test_a_copy_of_the_store_made_in_the_middle_goes_on_by_itself(
+    plan: Planner, store: Store, tmp_path: Path, undisturbed: Measured
+) -> None:
+    copy = tmp_path / "copy" / "advsweep.db"
+    copy.parent.mkdir()
+    forty = forked(plan(*SLOW, "seed=0,1"))
+
+    def backup(event: Event) -> None:
+        if not copy.exists() and len(training(store, step=8)) == 2:
+            source = sqlite3.connect(store.runs_directory.parent / "advsweep.db")
+            target = sqlite3.connect(copy)
+            source.backup(target)
+            target.close()
+            source.close()
+
+    assert execute(forty, store, on_event=backup).exit_code == 0
+    assert_sound(store, undisturbed, forty)
+    with open_store(str(copy)) as copied:
+        assert {run.status for run in copied.runs()} == {Status.LOST}
+        assert execute(forty, copied).exit_code == 0
+        assert_sound(copied, undisturbed, forty)
+
+
+def test_a_truncated_checkpoint_is_passed_over(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    with parents(forty, url=store.url) as [parent]:
+        wait_until(lambda: len(training(store, step=12)) == 2)
+        parent.stop()
+        wait_until(lambda: parent.poll() is not None)
+    for run in store.runs():
+        newest = store.checkpoints(run.id)[-1].path / "state.json"
+        os.truncate(newest, newest.stat().st_size // 2)
+    assert execute(forty, store).exit_code == 0
+    assert all("is damaged (state.json: wrong length)" in log_of(run) for run in store.runs())
+    assert_sound(store, undisturbed, forty)
