@@ -18,6 +18,7 @@ EXECUTORS: Registry[Executor] = Registry(
     {
         "local": "advsweep.sweep.executors.local",
         "debug": "advsweep.sweep.executors.debug",
+        "ray": "advsweep.sweep.executors.ray",
     },
     group="advsweep.executors",
 )

@@ -1,0 +1,71 @@
+"""A worker elsewhere: what is sent there, and the process that it becomes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from advsweep.sweep.environment import COMMAND_VARIABLE
+from advsweep.sweep.executors.base import Job
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+_OWN = "ADVSWEEP_"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job in the form in which it travels to another process or machine.
+
+    The Python environment, the run's folder and the store have to be there under the same
+    names.
+
+    Attributes:
+        environment: variables to set there, our own of here among them.
+    """
+
+    run_id: int
+    evaluations: tuple[str, ...]
+    directory: Path
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, job: Job, threads: int) -> Self:
+        """The order for a job whose worker computes with so many threads."""
+        environment = {key: value for key, value in os.environ.items() if key.startswith(_OWN)}
+        environment |= dict.fromkeys(_THREADS, str(threads))
+        environment |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
+        environment |= {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: shlex.join(sys.argv)}
+        evaluations = tuple(json.dumps(settings) for settings in job.evaluations)
+        return cls(job.run_id, evaluations, job.directory, environment)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts the worker; it stops with a checkpoint when this process is gone.
+
+        Raises:
+            OSError: the run's folder or the process cannot be made.
+        """
+        command = [
+            *(sys.executable, "-m", "advsweep.sweep.worker"),
+            *("--run", str(self.run_id)),
+            *("--parent-pid", str(os.getpid())),
+        ]
+        for settings in self.evaluations:
+            command += ["--evaluation", settings]
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / "log.txt", "ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | self.environment | {"PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )

@@ -1,0 +1,189 @@
+"""Runs as Ray actors, on a real cluster of this machine that the tests start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.report import build_report, render
+from advsweep.store import RunRecord, Status, Store, open_store
+from advsweep.sweep.engine import execute
+from advsweep.sweep.events import Event
+from advsweep.sweep.executors.ray import RayExecutor, _room
+from advsweep.sweep.plan import Plan
+
+Planner = Callable[..., Plan]
+
+SLOW = ("executor=ray", "executor.jobs=2", "steps=40", "backend.step_seconds=0.05")
+"""Runs that are long enough at it to be caught in the middle: two seconds."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Ray's module, and a cluster with two cores, which it keeps to the end of these tests."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def running_past(store: Store, step: int) -> list[RunRecord]:
+    return [run for run in store.runs(status=Status.RUNNING) if run.step >= step]
+
+
+def parent_of(run: RunRecord) -> int:
+    """The actor that a run's worker is the child of."""
+    assert run.pid is not None
+    stat = Path(f"/proc/{run.pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def kill(pid: int | None) -> None:
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def once(condition: Callable[[], object], do: Callable[[], None]) -> Callable[[Event], None]:
+    """Does something at the first event at which a condition holds."""
+    left = [do]
+
+    def take(event: Event) -> None:
+        if left and condition():
+            left.pop()()
+
+    return take
+
+
+def measured(store: Store) -> dict[int, list[tuple[str, int, float]]]:
+    """What the run of each seed measured, times left out."""
+    return {
+        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """What the runs of these tests come to in this very process."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    with open_store(str(directory / "advsweep.db")) as store:
+        assert execute(plan("seed=0,1", "steps=40", name="same"), store)
+        yield store
+
+
+@pytest.mark.slow
+def test_a_sweep_on_ray_gives_the_same_table(
+    cluster: Any, plan: Planner, store: Store, undisturbed: Store
+) -> None:
+    on_ray = plan("seed=0,1", "steps=40", "executor=ray", name="same")
+    outcome = execute(on_ray, store)
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert measured(store) == measured(undisturbed)
+    tables = [render(build_report(each, "same"), "csv") for each in (store, undisturbed)]
+    assert tables[0] == tables[1]
+    for run in store.runs():
+        assert "done" in (run.directory / "log.txt").read_text(encoding="utf-8")
+        assert store.environment(run.id)["command"] != ""
+
+
+@pytest.mark.slow
+def test_a_killed_actor_and_a_killed_worker_end_their_runs_alone(
+    cluster: Any, plan: Planner, store: Store, undisturbed: Store
+) -> None:
+    def disturb() -> None:
+        first, second = running_past(store, 8)
+        kill(parent_of(first))
+        kill(second.pid)
+
+    on_ray = plan(*SLOW, "seed=0,1")
+    events = once(lambda: len(running_past(store, 8)) == 2, disturb)
+    outcome = execute(on_ray, store, on_event=events)
+    # That of the killed actor was free again at once, and done by the same sweep.
+    [message] = outcome.failed.values()
+    assert (outcome.done, message) == (1, "killed by signal 9 (SIGKILL)")
+    assert execute(on_ray, store).exit_code == 0
+    assert measured(store) == measured(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_request_to_stop_reaches_the_workers(cluster: Any, plan: Planner, store: Store) -> None:
+    # The third actor waits for a core when the request comes.
+    on_ray = plan(*SLOW, "executor.jobs=3", "seed=0,1,2", "steps=200")
+    ask = once(
+        lambda: len(running_past(store, 7)) == 2, lambda: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    outcome = execute(on_ray, store, on_event=ask)
+    assert (outcome.done, outcome.unfinished, outcome.exit_code) == (0, 3, 130)
+    runs = sorted(store.runs(), key=lambda run: run.status.value)
+    assert [run.status for run in runs] == [Status.INTERRUPTED] * 2 + [Status.PENDING]
+    for run in runs[:2]:
+        assert store.checkpoints(run.id)[-1].step == run.step >= 7
+
+
+@pytest.mark.slow
+def test_runs_on_an_existing_cluster_end_with_their_command(
+    cluster: Any, plan: Planner, store: Store
+) -> None:
+    address = cluster.get_runtime_context().gcs_address
+    script = "import sys; from advsweep.cli import main; main()"
+    slow = plan(*SLOW, "steps=400", f"executor.address={address}")
+    command = [sys.executable, "-c", script, "sweep", *slow.spec["overrides"]]
+    process = subprocess.Popen([*command, "--store", store.url])
+    try:
+        wait_until(lambda: store.runs() and running_past(store, 8))
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(lambda: store.runs()[0].status is not Status.RUNNING)
+    [run] = store.runs()
+    # Ray kills the worker, unless that has noticed first that its actor is gone.
+    assert run.status in (Status.INTERRUPTED, Status.LOST)
+    assert run.step >= 8
+
+
+@pytest.mark.slow
+def test_what_no_machine_has_is_refused(cluster: Any, plan: Planner, store: Store) -> None:
+    with pytest.raises(ConfigError, match="a machine with CPU 64, got none"):
+        execute(plan("executor=ray", "executor.cpus=64"), store)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def test_a_run_needs_room_on_one_machine() -> None:
+    big = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 1.0, "memory": 16e9}}
+    dead = {"Alive": False, "Resources": {"CPU": 99.0}}
+    bare = {"Alive": True, "Resources": {"CPU": 3.0, "memory": 8e9}}
+    # 8 // 2 + 3 // 2 of cores; a quarter of one GPU goes four times; 16 // 6 + 8 // 6 of memory.
+    assert _room([big, dead, bare], {"CPU": 2}) == 4 + 1
+    assert _room([big, dead, bare], {"CPU": 1, "GPU": 0.25}) == 4
+    assert _room([big, dead, bare], {"CPU": 1, "memory": 6e9}) == 2 + 1
+    assert _room([big, dead, bare], {"CPU": 9}) == 0
+
+
+def test_without_ray_one_line_says_so(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"package ray.* install advsweep\[ray\]"):
+        execute(plan("executor=ray", "executor.address=auto"), store)
+
+
+def test_gpus_are_whole_or_a_share() -> None:
+    with pytest.raises(ConfigError, match=r"whole GPUs or a share of one below 1, got 1\.5"):
+        RayExecutor(gpus=1.5)
