@@ -88,6 +88,8 @@ def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "failed": [{"id": i, "error": error} for i, error in outcome.failed.items()],
         "unfinished": outcome.unfinished,
         "halted": outcome.halted,
+        "submitted": outcome.submitted,
+        "queued": outcome.queued,
     }
 
 
@@ -97,6 +99,8 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     parts += [f"{outcome.skipped} done before"] if outcome.skipped else []
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    parts += [f"{outcome.submitted} submitted"] if outcome.submitted else []
+    parts += [f"{outcome.queued} queued or running"] if outcome.queued else []
     typer.echo(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
         typer.echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
@@ -104,5 +108,7 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
         typer.echo("so many failed that no more were started", err=True)
     if outcome.failed or outcome.unfinished:
         typer.echo("start the same sweep again to do what is missing", err=True)
+    if outcome.submitted or outcome.queued:
+        typer.echo(f"advsweep ls {plan.name}   shows how far they are", err=True)
     if outcome.done or outcome.skipped:
         typer.echo(f"advsweep report {plan.name}   prints its table", err=True)

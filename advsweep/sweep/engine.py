@@ -17,8 +17,10 @@ from advsweep.store import Failure, Owner, Status
 from advsweep.sweep import exits, supervision
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress, RunEvent
 from advsweep.sweep.executors.base import Executor, Job
+from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.memory import is_measurable
 from advsweep.sweep.policy import Policy
+from advsweep.sweep.submission import submit
 from advsweep.sweep.supervision import Cause, Coroner, Worker
 from advsweep.sweep.units import Unit, make_units
 
@@ -49,6 +51,7 @@ def execute(
     is tried again, and stops the others, as the policy says. A run that is asked to stop
     through the store is interrupted, or not started, and stays so until the next execution.
     SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second one kills them.
+    With a detached executor the runs are submitted, no more.
 
     Args:
         jobs: workers side by side; the executor's capacity when None.
@@ -57,13 +60,16 @@ def execute(
         policy: retries and limits; the default one when None.
 
     Raises:
-        ConfigError: the executor cannot hold its workers to a limit of the policy.
+        ConfigError: the executor cannot hold its workers to a limit of the policy, or its
+            cluster cannot be had.
         StoreError: the store cannot be used.
     """
     policy = policy or Policy()
     _check_limits(policy, plan.executor)
     units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
+    if isinstance(plan.executor, DetachedExecutor):
+        return submit(units, store, plan.executor, slots, on_event)
     execution = _Execution(store, plan.executor, slots, on_event, policy, units)
     with _signals(execution.ask_to_stop), closing(plan.executor):
         execution.run()

@@ -16,6 +16,7 @@ class EventKind(Enum):
 
     SKIPPED = "skipped"
     STARTED = "started"
+    SUBMITTED = "submitted"
     WAITING = "waiting"
     DONE = "done"
     FAILED = "failed"
@@ -69,6 +70,8 @@ class Outcome:
         unfinished: runs that were interrupted or never started.
         stopped: true when the user asked to stop.
         halted: true when so many runs failed that no more were started.
+        submitted: runs that were handed to a queue, which starts them when it pleases.
+        queued: runs that a queue, or another process, had before.
     """
 
     run_ids: Sequence[int]
@@ -78,6 +81,8 @@ class Outcome:
     unfinished: int
     stopped: bool
     halted: bool = False
+    submitted: int = 0
+    queued: int = 0
 
     @property
     def exit_code(self) -> int:

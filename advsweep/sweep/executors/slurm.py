@@ -1,0 +1,183 @@
+"""Jobs of a Slurm cluster, submitted as arrays by submitit."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import math
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.store.lease import process_started
+from advsweep.sweep.executors.base import Job
+from advsweep.sweep.executors.detached import DetachedExecutor
+from advsweep.sweep.executors.remote import Order
+
+SIDE_BY_SIDE = 256
+SQUEUE_SECONDS = 120
+
+
+class Cluster(Enum):
+    """Where submitit has the jobs run."""
+
+    SLURM = "slurm"
+    LOCAL = "local"
+
+
+@dataclass(kw_only=True)
+class SlurmExecutor(DetachedExecutor):
+    """One job of an array per run; the command returns when all are submitted.
+
+    Every machine has to have the same folders and to reach the store: a SQLite file will do
+    for one machine, several need a server.
+
+    Near the end of its time, and when it is preempted, a run writes a checkpoint and its job
+    is queued again, by the time limit at most three times. What fails, or is lost, is submitted
+    when the command is given again.
+
+    Departures: submitit's default of 5 minutes is a day here.
+    """
+
+    name: ClassVar[str] = "slurm"
+
+    cluster: Cluster = option(
+        Cluster.SLURM,
+        identity=False,
+        help="'local': processes of this machine, all at once, to try it out",
+    )
+    partition: str | None = option(None, identity=False, help="null: the cluster's default")
+    account: str | None = option(None, identity=False, help="null: the user's default")
+    minutes: int = option(1440, ge=1, identity=False, help="the time limit of each job")
+    cpus: int = option(1, ge=1, identity=False, help="cores, and threads, of each run")
+    gpus: int = option(0, ge=0, identity=False, help="GPUs of each run")
+    memory: float | None = option(
+        None, gt=0, identity=False, help="GB of each run; null: the cluster's default"
+    )
+    setup: tuple[str, ...] = option(
+        (), identity=False, help="shell lines to run first, such as 'module load cuda'"
+    )
+    array_size: int = option(
+        1000, ge=1, identity=False, help="jobs in one array; at most the cluster's MaxArraySize"
+    )
+
+    def capacity(self) -> int:
+        return self.jobs or SIDE_BY_SIDE
+
+    def queued(self, names: Iterable[str]) -> set[str]:
+        names = set(names)
+        local = {name for name in names if "@" in name}
+        alive = {name for name in local if name == _process_name(name.partition("@")[0])}
+        return alive | self._in_slurm(names - local)
+
+    def _in_slurm(self, names: set[str]) -> set[str]:
+        """Those of these jobs that squeue lists."""
+        if not names:
+            return names
+        # All that the user has: of jobs by name, one that is long gone would be an error.
+        command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, timeout=SQUEUE_SECONDS
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            told = getattr(error, "stderr", None) or error
+            raise ConfigError(
+                f"executor: expected squeue to tell which runs are queued, got: {told}"
+            ) from error
+        return names & set(done.stdout.split())
+
+    def submit(
+        self, jobs: Sequence[Job], folder: Path, side_by_side: int
+    ) -> Iterator[Mapping[int, str]]:
+        batches = list(_batches(jobs, self.array_size))
+        for batch in batches:
+            # The limit is an array's own; those of one command share what there may be.
+            executor = self._executor(folder, max(1, side_by_side // len(batches)))
+            try:
+                with executor.batch():
+                    submitted = [executor.submit(Work(Order.of(job, self.cpus))) for job in batch]
+            except (OSError, RuntimeError) as error:
+                raise ConfigError(
+                    f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
+                ) from error
+            names = [self._name(task.job_id) for task in submitted]
+            yield {job.run_id: name for job, name in zip(batch, names, strict=True)}
+
+    def _executor(self, folder: Path, side_by_side: int) -> Any:
+        submitit = _import_submitit()
+        try:
+            executor = submitit.AutoExecutor(folder=folder, cluster=self.cluster.value)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"executor: expected a machine of a Slurm cluster: {error} "
+                "(executor.cluster=local tries it out without one)"
+            ) from error
+        wanted = {
+            "name": "advsweep",
+            "timeout_min": self.minutes,
+            "cpus_per_task": self.cpus,
+            "gpus_per_node": self.gpus or None,
+            "mem_gb": self.memory,
+            "slurm_partition": self.partition,
+            "slurm_account": self.account,
+            "slurm_array_parallelism": side_by_side,
+            f"{self.cluster.value}_setup": list(self.setup) or None,
+        }
+        executor.update_parameters(**{k: v for k, v in wanted.items() if v is not None})
+        return executor
+
+    def _name(self, job_id: str) -> str:
+        return _process_name(job_id) if self.cluster is Cluster.LOCAL else job_id
+
+
+@dataclass
+class Work:
+    """What a job does: it is the parent of its run's worker."""
+
+    order: Order
+
+    def __call__(self) -> int:
+        """The worker's exit code, when it has ended."""
+        self._process = self.order.start()
+        return self._process.wait()
+
+    def checkpoint(self) -> Any:
+        """Stops the worker; what is left of its run, for submitit to queue again.
+
+        submitit calls it in a signal's handler, before the time is up or on preemption.
+        """
+        self._process.terminate()
+        # `wait` was interrupted, holding a lock that another `wait` would want.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        return _import_submitit().helpers.DelayedSubmission(Work(self.order))
+
+
+def _batches(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
+    """The jobs in as few parts as there have to be, all of about the same size."""
+    number = math.ceil(len(jobs) / size)
+    for part in range(number):
+        yield jobs[part * len(jobs) // number : (part + 1) * len(jobs) // number]
+
+
+def _process_name(pid: str) -> str:
+    """A process of this machine, told from later ones of the same pid by when it started."""
+    return f"{pid}@{process_started(int(pid))}"
+
+
+def _import_submitit() -> Any:
+    try:
+        import submitit
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "executor: expected the package submitit for 'slurm', which is not installed; "
+            "install advsweep[slurm]"
+        ) from error
+    return submitit
