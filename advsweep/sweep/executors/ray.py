@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import subprocess
 
 LOCAL = "local"
+CONNECT_SECONDS = 10.0
 
 _OBJECT_STORE_BYTES = 80 * 2**20
 """Nearly the least that Ray takes; nothing but exit codes goes through it."""
@@ -105,7 +107,11 @@ class RayExecutor(Executor):
         if self.address == LOCAL:
             options |= {"num_cpus": _cores(), "include_dashboard": False}
             options |= {"object_store_memory": _OBJECT_STORE_BYTES}
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
         try:
+            if port.isdecimal():
+                # Ray itself tries for minutes where nobody listens.
+                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
             with _signals_kept():
                 ray.init(address=self.address, **options)
         except (OSError, RuntimeError, ValueError) as error:

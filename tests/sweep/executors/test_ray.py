@@ -184,6 +184,11 @@ def test_without_ray_one_line_says_so(
         execute(plan("executor=ray", "executor.address=auto"), store)
 
 
+def test_an_address_where_nobody_listens_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a Ray cluster at '127\.0\.0\.1:1' .* refused"):
+        RayExecutor(address="127.0.0.1:1")._connect(None)
+
+
 def test_gpus_are_whole_or_a_share() -> None:
     with pytest.raises(ConfigError, match=r"whole GPUs or a share of one below 1, got 1\.5"):
         RayExecutor(gpus=1.5)
