@@ -52,37 +52,26 @@ class RayExecutor(Executor):
         help="of a cluster, or 'auto' for the one of this machine; 'local': one of its own, "
         "which ends with the command",
     )
-    cpus: int = option(1, ge=1, identity=False, help="cores, and threads, of each run")
-    gpus: float = option(
-        0.0, ge=0, identity=False, help="GPUs of each run: whole ones, or a share of one"
-    )
     memory: float | None = option(
         None, gt=0, identity=False, help="GB that Ray sets aside for each run; null: none"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gpus > 1 and not self.gpus.is_integer():
-            raise ConfigError(
-                f"gpus: expected whole GPUs or a share of one below 1, got {self.gpus:g}"
-            )
 
     def capacity(self) -> int:
         if self.jobs is not None:
             return self.jobs
         if self.address == LOCAL:
             # Starting the cluster takes seconds, and a plan that is only looked at needs none.
-            return max(1, _cores() // self.cpus)
+            return max(1, _cores() // self.resources.cpus)
         return self._room()
 
     def start(self, job: Job) -> Handle:
         remote = self._ray.remote(Work)
         actor = remote.options(
-            num_cpus=self.cpus,
-            num_gpus=self.gpus,
+            num_cpus=self.resources.cpus,
+            num_gpus=self.resources.gpus,
             memory=None if self.memory is None else int(self.memory * 1e9),
             max_concurrency=_CALLS,
-        ).remote(Order.of(job, self.cpus))
+        ).remote(Order.of(job, self.resources.cpus))
         return RayHandle(self._ray, actor, job.run_id)
 
     @cached_property
@@ -125,7 +114,8 @@ class RayExecutor(Executor):
 
     def _needs(self) -> dict[str, float]:
         """What a run takes of a machine, by Ray's names."""
-        needs = {"CPU": float(self.cpus), "GPU": self.gpus, "memory": (self.memory or 0) * 1e9}
+        cores, gpus = self.resources.cpus, self.resources.gpus
+        needs = {"CPU": float(cores), "GPU": gpus, "memory": (self.memory or 0) * 1e9}
         return {key: value for key, value in needs.items() if value}
 
 

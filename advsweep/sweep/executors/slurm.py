@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -19,6 +19,10 @@ from advsweep.store.lease import process_started
 from advsweep.sweep.executors.base import Job
 from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.executors.remote import Order
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.sweep.settings import Resources
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
@@ -55,8 +59,6 @@ class SlurmExecutor(DetachedExecutor):
     partition: str | None = option(None, identity=False, help="null: the cluster's default")
     account: str | None = option(None, identity=False, help="null: the user's default")
     minutes: int = option(1440, ge=1, identity=False, help="the time limit of each job")
-    cpus: int = option(1, ge=1, identity=False, help="cores, and threads, of each run")
-    gpus: int = option(0, ge=0, identity=False, help="GPUs of each run")
     memory: float | None = option(
         None, gt=0, identity=False, help="GB of each run; null: the cluster's default"
     )
@@ -66,6 +68,14 @@ class SlurmExecutor(DetachedExecutor):
     array_size: int = option(
         1000, ge=1, identity=False, help="jobs in one array; at most the cluster's MaxArraySize"
     )
+
+    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+        super().prepare(resources, runs)
+        if not resources.gpus.is_integer():
+            raise ConfigError(
+                f"resources.gpus: expected whole GPUs, as Slurm gives out no shares of one, "
+                f"got {resources.gpus:g}"
+            )
 
     def capacity(self) -> int:
         return self.jobs or SIDE_BY_SIDE
@@ -96,13 +106,13 @@ class SlurmExecutor(DetachedExecutor):
     def submit(
         self, jobs: Sequence[Job], folder: Path, side_by_side: int
     ) -> Iterator[Mapping[int, str]]:
-        batches = list(_batches(jobs, self.array_size))
+        batches, threads = list(_batches(jobs, self.array_size)), self.resources.cpus
         for batch in batches:
             # The limit is an array's own; those of one command share what there may be.
             executor = self._executor(folder, max(1, side_by_side // len(batches)))
             try:
                 with executor.batch():
-                    submitted = [executor.submit(Work(Order.of(job, self.cpus))) for job in batch]
+                    submitted = [executor.submit(Work(Order.of(job, threads))) for job in batch]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -122,8 +132,8 @@ class SlurmExecutor(DetachedExecutor):
         wanted = {
             "name": "advsweep",
             "timeout_min": self.minutes,
-            "cpus_per_task": self.cpus,
-            "gpus_per_node": self.gpus or None,
+            "cpus_per_task": self.resources.cpus,
+            "gpus_per_node": int(self.resources.gpus) or None,
             "mem_gb": self.memory,
             "slurm_partition": self.partition,
             "slurm_account": self.account,

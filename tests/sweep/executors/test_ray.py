@@ -155,7 +155,7 @@ def test_runs_on_an_existing_cluster_end_with_their_command(
 @pytest.mark.slow
 def test_what_no_machine_has_is_refused(cluster: Any, plan: Planner, store: Store) -> None:
     with pytest.raises(ConfigError, match="a machine with CPU 64, got none"):
-        execute(plan("executor=ray", "executor.cpus=64"), store)
+        execute(plan("executor=ray", "resources.cpus=64"), store)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
@@ -187,8 +187,3 @@ def test_without_ray_one_line_says_so(
 def test_an_address_where_nobody_listens_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a Ray cluster at '127\.0\.0\.1:1' .* refused"):
         RayExecutor(address="127.0.0.1:1")._connect(None)
-
-
-def test_gpus_are_whole_or_a_share() -> None:
-    with pytest.raises(ConfigError, match=r"whole GPUs or a share of one below 1, got 1\.5"):
-        RayExecutor(gpus=1.5)

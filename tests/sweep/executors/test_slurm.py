@@ -173,9 +173,10 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
 ) -> None:
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
-    needs = ["minutes=90", "cpus=4", "gpus=2", "memory=16", "setup=['module load cuda']"]
-    sweep = plan(*ON_SLURM, *(f"executor.{need}" for need in needs), "seed=range(5)")
-    sizes = plan(*ON_SLURM, "executor.array_size=2", "seed=range(10)")
+    needs = ["minutes=90", "memory=16", "setup=['module load cuda']"]
+    sizes = ("resources.cpus=4", "resources.gpus=2")
+    sweep = plan(*ON_SLURM, *sizes, *(f"executor.{need}" for need in needs), "seed=range(5)")
+    more = plan(*ON_SLURM, "executor.array_size=2", "seed=range(10)")
     assert execute(sweep, store, jobs=3).submitted == 5
     script = (slurm / "scripts" / "100").read_text()
     for line in (
@@ -185,7 +186,7 @@ def test_arrays_say_what_runs_need_and_leave_out_those_that_are_queued(
     ):
         assert line in script.splitlines()
     # Three arrays of at most two share the three that may run side by side.
-    outcome = execute(sizes, store, jobs=3)
+    outcome = execute(more, store, jobs=3)
     assert (outcome.submitted, outcome.queued) == (5, 5)
     arrays = [(slurm / "scripts" / str(number)).read_text() for number in (101, 102, 103)]
     assert ["--array=0-1%1" in array for array in arrays] == [False, True, True]
@@ -223,6 +224,11 @@ def test_arrays_are_few_and_alike(number: int, sizes: list[int], tmp_path: Path)
     parts = list(_batches(jobs, 3))
     assert [len(part) for part in parts] == sizes
     assert [job for part in parts for job in part] == jobs
+
+
+def test_shares_of_a_gpu_are_refused(plan: Planner) -> None:
+    with pytest.raises(ConfigError, match=r"resources\.gpus: expected whole GPUs, .* got 0\.5"):
+        plan(*ON_SLURM, "resources.gpus=0.5")
 
 
 def test_without_slurm_or_submitit_one_line_says_so(
