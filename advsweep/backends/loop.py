@@ -60,9 +60,9 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
     for step in range(start + 1, run.steps + 1):
         reporter.metrics(step, trainer.step(step))
         last = step == run.steps
-        stopping = reporter.stop_requested()
         if last or _due(step, run.evaluation.every):
             reporter.evaluate(step, trainer.sampler())
+        stopping = reporter.stop_requested()
         if last or stopping or _due(step, backend.checkpoint_every):
             reporter.checkpoint(step, checkpoints.save(step, trainer.state()))
             for old in checkpoints.prune(backend.keep_last, backend.keep_every):

@@ -86,6 +86,7 @@ def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
         "done": outcome.done,
         "skipped": outcome.skipped,
         "failed": [{"id": i, "error": error} for i, error in outcome.failed.items()],
+        "pruned": [{"id": i, "reason": reason} for i, reason in outcome.pruned.items()],
         "unfinished": outcome.unfinished,
         "halted": outcome.halted,
         "submitted": outcome.submitted,
@@ -98,6 +99,7 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     parts = [f"{outcome.done} done"]
     parts += [f"{outcome.skipped} done before"] if outcome.skipped else []
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+    parts += [f"{len(outcome.pruned)} pruned"] if outcome.pruned else []
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
     parts += [f"{outcome.submitted} submitted"] if outcome.submitted else []
     parts += [f"{outcome.queued} queued or running"] if outcome.queued else []
@@ -106,6 +108,10 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
         typer.echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
     if outcome.halted:
         typer.echo("so many failed that no more were started", err=True)
+    for run_id, reason in list(outcome.pruned.items())[:LISTED]:
+        typer.echo(f"  run {run_id} pruned: {reason}", err=True)
+    if outcome.pruned:
+        typer.echo("with stopping=none they go on from their last checkpoint", err=True)
     if outcome.failed or outcome.unfinished:
         typer.echo("start the same sweep again to do what is missing", err=True)
     if outcome.submitted or outcome.queued:

@@ -24,8 +24,8 @@ def retry(
 ) -> None:
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
 
-    They go on from their last checkpoint, on this machine. What they are is read from the
-    store; runs that are done or running are left alone.
+    They go on from their last checkpoint, on this machine, without a rule that stops runs
+    early. What they are is read from the store; runs that are done or running are left alone.
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json

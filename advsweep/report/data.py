@@ -48,6 +48,7 @@ def to_json(report: Report) -> str:
                 "group": row.group,
                 "n": row.n,
                 "seeds": row.seeds,
+                "pruned": row.pruned,
                 "metrics": {c.name: asdict(row.cells[c.name]) for c in report.columns},
             }
             for row in report.rows
@@ -55,6 +56,7 @@ def to_json(report: Report) -> str:
         "provenance": {
             **_provenance(report.provenance),
             "left_out": {status.value: n for status, n in report.left_out.items()},
+            "pruned": dict(report.pruned),
             "better": {column.name: column.better.value for column in report.columns},
         },
     }

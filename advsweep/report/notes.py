@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advsweep.report.columns import END_STEPS, Column
+from advsweep.report.groups import Group
 from advsweep.report.marks import SEEDS_FOR_A_MARK, marks
 from advsweep.report.numbers import show_key
 from advsweep.report.provenance import NOT_MATCHED
@@ -29,12 +30,34 @@ def notes(report: Report, best: str, second: str) -> list[str]:
     lines.append(f"learning rates: {'; '.join(map(_matched, report.provenance.learning_rates))}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
+    lines += _pruned(report)
     runs = sum(row.n for row in report.rows if not row.is_base)
     for column in report.columns:
         cells = [row.cells[column.name] for row in report.rows if not row.is_base]
         if missing := runs - sum(cell.n for cell in cells):
             lines.append(f"{column.header}: {missing} of {runs} runs have no number")
     return lines
+
+
+def _pruned(report: Report) -> list[str]:
+    """What early stopping has taken from the table, and which rows it may flatter."""
+    if not report.pruned:
+        return []
+    rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
+    lines = [f"pruned: {rules}; `advsweep ls --status pruned` lists them"]
+    lines += [
+        f"{_name(row.group)}: {row.pruned} of {row.n + row.pruned} runs were pruned, so that "
+        "its means are those of the runs that did well early"
+        for row in report.rows
+        if row.pruned
+    ]
+    return lines
+
+
+def _name(group: Group) -> str:
+    """A row in words, such as `grpo, group_size=8`."""
+    keys = {key: show_key(value) for key, value in group.items()}
+    return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
 
 
 def _explained(columns: tuple[Column, ...]) -> list[str]:

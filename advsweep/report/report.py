@@ -51,12 +51,14 @@ class Row:
         n: how many runs (of a base model's row: base models) stand behind it.
         seeds: of the runs, rising; empty for a base model.
         cells: by column name.
+        pruned: how many more replicates were stopped early; the cells are without them.
     """
 
     group: Group
     n: int
     seeds: tuple[int, ...]
     cells: Mapping[str, Cell]
+    pruned: int = 0
 
     @property
     def is_base(self) -> bool:
@@ -70,11 +72,13 @@ class Report:
     Attributes:
         rows: base models first, then the rows in the order of the sweep's plan.
         left_out: how many runs are not in the table, by their state.
+        pruned: how many of these were stopped early, by the name of the rule.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     left_out: Mapping[Status, int]
+    pruned: Mapping[str, int]
     provenance: Provenance
 
     @property
@@ -116,9 +120,11 @@ def build_report(
     if columns is not None:
         _refuse_unknown(store, done, chosen, values)
     groups = group_runs(done)
+    pruned = [run for run in runs if run.status is Status.PRUNED]
+    by_config = Counter(run.config_hash for run in pruned)
     rows = [
         *_base_rows(groups, evaluated.base, chosen),
-        *(_row(group, members, values) for group, members in groups),
+        *(_row(group, m, values, by_config[m[0].config_hash]) for group, m in groups),
     ]
     if columns is None:
         chosen = [c for c in chosen if any(row.cells[c.name].n for row in rows)]
@@ -126,6 +132,7 @@ def build_report(
         columns=tuple(chosen),
         rows=tuple(rows),
         left_out=left_out,
+        pruned=Counter(run.stopping["name"] for run in pruned if run.stopping),
         provenance=describe_provenance(store, sweep, done, evaluated.protocol),
     )
 
@@ -186,14 +193,17 @@ def _refuse_unknown(
 
 
 def _row(
-    group: Group, members: Sequence[RunRecord], values: Mapping[str, Mapping[int, float]]
+    group: Group,
+    members: Sequence[RunRecord],
+    values: Mapping[str, Mapping[int, float]],
+    pruned: int,
 ) -> Row:
     members = sorted(members, key=lambda run: run.seed)
     cells = {
         name: _cell(by_run.get(run.id, math.nan) for run in members)
         for name, by_run in values.items()
     }
-    return Row(group, len(members), tuple(run.seed for run in members), cells)
+    return Row(group, len(members), tuple(run.seed for run in members), cells, pruned)
 
 
 def _cell(values: Iterable[float]) -> Cell:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 
-ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED})
+ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
 
 
 class Claims(StorePart):
@@ -30,7 +30,7 @@ class Claims(StorePart):
 
         A run can be had that is pending, failed or interrupted, and one that is recorded as
         running but whose process has ended (seen at once on the same host) or has given no
-        heartbeat for `lease.LEASE`. One that is done, or alive elsewhere, cannot.
+        heartbeat for `lease.LEASE`. One that is done or pruned, or alive elsewhere, cannot.
 
         Args:
             holder: a process that hands the run over if it is the one that has it.
@@ -44,7 +44,7 @@ class Claims(StorePart):
             row = connection.execute(query).one_or_none()
             if row is None:
                 raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
-            if row.status is Status.DONE:
+            if row.status in (Status.DONE, Status.PRUNED):
                 return False
             if row.status is Status.RUNNING:
                 has = Owner(row.host, row.pid, row.process_started)
@@ -151,7 +151,7 @@ class Claims(StorePart):
         error: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        """Ends a run that this store object has claimed, as done, failed or interrupted.
+        """Ends a run that this store object has claimed, as done, failed, interrupted or pruned.
 
         Args:
             failure: the class of what it failed of, for one that failed.

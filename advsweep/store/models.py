@@ -92,6 +92,7 @@ class Run(Base):
     process_started: Mapped[float | None]
     stop_requested: Mapped[bool]
     failure: Mapped[Failure | None] = mapped_column(_by_value(Failure))
+    stopping: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
     traceback: Mapped[str | None]
 

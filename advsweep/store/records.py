@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Status(Enum):
     """Where a run stands.
 
+    `PRUNED` is a run that a rule for early stopping ended, with a checkpoint and its reason.
     `LOST` is what a run is called whose process ended, or fell silent, without a word. It is
     found out when a run is read, so that no record claims to be running for ever.
     """
@@ -32,6 +33,7 @@ class Status(Enum):
     DONE = "done"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
     LOST = "lost"
 
 
@@ -101,6 +103,7 @@ class RunRecord:
         host, pid: the process that has, or last had, it.
         failure: the class of what it failed of; None unless it failed.
         stop_requested: somebody wants it stopped, or not started, until it is asked for again.
+        stopping: the rule that may stop it early, as its config node; None for no rule.
         directory: the run's folder, for checkpoints and its log.
     """
 
@@ -125,6 +128,7 @@ class RunRecord:
     pid: int | None
     stop_requested: bool
     failure: Failure | None
+    stopping: dict[str, Any] | None
     error: str | None
     traceback: str | None
     directory: Path

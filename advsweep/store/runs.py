@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, func, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, nearest
 from advsweep.store.base import StorePart, chunks
@@ -105,6 +105,22 @@ class Runs(StorePart):
             new = connection.execute(insert(Run).values(values).returning(Run.id)).scalar_one()
             connection.execute(update(SweepRun).where(SweepRun.run_id == run_id).values(run_id=new))
         return new
+
+    def set_stopping(self, run_ids: Sequence[int], rule: Mapping[str, Any] | None) -> None:
+        """Says which rule may stop runs early; None for no rule.
+
+        A run that was pruned by another rule is interrupted from now on, so that it can be
+        had again. One that was pruned by this rule stays as it is.
+        """
+        plain = None if rule is None else dict(rule)
+        with self._write() as connection:
+            for ids in chunks(run_ids):
+                query = select(Run.id, Run.stopping).where(Run.id.in_(ids))
+                others = [i for i, known in connection.execute(query) if known != plain]
+                given = update(Run).where(Run.id.in_(others))
+                connection.execute(given.values(stopping=null() if plain is None else plain))
+                pruned = given.where(Run.status == Status.PRUNED)
+                connection.execute(pruned.values(status=Status.INTERRUPTED))
 
     def runs(
         self,
@@ -317,6 +333,7 @@ class Runs(StorePart):
             pid=row.pid,
             stop_requested=row.stop_requested,
             failure=row.failure,
+            stopping=row.stopping,
             error=row.error,
             traceback=row.traceback,
             directory=self._directory(row),

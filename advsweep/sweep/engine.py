@@ -46,17 +46,18 @@ def execute(
 ) -> Outcome:
     """Does what is missing of a plan and returns when all its runs are in a final state.
 
-    Runs that are done are skipped, interrupted ones go on from their last checkpoint, failed
-    ones are tried again, and those that another process trains are waited for. A failing run
-    is tried again, and stops the others, as the policy says. A run that is asked to stop
-    through the store is interrupted, or not started, and stays so until the next execution.
-    SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second one kills them.
-    With a detached executor the runs are submitted, no more.
+    Runs that are done are skipped, as are those that the plan's rule has stopped early;
+    interrupted ones go on from their last checkpoint, as do those that another rule stopped;
+    failed ones are tried again, and those that another process trains are waited for. A
+    failing run is tried again, and stops the others, as the policy says. A run that is asked
+    to stop through the store is interrupted, or not started, and stays so until the next
+    execution. SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second one
+    kills them. With a detached executor the runs are submitted, no more.
 
     Args:
         jobs: workers side by side; the executor's capacity when None.
         on_event: is told what happens, in the calling thread.
-        force: train again what is done, as new attempts.
+        force: train again what is done or was stopped early, as new attempts.
         policy: retries and limits; the default one when None.
 
     Raises:
@@ -165,6 +166,7 @@ class _Execution:
             done=ends.count(EventKind.DONE),
             skipped=ends.count(EventKind.SKIPPED),
             failed={u.run_id: u.message for u in self._units if u.end is EventKind.FAILED},
+            pruned={u.run_id: u.message for u in self._units if u.end is EventKind.PRUNED},
             unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
             stopped=self._requests > 0,
             halted=self._halted,
@@ -174,6 +176,9 @@ class _Execution:
         """Whether a unit is to be started; else it is at its end, or waited for."""
         if unit.is_done(record, self._store):
             self._end(unit, EventKind.SKIPPED, record)
+            return False
+        if record.status is Status.PRUNED:
+            self._end(unit, EventKind.PRUNED, record, record.error or "")
             return False
         if record.status is Status.RUNNING:
             self._waiting.append(unit)
@@ -241,6 +246,8 @@ class _Execution:
             self._end(unit, EventKind.DONE, record)
         elif code == exits.STOPPED and (ours is None or self._stopping):
             self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
+        elif code == exits.PRUNED:
+            self._end(unit, EventKind.PRUNED, record, record.error or "")
         elif record.status is Status.FAILED and code in (exits.FAILED, exits.OUT_OF_MEMORY):
             self._fail(unit, record, _recorded_cause(record))
         elif record.status is Status.DONE:
@@ -316,6 +323,8 @@ class _Execution:
                 self._end(unit, EventKind.DONE, record)
             elif record.status is Status.FAILED:
                 self._fail(unit, record, _recorded_cause(record))
+            elif record.status is Status.PRUNED:
+                self._end(unit, EventKind.PRUNED, record, record.error or "")
             elif record.status is Status.RUNNING:
                 self._waiting.append(unit)
             else:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from advsweep.components import Plain
 from advsweep.store import Status
 from advsweep.sweep.evaluations import Evaluator
 from advsweep.sweep.summaries import RUN_SECONDS
@@ -94,7 +95,8 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     for planned in plan.runs:
         identity, shape = planned.run.identity, _shape(planned.config)
         record = latest.get(identity)
-        left = 0 if identity in seen else _steps_left(planned, record, force=force)
+        rule = plan.stopping.rule()
+        left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
         seconds = 0.0 if left == 0 else None
         if left and shape in pace:
@@ -122,10 +124,14 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     )
 
 
-def _steps_left(planned: PlannedRun, record: RunRecord | None, *, force: bool) -> int:
-    if record is None or (force and record.status is Status.DONE):
+def _steps_left(
+    planned: PlannedRun, record: RunRecord | None, rule: Plain | None, *, force: bool
+) -> int:
+    if record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
         return planned.run.steps
-    return 0 if record.status is Status.DONE else record.steps - record.step
+    # Stopped by the very rule of this plan, it stays so.
+    over = record.status is Status.PRUNED and record.stopping == rule
+    return 0 if over or record.status is Status.DONE else record.steps - record.step
 
 
 def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:

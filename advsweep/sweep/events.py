@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ class EventKind(Enum):
     FAILED = "failed"
     RETRYING = "retrying"
     INTERRUPTED = "interrupted"
+    PRUNED = "pruned"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Outcome:
         done: runs that this execution brought to their end.
         skipped: runs that were done before.
         failed: why runs failed, by id.
+        pruned: why runs were stopped early, now or before, by id.
         unfinished: runs that were interrupted or never started.
         stopped: true when the user asked to stop.
         halted: true when so many runs failed that no more were started.
@@ -83,6 +85,7 @@ class Outcome:
     halted: bool = False
     submitted: int = 0
     queued: int = 0
+    pruned: dict[int, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

@@ -8,6 +8,8 @@ FAILED = 10
 """The run failed, and why is recorded."""
 STOPPED = 11
 """It was asked to stop and did, with a checkpoint where there was something to save."""
+PRUNED = 15
+"""A rule for early stopping ended the run, with a checkpoint."""
 ELSEWHERE = 12
 """Another process has the run."""
 UNRECORDED = 13

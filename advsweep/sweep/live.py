@@ -34,6 +34,7 @@ _STYLES = {
     EventKind.SKIPPED: "green",
     EventKind.FAILED: "red",
     EventKind.INTERRUPTED: "yellow",
+    EventKind.PRUNED: "cyan",
 }
 """The events that a run ends with, and how they look."""
 
@@ -114,6 +115,7 @@ class View(ABC):
             (self._progress.queued, "to come"),
             (ends[EventKind.FAILED], "failed"),
             (ends[EventKind.INTERRUPTED], "interrupted"),
+            (ends[EventKind.PRUNED], "pruned"),
         ):
             parts += [f"{count} {what}"] if count else []
         return ", ".join(parts)

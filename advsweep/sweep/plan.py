@@ -22,6 +22,7 @@ from advsweep.config.space import Space, read_space
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.points import GROUPS, KEYS, Points
+from advsweep.sweep.stopping.base import Stopping
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Plan:
         runs: every run once, in the order of the space.
         duplicates: what was left out of them.
         executor: where the runs go.
+        stopping: the rule that may stop its runs early.
         spec: what was asked for, in JSON types.
     """
 
@@ -67,6 +69,7 @@ class Plan:
     runs: Sequence[PlannedRun]
     duplicates: Sequence[Duplicate]
     executor: Executor
+    stopping: Stopping
     spec: Plain
 
 
@@ -117,6 +120,7 @@ def make_plan(
         runs=runs,
         duplicates=duplicates,
         executor=executor,
+        stopping=settings["stopping"],
         spec={"overrides": texts, "runs": len(runs)},
     )
 

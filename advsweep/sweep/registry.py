@@ -10,6 +10,7 @@ from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.sweep.executors.base import Executor
+    from advsweep.sweep.stopping.base import Stopping
 
 _SETTINGS = "advsweep.sweep.settings"
 
@@ -25,7 +26,16 @@ EXECUTORS: Registry[Executor] = Registry(
 )
 RESOURCES: Registry[Component] = Registry("resources", {"default": _SETTINGS})
 SEARCHES: Registry[Component] = Registry("search", {"none": _SETTINGS})
-STOPPINGS: Registry[Component] = Registry("stopping", {"none": _SETTINGS})
+STOPPINGS: Registry[Stopping] = Registry(
+    "stopping",
+    {
+        "none": "advsweep.sweep.stopping.base",
+        "acr": "advsweep.sweep.stopping.acr",
+        "asha": "advsweep.sweep.stopping.asha",
+        "median": "advsweep.sweep.stopping.median",
+    },
+    group="advsweep.stoppings",
+)
 TRACKINGS: Registry[Component] = Registry("tracking", {"none": _SETTINGS})
 
 SETTINGS: Mapping[str, Registry[Any]] = {

@@ -13,6 +13,7 @@ from advsweep.sweep.evaluations import Evaluator
 if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.sweep.interruption import StopRequest
+    from advsweep.sweep.stopping.judge import Judge
     from advsweep.tasks.base import Sampler
 
 BATCH_POINTS = 1000
@@ -32,19 +33,27 @@ class StoreReporter:
     The points of a step are in the store before a checkpoint of that step is in place, so
     that a run killed at any moment goes on without a gap: the last step, the steps at which
     the backend's policy writes a checkpoint and the step of a stop are flushed at once.
+
+    Attributes:
+        step: training steps done.
+        verdict: why the run is stopped early; None while it is not.
     """
 
-    def __init__(self, store: Store, evaluator: Evaluator, stop: StopRequest) -> None:
+    def __init__(
+        self, store: Store, evaluator: Evaluator, stop: StopRequest, judge: Judge | None = None
+    ) -> None:
         self._store = store
         self._evaluator = evaluator
         self._run = evaluator.run
         self._run_id = evaluator.run_id
         self._stop = stop
+        self._judge = judge
         self._points: list[tuple[str, int, float]] = []
         self._positioned = False
         self._flushed = time.monotonic()
         self._staged = 0.0
         self.step = 0
+        self.verdict: str | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._position(step - 1)
@@ -89,10 +98,17 @@ class StoreReporter:
         self.log(f"going on after step {step}")
 
     def stop_requested(self) -> bool:
-        if self._stop.reason is None:
+        if self._stop.reason is None and not self._is_pruned():
             return False
         self.flush()
         return True
+
+    def _is_pruned(self) -> bool:
+        early = self.step < self._run.steps
+        if early and self._judge is not None and self._judge.is_due(self.step):
+            self.flush()
+            self.verdict = self._judge.verdict(self.step)
+        return self.verdict is not None
 
     def log(self, message: str) -> None:
         _log.info("%s", message)

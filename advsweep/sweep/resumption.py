@@ -10,6 +10,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.plan import Plan, PlannedRun
 from advsweep.sweep.settings import Resources
+from advsweep.sweep.stopping.base import Never
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -33,4 +34,6 @@ def plan_again(records: Sequence[RunRecord]) -> Plan:
         planned.append(PlannedRun(run, record.config))
     executor = LocalExecutor()
     executor.prepare(Resources(), [each.run for each in planned])
-    return Plan(name=None, runs=planned, duplicates=(), executor=executor, spec={})
+    return Plan(
+        name=None, runs=planned, duplicates=(), executor=executor, stopping=Never(), spec={}
+    )

@@ -51,7 +51,7 @@ class Unit:
 
 
 def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
-    """Adds a plan's runs to the store, as new attempts of what is done with `force`."""
+    """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
         store.add_sweep(plan.name, plan.spec)
     ids = store.add_runs([_new_run(planned) for planned in plan.runs], plan.name)
@@ -60,8 +60,9 @@ def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
         units.setdefault(run_id, Unit(run_id, [])).wanted.append(planned)
     if force:
         for record in store.runs(ids=list(units)):
-            if record.status is Status.DONE:
+            if record.status in (Status.DONE, Status.PRUNED):
                 units[record.id].run_id = store.new_attempt(record.id)
+    store.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
     return list(units.values())
 
 

@@ -22,7 +22,15 @@ from advsweep.components import Plain
 from advsweep.errors import AdvsweepError, LeaseLostError, StoreError
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
-from advsweep.sweep.exits import DONE, ELSEWHERE, FAILED, OUT_OF_MEMORY, STOPPED, UNRECORDED
+from advsweep.sweep.exits import (
+    DONE,
+    ELSEWHERE,
+    FAILED,
+    OUT_OF_MEMORY,
+    PRUNED,
+    STOPPED,
+    UNRECORDED,
+)
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.reserve import Reserve
@@ -155,8 +163,8 @@ def _supervised(
             store.set_environment(record.id, describe_environment())
         with stop.interruptible():
             evaluators = _evaluators(store, record, evaluations)
-        if train and not _train(store, record, evaluators[0], stop):
-            return _End(STOPPED, Status.INTERRUPTED, stop.reason)
+        if train and (early := _train(store, record, evaluators[0], stop)):
+            return early
         with stop.interruptible():
             _evaluate(record, evaluators)
     except LeaseLostError:
@@ -194,9 +202,10 @@ def _evaluators(store: Store, record: RunRecord, evaluations: Sequence[Plain]) -
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
 
 
-def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest) -> bool:
-    """Trains from the last checkpoint on; true when the last step is done."""
+def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest) -> _End | None:
+    """Trains from the last checkpoint on; None when the last step is done."""
     from advsweep.sweep.reporter import StoreReporter
+    from advsweep.sweep.stopping.judge import Judge
 
     run = evaluator.run
     _discard_strange_checkpoints(record)
@@ -204,13 +213,17 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
         "training %s, seed %d, %d steps, identity %s",
         *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
     )
-    reporter = StoreReporter(store, evaluator, stop)
+    reporter = StoreReporter(store, evaluator, stop, Judge.of(store, record))
     try:
         with stop.interruptible():
             run.backend.train(run, record.directory, reporter)
     finally:
         reporter.flush()
-    return reporter.step == run.steps
+    if reporter.step == run.steps:
+        return None
+    if reporter.verdict is not None:
+        return _End(PRUNED, Status.PRUNED, reporter.verdict)
+    return _End(STOPPED, Status.INTERRUPTED, stop.reason)
 
 
 def _discard_strange_checkpoints(record: RunRecord) -> None:

@@ -1,0 +1,1 @@
+"""Rules that stop runs early, as pure functions of curves, and who applies them."""

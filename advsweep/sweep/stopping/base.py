@@ -1,0 +1,143 @@
+"""The contract of a rule that stops runs early: curves in, a reason or None out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from advsweep.components import Component, Plain, option
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    Curve = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a rule sees of one run.
+
+    Attributes:
+        config_hash: runs that share it are replicates.
+        step: training steps done.
+        steps: training steps that are planned.
+        done: true when it was trained to the last of them.
+        curves: steps (rising) and values of each metric that the rule asks for and the run has.
+    """
+
+    config_hash: str
+    step: int
+    steps: int
+    done: bool = False
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    def mean(self, metric: str, first: int, last: int) -> float | None:
+        """The mean over the steps `first` to `last`; None where there is no number.
+
+        Steps whose value is not finite are left out.
+        """
+        if metric not in self.curves:
+            return None
+        steps, values = self.curves[metric]
+        chosen = values[(steps >= first) & (steps <= last) & np.isfinite(values)]
+        return float(chosen.mean()) if chosen.size else None
+
+
+class Stopping(Component, ABC):
+    """Base of all rules. A rule keeps nothing between its judgements."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics whose curves it looks at."""
+
+    def rule(self) -> Plain | None:
+        """The rule as the store keeps it; None where nothing is ever stopped."""
+        return self.plain()
+
+    @abstractmethod
+    def is_due(self, step: int) -> bool:
+        """Whether runs are judged after a step."""
+
+    @abstractmethod
+    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+        """Why a run is to be stopped after a step; None to let it go on.
+
+        Args:
+            own: the run, with its curves up to this step.
+            others: the other runs of its sweeps, whatever became of them.
+        """
+
+
+@dataclass(kw_only=True)
+class Never(Stopping):
+    """No early stopping: every run goes to its last step."""
+
+    name: ClassVar[str] = "none"
+
+    def rule(self) -> Plain | None:
+        return None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return ()
+
+    def is_due(self, step: int) -> bool:
+        return False
+
+    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+        return None
+
+
+class Better(Enum):
+    """Which values of a metric are better."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(kw_only=True)
+class Comparison(Stopping):
+    """Base of the rules that compare configurations by a metric near the same step.
+
+    What is compared is the mean over the last `window` steps, and of that the mean over the
+    replicates (seeds) of a configuration that have got so far: seeds are noise, and a rule
+    that judged each by itself would keep the lucky ones.
+    """
+
+    metric: str = option("reward/mean", help="what is compared")
+    better: Better = option(Better.HIGHER, help="which values of it are better")
+    window: int = option(10, ge=1, help="steps up to the present one that are averaged over")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return (self.metric,)
+
+    def compared(
+        self, own: Trial, others: Sequence[Trial], step: int
+    ) -> tuple[float, list[float]] | None:
+        """The run's configuration and the other configurations at a step.
+
+        Returns:
+            Its value and those of the others that have one; None where it has none itself.
+        """
+        by_config: dict[str, list[float]] = {}
+        for trial in (own, *others):
+            value = trial.mean(self.metric, step - self.window + 1, step)
+            if value is not None and trial.step >= step:
+                by_config.setdefault(trial.config_hash, []).append(value)
+        means = {key: float(np.mean(values)) for key, values in by_config.items()}
+        value = means.pop(own.config_hash, None)
+        return None if value is None else (value, list(means.values()))
+
+    def is_better(self, value: float, than: float) -> bool:
+        return value > than if self.better is Better.HIGHER else value < than
+
+    def where(self, step: int) -> str:
+        """The metric and the steps that it is averaged over, for a reason."""
+        return f"{self.metric} over steps {max(1, step - self.window + 1)} to {step}"
