@@ -34,9 +34,11 @@ def run(
     from advsweep.cli import execution, records
     from advsweep.cli.output import print_json
     from advsweep.sweep.plan import make_plan
+    from advsweep.sweep.search.study import refuse_search
 
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True)
+    refuse_search(plan)
     if dry_run:
         execution.print_config(plan.runs[0].config, output)
         return

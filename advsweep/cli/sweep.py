@@ -55,12 +55,14 @@ def sweep(
     Values are swept as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'. A sweep
     file is named by +experiment=NAME. Runs that are done are not repeated, and interrupted
     ones go on from their last checkpoint. A run that fails is tried again where that may help
-    (--retries), and stops the others only if that is asked for.
+    (--retries), and stops the others only if that is asked for. search=optuna tries out what
+    interval(), choice() and range() give, trial by trial.
     """
-    from advsweep.cli import execution
+    from advsweep.cli import execution, searching
     from advsweep.cli.output import print_json
     from advsweep.cli.plan import print_plan
     from advsweep.sweep.plan import make_plan
+    from advsweep.sweep.search.study import plan_search, refuse_search
 
     policy = execution.make_policy(
         retries,
@@ -70,7 +72,13 @@ def sweep(
         max_failures=max_failures,
         fail_fast=fail_fast,
     )
+    study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
+    if study is not None:
+        searching.search(
+            study, store, jobs, dry_run=dry_run, force=force, policy=policy, output=output
+        )
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    refuse_search(plan)
     if dry_run:
         how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
         print_plan(plan, store, jobs, how, force=force)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ALLOWED = ("int", "str", "bool", "float", "choice", "range", "tag", "sort")
 _REFUSED = {
     "glob": "a sweep should not change when a file is added to a group; list the names",
-    "interval": "an interval has no finite set of values; use range() or list them",
+    "interval": "an interval has no finite set of values; list them, or set search=optuna",
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
 

@@ -107,6 +107,17 @@ class SweepRun(Base):
     position: Mapped[int]
 
 
+class Trial(Base):
+    """What a search asked for: a point of its space, whose runs share a configuration."""
+
+    __tablename__ = "trials"
+
+    sweep_id: Mapped[int] = mapped_column(ForeignKey("sweeps.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    params: Mapped[dict[str, Any]]
+    config_hash: Mapped[str] = mapped_column(String(64))
+
+
 class Metric(Base):
     """The name of a metric, once."""
 

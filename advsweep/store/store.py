@@ -18,6 +18,7 @@ from advsweep.store.overview import Overview
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
 from advsweep.store.servers import server_clock
+from advsweep.store.trials import Trials
 
 
 def open_store(
@@ -52,7 +53,7 @@ def _clock(engines: Engines) -> Callable[[], datetime]:
         return server_clock(connection)
 
 
-class Store(Overview, Claims, Metrics, Checkpoints, Evaluations, Removal):
+class Store(Overview, Claims, Metrics, Checkpoints, Evaluations, Trials, Removal):
     """The database of runs, metrics and evaluations; made by `open_store`.
 
     What was written when a method returns outlives the process. Any number of processes may

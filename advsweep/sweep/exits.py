@@ -8,8 +8,6 @@ FAILED = 10
 """The run failed, and why is recorded."""
 STOPPED = 11
 """It was asked to stop and did, with a checkpoint where there was something to save."""
-PRUNED = 15
-"""A rule for early stopping ended the run, with a checkpoint."""
 ELSEWHERE = 12
 """Another process has the run."""
 UNRECORDED = 13
@@ -18,3 +16,5 @@ ORPHANED = 14
 """The process that started it was gone, and it did not stop in time."""
 OUT_OF_MEMORY = 15
 """The run failed for want of memory, and that is recorded."""
+PRUNED = 16
+"""A rule for early stopping ended the run, with a checkpoint."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.backends.run import Run
-from advsweep.components import Plain
+from advsweep.components import Component, Plain
 from advsweep.config.compose import Composer
 from advsweep.config.conditions import Assignment
 from advsweep.config.overrides import Override, parse_overrides
@@ -62,6 +62,7 @@ class Plan:
         duplicates: what was left out of them.
         executor: where the runs go.
         stopping: the rule that may stop its runs early.
+        search: what chooses further runs, if anything.
         spec: what was asked for, in JSON types.
     """
 
@@ -70,6 +71,7 @@ class Plan:
     duplicates: Sequence[Duplicate]
     executor: Executor
     stopping: Stopping
+    search: Component
     spec: Plain
 
 
@@ -121,6 +123,7 @@ def make_plan(
         duplicates=duplicates,
         executor=executor,
         stopping=settings["stopping"],
+        search=settings["search"],
         spec={"overrides": texts, "runs": len(runs)},
     )
 

@@ -25,7 +25,9 @@ EXECUTORS: Registry[Executor] = Registry(
     group="advsweep.executors",
 )
 RESOURCES: Registry[Component] = Registry("resources", {"default": _SETTINGS})
-SEARCHES: Registry[Component] = Registry("search", {"none": _SETTINGS})
+SEARCHES: Registry[Component] = Registry(
+    "search", {"none": _SETTINGS, "optuna": "advsweep.sweep.search.tpe"}
+)
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
     {

@@ -9,7 +9,7 @@ from advsweep.backends.run import build_run
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.plan import Plan, PlannedRun
-from advsweep.sweep.settings import Resources
+from advsweep.sweep.settings import Off, Resources
 from advsweep.sweep.stopping.base import Never
 
 if TYPE_CHECKING:
@@ -35,5 +35,11 @@ def plan_again(records: Sequence[RunRecord]) -> Plan:
     executor = LocalExecutor()
     executor.prepare(Resources(), [each.run for each in planned])
     return Plan(
-        name=None, runs=planned, duplicates=(), executor=executor, stopping=Never(), spec={}
+        name=None,
+        runs=planned,
+        duplicates=(),
+        executor=executor,
+        stopping=Never(),
+        search=Off(),
+        spec={},
     )

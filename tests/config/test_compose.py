@@ -122,7 +122,7 @@ def test_what_cannot_be_patched_is_refused(
         ("estimator", ["grpo"], r"^estimator: expected the name of one estimator"),
         ("estimator", None, r"^estimator: expected the name of one estimator"),
         ("estimator", "dcpo", r"^estimator: 'dcpo' cannot be built: "),
-        ("search", "optuna", r"known: none"),
+        ("search", "hyperopt", r"known: none, optuna"),
     ],
 )
 def test_a_member_that_is_none_is_refused(

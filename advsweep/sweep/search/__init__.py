@@ -1,0 +1,1 @@
+"""Searches: a sampler asks for trials, the engine trains them, their results are told."""

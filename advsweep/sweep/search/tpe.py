@@ -1,0 +1,153 @@
+"""Optuna's TPE sampler, asked for one point at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from advsweep.components import Component, option
+from advsweep.errors import ConfigError
+from advsweep.sweep.search.dimensions import Dimension, Interval
+from advsweep.sweep.stopping.base import Better
+
+if TYPE_CHECKING:
+    import optuna
+
+
+class State(Enum):
+    """What became of a trial."""
+
+    OPEN = "open"
+    DONE = "done"
+    FAILED = "failed"
+    PRUNED = "pruned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A trial as far as it is known.
+
+    Attributes:
+        values: of each objective, the mean over seeds; empty unless it is done.
+    """
+
+    number: int
+    params: Mapping[str, Any]
+    state: State
+    values: tuple[float, ...] = ()
+
+
+@dataclass(kw_only=True)
+class OptunaSearch(Component):
+    """Tree-structured Parzen estimators (Bergstra et al., 2011), as Optuna has them.
+
+    With one metric the best trial is searched for, with two the Pareto front. A trial is
+    one configuration with all seeds that are given; what counts is the mean over them.
+
+    The sampler keeps nothing: each point follows from the seed, the trial's number and the
+    results so far, so that a search that was killed goes on as it would have gone. Trials
+    that are being trained count as poor ones, lest parallel trials be alike.
+    """
+
+    name: ClassVar[str] = "optuna"
+
+    trials: int = option(30, ge=1, help="trials in all")
+    metrics: dict[str, str] = option(
+        {"pass@1": "higher"}, help="one or two metrics, and whether higher or lower is better"
+    )
+    last: int = option(1, ge=1, help="steps at the end that a run's metric is the mean of")
+    startup: int = option(10, ge=0, help="trials drawn at random first")
+    seed: int = option(0, ge=0, help="fixes every random choice of the search")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = {better.value for better in Better}
+        if not 1 <= len(self.metrics) <= 2 or not known.issuperset(self.metrics.values()):
+            raise ConfigError(
+                "metrics: expected one or two metrics, each with higher or lower, such as "
+                f"{{pass@1: higher}}, got {self.metrics}"
+            )
+
+    def suggest(
+        self, results: Sequence[Result], dimensions: Mapping[str, Dimension]
+    ) -> dict[str, Any]:
+        """The next point to try, given the trials so far."""
+        study = self._study(results, dimensions, seed=len(results))
+        return study.ask(_distributions(dimensions)).params
+
+    def best(self, results: Sequence[Result], dimensions: Mapping[str, Dimension]) -> list[Result]:
+        """The best trial, or with two metrics the Pareto front; empty while none is done."""
+        by_number = [r for r in results if r.state is State.DONE and _fits(r, dimensions)]
+        study = self._study(by_number, dimensions, seed=0)
+        return [by_number[trial.number] for trial in study.best_trials]
+
+    def _study(
+        self, results: Sequence[Result], dimensions: Mapping[str, Dimension], seed: int
+    ) -> optuna.Study:
+        library = _import_optuna()
+        states = {
+            State.OPEN: library.trial.TrialState.RUNNING,
+            State.DONE: library.trial.TrialState.COMPLETE,
+            State.FAILED: library.trial.TrialState.FAIL,
+            State.PRUNED: library.trial.TrialState.PRUNED,
+        }
+        higher = Better.HIGHER.value
+        study: optuna.Study = library.create_study(
+            directions=["maximize" if b == higher else "minimize" for b in self.metrics.values()],
+            sampler=library.samplers.TPESampler(
+                n_startup_trials=self.startup,
+                constant_liar=True,
+                # Numbers near each other make streams that have nothing in common.
+                seed=_mixed(self.seed, seed),
+            ),
+        )
+        distributions = _distributions(dimensions)
+        for result in results:
+            if _fits(result, dimensions):
+                study.add_trial(
+                    library.trial.create_trial(
+                        state=states[result.state],
+                        params=dict(result.params),
+                        distributions=distributions,
+                        values=list(result.values) or None,
+                    )
+                )
+        return study
+
+
+def _mixed(*seeds: int) -> int:
+    return int(np.random.SeedSequence(seeds).generate_state(1)[0])
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigError("search=optuna takes Optuna: pip install 'advsweep[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _distributions(dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
+    return {key: _distribution(dimension) for key, dimension in dimensions.items()}
+
+
+def _distribution(dimension: Dimension) -> Any:
+    kinds = _import_optuna().distributions
+    if not isinstance(dimension, Interval):
+        return kinds.CategoricalDistribution(dimension.values)
+    whole = isinstance(dimension.low, int) and isinstance(dimension.high, int)
+    kind = kinds.IntDistribution if whole else kinds.FloatDistribution
+    return kind(dimension.low, dimension.high, log=dimension.log)
+
+
+def _fits(result: Result, dimensions: Mapping[str, Dimension]) -> bool:
+    """False for a trial of an earlier start of the search that was over other values."""
+    return result.params.keys() == dimensions.keys() and all(
+        d.low <= value <= d.high if isinstance(d, Interval) else value in d.values
+        for d, value in ((d, result.params[key]) for key, d in dimensions.items())
+    )
