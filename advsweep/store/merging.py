@@ -30,6 +30,7 @@ from advsweep.store.models import (
     Summary,
     Sweep,
     SweepRun,
+    Trial,
 )
 from advsweep.store.records import RunRecord, Status
 from advsweep.store.store import Store
@@ -272,6 +273,8 @@ class _Merging:
             sweep = connection.execute(select(Sweep.__table__).where(Sweep.name == name)).one()
             query = select(SweepRun.run_id).where(SweepRun.sweep_id == sweep.id)
             old = connection.execute(query.order_by(SweepRun.position)).scalars().all()
+            trials = select(Trial.number, Trial.params, Trial.config_hash)
+            searched = connection.execute(trials.where(Trial.sweep_id == sweep.id)).all()
         target = self._target
         with target._write_alone() as connection:
             values = {"name": name, "spec": sweep.spec, "created": sweep.created}
@@ -280,6 +283,11 @@ class _Merging:
             if new := [self._ids[i] for i in old if i in self._ids]:
                 target._add_to_sweep(connection, sweep_id, new)
                 self._drop_older_attempts(connection, sweep_id)
+            # Trials are numbered in the order of asking: those of two searches do not mix.
+            mine = select(func.count()).where(Trial.sweep_id == sweep_id)
+            if searched and not connection.execute(mine).scalar_one():
+                rows = [{"sweep_id": sweep_id, **trial._mapping} for trial in searched]
+                connection.execute(insert(Trial), rows)
 
     def _drop_older_attempts(self, connection: Connection, sweep_id: int) -> None:
         """Of a run's attempts the latest one alone stays part of a sweep, as in one store."""

@@ -9,7 +9,16 @@ from sqlalchemy import Connection, delete, select
 from advsweep.errors import StoreError
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.lease import Owner, is_held
-from advsweep.store.models import Base, Evaluation, ProblemSet, Run, RunEvaluation, Sweep, SweepRun
+from advsweep.store.models import (
+    Base,
+    Evaluation,
+    ProblemSet,
+    Run,
+    RunEvaluation,
+    Sweep,
+    SweepRun,
+    Trial,
+)
 from advsweep.store.records import Status
 
 
@@ -47,6 +56,7 @@ class Removal(StorePart):
         with self._write() as connection:
             sweep_id = self._require_sweep(connection, name)
             connection.execute(delete(SweepRun).where(SweepRun.sweep_id == sweep_id))
+            connection.execute(delete(Trial).where(Trial.sweep_id == sweep_id))
             connection.execute(delete(Sweep).where(Sweep.id == sweep_id))
 
     def _refuse_held(self, connection: Connection, run_ids: Sequence[int]) -> None:

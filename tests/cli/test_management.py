@@ -22,9 +22,10 @@ from advsweep.cli.rm import remove_folder
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.store.lease import process_started
-from advsweep.sweep.engine import _units, execute
+from advsweep.sweep.engine import execute
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.plan import make_plan
+from advsweep.sweep.units import make_units
 
 FAKE = [
     *("backend=fake", "executor=debug", "steps=8", "prompts_per_step=8"),
@@ -109,7 +110,7 @@ def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
 
 def test_a_log_is_followed_from_before_its_start_to_the_end(store):
     planned = make_plan([*FAKE, "seed=9"], single=True)
-    [unit] = _units(planned, store, force=False)
+    [unit] = make_units(planned, store, force=False)
     [run] = store.runs(ids=[unit.run_id])
     assert run.status is Status.PENDING
 
@@ -136,7 +137,7 @@ def test_a_log_is_followed_from_before_its_start_to_the_end(store):
 def test_stop_asks_running_and_pending_runs_alone(store):
     store.claim(3, Owner.current())
     pending = make_plan([*FAKE, "seed=7"], single=True)
-    [unit] = _units(pending, store, force=False)
+    [unit] = make_units(pending, store, force=False)
     done = advsweep("stop", "other", str(unit.run_id))
     assert "asked 1 running and 1 pending runs to stop; 1 had ended before" in done.stderr
     asked = {run.id for run in store.runs() if run.stop_requested}

@@ -218,6 +218,21 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
     assert store.sweeps()[0].spec == spec
 
 
+def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
+    _make(other, new_run(0), Status.DONE, 8, "searched")
+    for delta in (0.5, 1.5):
+        other.add_trial("searched", {"estimator.delta": delta}, "hash")
+    for _ in range(2):  # merging again adds none
+        merge(store, other)
+        assert store.trials("searched") == other.trials("searched")
+    # Here the search went on by itself: its own numbering stands.
+    store.add_trial("searched", {"estimator.delta": 2.5}, "hash")
+    other.add_trial("searched", {"estimator.delta": 3.5}, "hash")
+    merge(store, other)
+    deltas = [trial.params["estimator.delta"] for trial in store.trials("searched")]
+    assert deltas == [0.5, 1.5, 2.5]
+
+
 def test_of_several_attempts_the_latest_is_part_of_the_sweep(store, other, new_run):
     for either in (store, other):
         _make(either, new_run(), Status.DONE, 5, "demo")

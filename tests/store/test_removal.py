@@ -63,7 +63,7 @@ def test_a_run_goes_with_what_is_its_own(store, pair):
     after = rows(store)
     # Names of metrics stay; of two links to evaluations and one of its own each, one run's go.
     halved = {"runs", "sweep_runs", "points", "summaries", "checkpoints", "run_evaluations"}
-    assert {name for name in before if after[name] * 2 == before[name]} == halved
+    assert {name for name, n in before.items() if n and after[name] * 2 == n} == halved
     assert (before["evaluations"], after["evaluations"]) == (3, 2)
     assert (before["problem_sets"], after["problem_sets"]) == (3, 2)
 
@@ -80,6 +80,14 @@ def test_a_sweep_goes_without_its_runs(store, pair):
     assert [run.sweeps for run in store.runs()] == [(), ()]
     with pytest.raises(NotFoundError, match="no sweep 'pair'"):
         store.remove_sweep("pair")
+
+
+def test_a_sweep_goes_with_the_trials_of_its_search(store):
+    store.add_sweep("searched", {})
+    store.add_trial("searched", {"estimator.delta": 0.5}, "hash")
+    store.remove_sweep("searched")
+    store.add_sweep("searched", {})
+    assert store.trials("searched") == []
 
 
 def test_a_run_that_a_process_has_keeps_all_of_them(store, pair, new_run):

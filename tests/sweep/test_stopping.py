@@ -10,11 +10,11 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Owner, Status, Store, open_store
-from advsweep.sweep import engine
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.resumption import plan_again
+from advsweep.sweep.units import make_units
 
 
 def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -> None:
@@ -38,7 +38,7 @@ def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -
 
 def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store) -> None:
     quick = plan()
-    [unit] = engine._units(quick, store, force=False)
+    [unit] = make_units(quick, store, force=False)
     other = open_store(store.url)
     other.claim(unit.run_id, Owner.current())
 
