@@ -68,7 +68,7 @@ def test_status_as_json_and_in_words(store):
     assert status["sweep"] == "other"
     assert status["runs"] == 2
     assert status["states"] == {
-        **dict.fromkeys(("pending", "running", "interrupted", "lost"), 0),
+        **dict.fromkeys(("pending", "running", "interrupted", "pruned", "lost"), 0),
         "done": 1,
         "failed": 1,
     }

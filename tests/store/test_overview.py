@@ -32,6 +32,7 @@ def test_a_tally_has_every_state(store, ids):
         Status.DONE: 1,
         Status.FAILED: 1,
         Status.INTERRUPTED: 0,
+        Status.PRUNED: 0,
         Status.LOST: 1,
     }
     assert store.tally()[Status.PENDING] == 2

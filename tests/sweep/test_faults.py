@@ -193,13 +193,13 @@ def assert_sound(store: Store, undisturbed: Measured, plan: Plan) -> None:
 
 
 @pytest.mark.usefixtures("no_pause")
-def test_runs_killed_at_twenty_random_moments_go_on_by_themselves(
+def test_runs_killed_at_random_moments_go_on_by_themselves(
     plan: Planner, store: Store, undisturbed: Measured
 ) -> None:
     moments = random.Random(7)
     forty = forked(plan(*SLOW, "seed=0,1"))
     kills: list[tuple[RunRecord, int]] = []
-    due = time.monotonic() + 0.5
+    due = time.monotonic() + 0.2
 
     def disturb(event: Event) -> None:
         nonlocal due
@@ -208,11 +208,11 @@ def test_runs_killed_at_twenty_random_moments_go_on_by_themselves(
             run = moments.choice(running)
             kills.append((run, log_of(run).count("going on after step")))
             kill(run)
-            due = time.monotonic() + moments.uniform(0.1, 0.9)
+            due = time.monotonic() + moments.uniform(0.05, 0.4)
 
     outcome = execute(forty, store, on_event=disturb, policy=PATIENT)
     assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert len(kills) > 3
+    assert len(kills) >= 3
     for run, before in kills:
         goings = [line for line in log_of(run).splitlines() if "going on after step" in line]
         if before < len(goings):
@@ -389,7 +389,8 @@ def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
         plan("backend.fail_at=7", *SLOW),
         plan(*SLOW, "steps=400", "evaluation.every=0", "seed=1,2"),
     ]
-    together = Plan("together", [r for p in plans for r in p.runs], 0, Forking(), {})
+    runs = [run for each in plans for run in each.runs]
+    together = replace(plans[0], name="together", runs=runs, executor=Forking())
     outcome = execute(together, store, policy=Policy(fail_fast=True))
     failed, stopped, never = store.runs(ids=outcome.run_ids)
     assert (failed.status, stopped.status) == (Status.FAILED, Status.INTERRUPTED)

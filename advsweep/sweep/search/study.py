@@ -111,7 +111,11 @@ def plan_search(
     """
     texts = list(overrides)
     dimensions, fixed = split(texts)
-    if not dimensions and not any(text.partition("=")[0] == "search" for text in texts):
+    # A search is chosen by an override, or by an experiment's file.
+    choices = {text.lstrip("+").partition("=")[0] for text in texts}
+    if not choices & {"search", "experiment"}:
+        return None
+    if not dimensions and "search" not in choices:
         return None
     examples = {key: dimension.example for key, dimension in dimensions.items()}
     example = _plan_trial(fixed, examples, config_dirs, name)

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -263,7 +263,7 @@ class Hesitant(DebugExecutor):
 def test_a_run_that_there_is_no_room_for_is_offered_again(plan: Planner, store: Store) -> None:
     executor = Hesitant()
     quick = plan("seed=0,1")
-    outcome = execute(Plan("hesitant", quick.runs, (), executor, {}), store)
+    outcome = execute(replace(quick, name="hesitant", executor=executor), store)
     assert (outcome.done, outcome.exit_code) == (2, 0)
     assert executor.asked == [1, 1, 1, 2, 2, 2]
     assert executor.closed
