@@ -218,7 +218,7 @@ class _Execution:
             return True
         if handle is None:
             return False
-        unit.worker = Worker(handle, self._policy)
+        unit.worker, unit.finished = Worker(handle, self._policy), record.finished
         self._active.append(unit)
         self._tell(EventKind.STARTED, record)
         return True
@@ -239,12 +239,14 @@ class _Execution:
 
     def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
         record = self._record(unit)
+        # It recorded that; what ended its process after that is of no account.
+        has_stopped = record.status is Status.INTERRUPTED and record.finished != unit.finished
         if code == exits.ELSEWHERE:
             self._waiting.append(unit)
             self._tell(EventKind.WAITING, record, "another process trains it")
         elif code == exits.DONE:
             self._end(unit, EventKind.DONE, record)
-        elif code == exits.STOPPED and (ours is None or self._stopping):
+        elif (ours is None or self._stopping) and (code == exits.STOPPED or has_stopped):
             self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
         elif code == exits.PRUNED:
             self._end(unit, EventKind.PRUNED, record, record.error or "")

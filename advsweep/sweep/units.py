@@ -10,6 +10,8 @@ from advsweep.store import NewRun, Status
 from advsweep.sweep.evaluations import Evaluator
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import EventKind
     from advsweep.sweep.plan import Plan, PlannedRun
@@ -25,6 +27,7 @@ class Unit:
         end: how it ended; None while it has not.
         taken: true once this process holds the run, to record how its worker died.
         retries: how often it was tried again.
+        finished: when it had come to an end last, before its worker was started.
     """
 
     run_id: int
@@ -34,6 +37,7 @@ class Unit:
     message: str = ""
     taken: bool = False
     retries: int = 0
+    finished: datetime | None = None
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
         """The settings to evaluate by; empty where they are those of the run's record."""
