@@ -44,6 +44,14 @@ ConfigDir = Annotated[
         help="A folder of config groups of your own, searched first; may be repeated.",
     ),
 ]
+NewSweepName = Annotated[
+    str | None,
+    typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
+]
 RunKey = Annotated[
     str,
     typer.Argument(

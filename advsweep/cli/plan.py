@@ -21,14 +21,8 @@ SHOWN = 10  # characters of an identity
 
 def plan(
     overrides: options.Overrides = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
-    ] = None,
+    name: options.NewSweepName = None,
+    jobs: options.Jobs = None,
     store: options.Store = None,
     config_dir: options.ConfigDir = None,
     force: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 def retry(
     targets: options.Targets,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
-    ] = None,
+    jobs: options.Jobs = None,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:

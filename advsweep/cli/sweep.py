@@ -12,14 +12,8 @@ from advsweep.cli.options import ListFormat, RecordFormat
 
 def sweep(
     overrides: options.Overrides = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
-    ] = None,
+    name: options.NewSweepName = None,
+    jobs: options.Jobs = None,
     store: options.Store = None,
     config_dir: options.ConfigDir = None,
     dry_run: Annotated[

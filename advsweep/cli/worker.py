@@ -18,10 +18,7 @@ def worker(
     sweep: Annotated[
         str | None, typer.Argument(metavar="[SWEEP]", help="Only this sweep's runs.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
-    ] = None,
+    jobs: options.Jobs = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for more runs when none is left.")
     ] = False,
