@@ -22,7 +22,7 @@ class Reporter(Protocol):
         """Metric points of a finished step (counted from 1)."""
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
-        """Evaluates the weights after `step` steps; step 0 is the base model."""
+        """Evaluates the weights after `step` steps, unless that was done; 0: the base model."""
 
     def checkpoint(self, step: int, path: Path) -> None:
         """A checkpoint was written, whole and in place."""
@@ -83,7 +83,8 @@ class Backend(Component):
 
         Goes on from the newest sound checkpoint in the directory. Evaluates before the
         first step, every `run.evaluation.every` steps and after the last, before it writes
-        that step's checkpoint: what is left undone by an interruption is done again.
+        that step's checkpoint, and the step that it goes on from if that is one of these:
+        what is left undone by an interruption is done again.
         `loop.train` does all this for a backend that can make single steps.
 
         Raises:

@@ -41,8 +41,9 @@ class Trainer(Protocol):
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
     """Trains to the last step, or until the reporter asks to stop.
 
-    An evaluation comes before the checkpoint of its step, so that an interruption between
-    the two costs a second evaluation and never a missing one.
+    An evaluation comes before the checkpoint of its step, and a training that goes on asks for
+    that of the step it starts from again: a death between the two costs a second evaluation,
+    a request to stop costs no step, and none of both leaves an evaluation out.
 
     Args:
         trainer: in the state of the base model.
@@ -54,13 +55,13 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
         start = newest.step
         trainer.restore(newest.files)
         reporter.resumed(start)
-    else:
-        reporter.evaluate(0, trainer.sampler())
+    if _is_evaluated(run, start):
+        reporter.evaluate(start, trainer.sampler())
     backend = run.backend
     for step in range(start + 1, run.steps + 1):
         reporter.metrics(step, trainer.step(step))
         last = step == run.steps
-        if last or _due(step, run.evaluation.every):
+        if _is_evaluated(run, step):
             reporter.evaluate(step, trainer.sampler())
         stopping = reporter.stop_requested()
         if last or stopping or _due(step, backend.checkpoint_every):
@@ -69,6 +70,10 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
                 reporter.pruned(old)
         if stopping:
             return
+
+
+def _is_evaluated(run: Run, step: int) -> bool:
+    return step in (0, run.steps) or _due(step, run.evaluation.every)
 
 
 def _due(step: int, every: int) -> bool:

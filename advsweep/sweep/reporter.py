@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.sweep.evaluations import Evaluator
+from advsweep.sweep.interruption import RunStopped
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -52,6 +53,7 @@ class StoreReporter:
         self._positioned = False
         self._flushed = time.monotonic()
         self._staged = 0.0
+        self._saved = 0
         self.step = 0
         self.verdict: str | None = None
 
@@ -73,8 +75,14 @@ class StoreReporter:
         self._position(step)
         self.flush()
         self._store.heartbeat(self._run_id, stage="evaluating")
-        with self._stop.interruptible():
-            evaluation = self._evaluator.ensure(step, lambda: sampler)
+        try:
+            with self._stop.interruptible():
+                evaluation = self._evaluator.ensure(step, lambda: sampler)
+        except RunStopped:
+            if self.step == self._saved:
+                raise
+            # The steps before it are to be saved first; it is made when the training goes on.
+            return
         values = evaluation.scores(self._run.evaluation.k)
         # As a metric this is the name of the training rollouts' own.
         del values["entropy/token"]
@@ -87,13 +95,14 @@ class StoreReporter:
     def checkpoint(self, step: int, path: Path) -> None:
         self.flush()
         self._store.add_checkpoint(self._run_id, step, path)
+        self._saved = step
 
     def pruned(self, path: Path) -> None:
         self._store.remove_checkpoint(self._run_id, path)
 
     def resumed(self, step: int) -> None:
         self._position(step)
-        self.step = step
+        self.step = self._saved = step
         self._store.heartbeat(self._run_id, step=step, stage="training")
         self.log(f"going on after step {step}")
 

@@ -124,25 +124,33 @@ def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
     assert measured(store, record.id) == undisturbed
 
 
-def test_an_evaluation_is_broken_off_at_once(
-    plan: Planner, store: Store, undisturbed: Measured, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("call", "step"), [(0, 0), (1, 10), (2, 20)])
+def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
+    call: int,
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = time.monotonic()
     calls = iter(range(10))
     evaluate = evaluations.evaluate
 
     def slow(*arguments: Any) -> Any:
-        if next(calls) == 1:  # the one after step 10
+        if next(calls) == call:
             terminate()
             time.sleep(30)
         return evaluate(*arguments)
 
     monkeypatch.setattr(evaluations, "evaluate", slow)
-    record = added(plan(), store)
+    record = added(plan("backend.checkpoint_every=0"), store)
     assert work(store, record, (), None) == STOPPED
     assert time.monotonic() - started < 20
+    assert [c.step for c in store.checkpoints(record.id)] == ([step] if step else [])
     assert work(store, record, (), None) == DONE
     assert measured(store, record.id) == undisturbed
+    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
 
 
 def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Store) -> None:
