@@ -7,16 +7,20 @@ on after step 50 and a manifest of their checksums:
                       "files": {"model.safetensors": {"bytes": 431296, "sha256": "..."}}}
 
 A checkpoint is written under another name, flushed to the disk and renamed, so that a process
-killed at any moment leaves the previous ones as they were.
+killed at any moment leaves the previous ones as they were. The other name is the writer's own:
+one that was stopped in the middle may wake up when another process has taken over the run, and
+has to leave that one's checkpoints alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -75,30 +79,33 @@ class Checkpoints:
             CheckpointError: the disk is full or cannot be written; what was there before
                 is still there.
         """
-        partial = self.directory / f"{_PARTIAL}{step:06d}"
+        partial, aside = self._scratch(step), self._scratch(step)
         target = self.path(step)
         try:
-            self._remove_partial()
             partial.mkdir(parents=True)
             for name, content in files.items():
                 write_durably(partial / name, content)
             manifest = {"format": FORMAT, "step": step, "run": self._run, "files": _sums(files)}
             write_durably(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
             flush_directory(partial)
-            if target.exists():
-                target.rename(self.directory / f"{_PARTIAL}{step:06d}-replaced")
-            partial.rename(target)
+            while not _renamed(partial, target):
+                with contextlib.suppress(FileNotFoundError):
+                    target.rename(aside)
+                    shutil.rmtree(aside)
             flush_directory(self.directory)
-            self._remove_partial()
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._remove_partial()
+            shutil.rmtree(partial, ignore_errors=True)
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.directory}: "
                 f"{error.strerror}; make room or make the folder writable, then start the run "
                 f"again: it goes on from {self._last_words()}"
             ) from error
         return target
+
+    def discard_unfinished(self) -> None:
+        """Deletes what killed processes left half written, where nobody else may be writing."""
+        for path in self.directory.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(path)
 
     def load(self, step: int) -> Checkpoint:
         """Reads the checkpoint of a step.
@@ -169,9 +176,8 @@ class Checkpoints:
                 raise _DamagedError(f"{name}: wrong {what}")
         return Checkpoint(step, path, files)
 
-    def _remove_partial(self) -> None:
-        for path in self.directory.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(path)
+    def _scratch(self, step: int) -> Path:
+        return self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}"
 
     def _last_words(self) -> str:
         steps = self.steps()
@@ -194,6 +200,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if manifest["format"] != FORMAT:
         raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']}")
     return manifest
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Renames a directory; False where the target is there already."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -50,6 +50,7 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
         directory: the run's; its newest sound checkpoint is gone on from.
     """
     checkpoints = Checkpoints(directory, run.identity)
+    checkpoints.discard_unfinished()
     start = 0
     if newest := checkpoints.newest_sound(reporter.log):
         start = newest.step

@@ -201,5 +201,43 @@ def test_a_process_killed_while_it_writes_leaves_nothing_half(
         with pytest.raises(KilledError):
             checkpoints.save(10, FILES)
     assert checkpoints.steps() == [5]
+    assert len(list(checkpoints.directory.iterdir())) == 2
+    checkpoints.discard_unfinished()
+    assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]
+
+
+@pytest.mark.parametrize("after", ["state", "manifest.json"])
+def test_a_writer_that_wakes_up_in_the_middle_leaves_another_alone(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """One process slept in its write of step 10 while another took over and came there too."""
+    write = module.write_durably
+    other = iter([True])
+
+    def interrupted(path: Path, content: bytes) -> None:
+        write(path, content)
+        if path.name == after and next(other, False):
+            checkpoints.save(10, FILES)
+            checkpoints.save(15, FILES)
+
+    monkeypatch.setattr(module, "write_durably", interrupted)
     checkpoints.save(10, FILES)
-    assert sorted(p.name for p in checkpoints.directory.iterdir()) == ["step-000005", "step-000010"]
+    names = sorted(p.name for p in checkpoints.directory.iterdir())
+    assert names == ["step-000010", "step-000015"]
+    assert all(dict(checkpoints.load(step).files) == FILES for step in (10, 15))
+
+
+def test_a_writer_whose_unfinished_checkpoint_is_gone_says_so_and_touches_no_other(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = module.write_durably
+
+    def interrupted(path: Path, content: bytes) -> None:
+        checkpoints.discard_unfinished()
+        (checkpoints.directory / ".partial-000005-of-another").mkdir()
+        write(path, content)
+
+    monkeypatch.setattr(module, "write_durably", interrupted)
+    with pytest.raises(CheckpointError, match="step 10 cannot be written"):
+        checkpoints.save(10, FILES)
+    assert [p.name for p in checkpoints.directory.iterdir()] == [".partial-000005-of-another"]

@@ -80,6 +80,7 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
     try:
         if (weights := _cached(entry, reporter)) is not None:
             return weights
+        entry.discard_unfinished()
         weights = pretrain(model, task, reporter)
         entry.save(model.pretraining_steps, {_WEIGHTS: to_bytes(weights)})
     finally:
