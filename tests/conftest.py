@@ -143,7 +143,7 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
 
-def _postgres_binaries() -> Path | None:
+def postgres_binaries() -> Path | None:
     found = shutil.which("initdb")
     places = [Path(found).resolve().parent] if found else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -153,7 +153,7 @@ def _postgres_binaries() -> Path | None:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server; where none is installed the test is skipped, but never in CI."""
-    binaries = _postgres_binaries()
+    binaries = postgres_binaries()
     if binaries is None:
         reason = "no PostgreSQL server is installed (no initdb on the PATH)"
         if os.environ.get("CI") == "true":

@@ -1,7 +1,16 @@
-"""A soak test: `make soak`. Kills runs and the parent of a sweep at random, until it is done.
+"""A soak test: `make soak`. One sweep on every executor, killed at random or in peace.
 
-The sweep is started again whenever its parent was killed. In the end it must be complete and
-equal to an undisturbed one, and no kill may have cost more than one checkpoint interval.
+At first an undisturbed sweep on this machine says what is to come out. Then the same sweep is
+made again, each time in a store of its own:
+
+    local      on this machine's cores, while random runs and the sweep itself are killed every
+               few seconds; it is started again until it is done
+    ray        on a Ray cluster that is started for it
+    workers    by two workers, in a store on a PostgreSQL server that is started for it
+    slurm      as jobs of submitit, a few at a time, in processes of this machine
+
+Each has to end complete, with the same table byte for byte and the same metric points but for
+times, and no kill may have cost more than one checkpoint interval.
 """
 
 from __future__ import annotations
@@ -9,101 +18,239 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from conftest import PostgresServer, postgres_binaries
+
 from advsweep.store import RunRecord, Status, Store, open_store
+from advsweep.sweep.executors.slurm import SlurmExecutor
 
 EVERY = 5
 """Steps between checkpoints."""
 STEPS = 20
 """Steps of a run, so few that its log has a line for each."""
+PARENTS = 0.15
+"""How often a blow hits the sweep itself, beside runs."""
+SUBMITTED = 8
+"""How many runs submitit is given at a time: it starts them all at once."""
 
 BACKENDS = {
-    "fake": ["backend.step_seconds=0.1"],
-    "tiny": [],
+    "fake": ["prompts_per_step=8", "backend.step_seconds=0.1"],
+    "tiny": ["prompts_per_step=48"],
 }
+
+Command = list[str]
+Points = dict[str, list[tuple[str, int, float]]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", choices=BACKENDS, default="fake")
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--pause", type=float, default=3.0, help="mean seconds between two kills")
+    """Exit code 0 when everything came out as it should."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--backend", choices=BACKENDS, default="tiny")
+    parser.add_argument("--runs", type=int, default=200, help="an even number")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
+    parser.add_argument("--through", choices=ROUTES, nargs="+", default=list(ROUTES))
+    parser.add_argument(
+        "--disturb", choices=ROUTES, nargs="*", default=["local"], help="where there are kills"
+    )
+    parser.add_argument("--pause", type=float, default=3.0, help="mean seconds between two blows")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a folder to leave the stores and logs in")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        disturbed, calm = Path(folder) / "disturbed.db", Path(folder) / "calm.db"
-        command = _command(options.backend, options.runs, options.jobs)
-        kills, parents, seconds = _disturb(command, disturbed, options.pause, options.seed)
-        subprocess.run([*command, "--store", str(calm)], check=True, stderr=subprocess.DEVNULL)
-        with open_store(str(disturbed)) as one, open_store(str(calm)) as other:
-            costs = [cost for run in one.runs() for cost in _costs(run)]
-            equal = _measured(one) == _measured(other)
-            done = one.count_runs(status=Status.DONE)
-    print(f"{done} of {options.runs} runs done in {seconds:.0f} s")
-    print(f"{kills} kills of runs, {parents} of the parent")
-    most, total = max(costs, default=0), sum(costs)
-    print(f"steps trained twice: at most {most} per kill (interval {EVERY}), {total} in all")
-    print(f"equal to an undisturbed sweep: {'yes' if equal else 'NO'}")
-    sound = done == options.runs and equal and most <= EVERY
+    sweep = Sweep(options.backend, options.runs, options.jobs)
+    sound = True
+    with _folder(options.keep) as folder:
+        # It also pretrains the base model, which no run could under so many kills.
+        peace = Blows(0.0, 0)
+        expected = _made("undisturbed", "local", sweep, folder, peace)
+        for route in options.through:
+            blows = Blows(options.pause if route in options.disturb else 0.0, options.seed)
+            made = _made(route, route, sweep, folder, blows)
+            most = max(made.costs, default=0)
+            points, table = made.points == expected.points, made.table == expected.table
+            print(f"  {blows.runs} kills of runs, {blows.parents} of commands")
+            print(f"  steps trained twice: at most {most} per kill, {sum(made.costs)} in all")
+            print(f"  points and table as undisturbed: {_yes(points)}, {_yes(table)}", flush=True)
+            sound = sound and points and table and most <= EVERY
     return 0 if sound else 1
 
 
-def _command(backend: str, runs: int, jobs: int) -> list[str]:
-    advsweep = [sys.executable, "-c", "from advsweep.cli import main; main()"]
-    seeds = f"seed=range({(runs + 1) // 2})"
-    small = ["prompts_per_step=8", "task.held_out_per_level=2", "evaluation.n=8"]
-    small += [
-        "evaluation.k=[1,8]",
-        "evaluation.every=0",
-        f"steps={STEPS}",
-        f"backend.checkpoint_every={EVERY}",
-    ]
-    overrides = [f"backend={backend}", "estimator=grpo,fade", seeds, *small, *BACKENDS[backend]]
-    return [*advsweep, "sweep", f"--jobs={jobs}", "--retries=1000", "--name=soak", *overrides]
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "NO"
 
 
-def _disturb(command: list[str], file: Path, pause: float, seed: int) -> tuple[int, int, float]:
-    """Starts the sweep until it is done; returns kills of runs and of parents, and seconds."""
-    moments, started = random.Random(seed), time.monotonic()
-    kills = parents = 0
-    while True:
-        parent = subprocess.Popen([*command, "--store", str(file)], stderr=subprocess.DEVNULL)
-        while parent.poll() is None:
-            time.sleep(moments.uniform(0.0, 2 * pause))
-            if not file.exists() or parent.poll() is not None:
-                continue
-            with open_store(str(file)) as store:
-                kills += _kill_some(store, moments)
-            if moments.random() < 0.2:
-                parent.kill()
-                parent.wait()
-                parents += 1
-        if parent.returncode == 0:
-            return kills, parents, time.monotonic() - started
-        if parent.returncode != -signal.SIGKILL:
-            sys.exit(f"the sweep ended with exit status {parent.returncode}")
+@contextmanager
+def _folder(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        chosen.mkdir(parents=True)
+        yield chosen.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        yield Path(folder)
 
 
-def _kill_some(store: Store, moments: random.Random) -> int:
-    """Kills one or two of the runs that are being trained; returns how many."""
-    running = store.runs(status=Status.RUNNING)
-    killed = 0
-    for run in moments.sample(running, min(len(running), moments.choice((1, 1, 2)))):
-        assert run.pid is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(run.pid, signal.SIGKILL)
-            killed += 1
-    return killed
+@dataclass(frozen=True)
+class Sweep:
+    """The sweep that is made again and again, as commands."""
+
+    backend: str
+    runs: int
+    jobs: int
+
+    def command(self, *overrides: str) -> Command:
+        """The whole sweep; overrides may choose a part of it, or another executor."""
+        seeds = f"seed=range({self.runs // 2})"
+        chosen = [f"backend={self.backend}", "estimator=grpo,fade", seeds]
+        chosen += ["task.train_per_level=200", "task.held_out_per_level=2"]
+        chosen += ["evaluation.n=8", "evaluation.k=[1,8]", "evaluation.every=0"]
+        chosen += [f"steps={STEPS}", f"backend.checkpoint_every={EVERY}"]
+        chosen += BACKENDS[self.backend]
+        names = [override.partition("=")[0] for override in overrides]
+        kept = [override for override in chosen if override.partition("=")[0] not in names]
+        options = ["--name=soak", f"--jobs={self.jobs}", "--retries=1000"]
+        return _advsweep("sweep", *options, *kept, *overrides)
+
+
+def _advsweep(*arguments: str) -> Command:
+    return [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments]
+
+
+@dataclass
+class Blows:
+    """Kills runs and commands at random.
+
+    Attributes:
+        pause: mean seconds between two blows; 0: there are none.
+        runs: how many runs were killed.
+        parents: how many commands were killed.
+    """
+
+    pause: float
+    seed: int
+    runs: int = 0
+    parents: int = 0
+    _moments: random.Random = field(init=False)
+    _due: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._moments = random.Random(self.seed)
+        self._wait()
+
+    def _wait(self) -> None:
+        self._due = time.monotonic() + self._moments.uniform(0.0, 2 * self.pause)
+
+    def strike(self, store: Store, commands: list[subprocess.Popen[bytes]]) -> None:
+        """Kills one or two of the runs that are being trained, and a command now and then."""
+        if not self.pause or time.monotonic() < self._due:
+            return
+        running = store.runs(status=Status.RUNNING)
+        number = min(len(running), self._moments.choice((1, 1, 2)))
+        for run in self._moments.sample(running, number):
+            assert run.pid is not None
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(run.pid, signal.SIGKILL)
+                self.runs += 1
+        if self._moments.random() < PARENTS:
+            alive = [command for command in commands if command.poll() is None]
+            for command in alive[:1]:
+                command.kill()
+                command.wait()
+                self.parents += 1
+        self._wait()
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a sweep has come to.
+
+    Attributes:
+        points: what each run measured, times left out, by its identity.
+        table: the report as CSV.
+        costs: the steps that each start of a run but its first trained again.
+    """
+
+    points: Points
+    table: bytes
+    costs: list[int]
+
+
+def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Made:
+    """Makes the sweep until it is done."""
+    started = time.monotonic()
+    with ROUTES[route](name, folder) as url, open_store(url) as store:
+        commands = _COMMANDS[route]
+        if route != "local":
+            _add_runs(sweep, store)
+        while store.count_runs() < sweep.runs or _left(store):
+            _go_on(commands(sweep, store), store, blows, name)
+        assert store.count_runs() == sweep.runs
+        seconds = time.monotonic() - started
+        print(f"{name}: {sweep.runs} runs done in {seconds:.0f} s", flush=True)
+        report = _advsweep("report", "soak", "--format", "csv", "--store", url)
+        return Made(
+            points=_measured(store),
+            table=subprocess.run(report, check=True, stdout=subprocess.PIPE).stdout,
+            costs=[cost for run in store.runs() for cost in _costs(run)],
+        )
+
+
+def _left(store: Store) -> list[RunRecord]:
+    """The runs that are not done, in the order of the plan."""
+    return [run for run in store.runs()[::-1] if run.status is not Status.DONE]
+
+
+def _add_runs(sweep: Sweep, store: Store) -> None:
+    """Puts the runs into the store: a sweep does so first of all, and is stopped then."""
+    command = subprocess.Popen([*sweep.command(), "--store", store.url], stderr=subprocess.DEVNULL)
+    while store.count_runs() < sweep.runs:
+        assert command.poll() is None, f"exit status {command.returncode}"
+        time.sleep(0.1)
+    command.terminate()
+    command.wait()
+
+
+def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> None:
+    """Starts commands, and returns when they and the jobs that they have queued have ended."""
+    before = store.count_runs(status=Status.DONE), blows.runs + blows.parents
+    told = time.monotonic()
+    # The last words of a command that fails are all that there is to go by.
+    with tempfile.TemporaryFile() as errors:
+        processes = [subprocess.Popen([*c, "--store", store.url], stderr=errors) for c in commands]
+        while any(process.poll() is None for process in processes) or _queued(store):
+            time.sleep(0.1)
+            blows.strike(store, processes)
+            if time.monotonic() - told > 30:
+                told = time.monotonic()
+                done = store.count_runs(status=Status.DONE)
+                print(f"  {name}: {done} runs done", file=sys.stderr, flush=True)
+        errors.seek(0)
+        words = errors.read().decode().splitlines()[-20:]
+    if (store.count_runs(status=Status.DONE), blows.runs + blows.parents) == before:
+        sys.exit("\n".join([f"{name}: nothing was done, and nobody was killed", *words]))
+
+
+def _queued(store: Store) -> set[str]:
+    """The jobs of submitit that have not ended."""
+    jobs = store.runs_directory / SlurmExecutor.name / "jobs.json"
+    if not jobs.exists():
+        return set()
+    names = json.loads(jobs.read_text(encoding="utf-8")).values()
+    return SlurmExecutor.build({"cluster": "local"}).queued(names)
 
 
 def _costs(run: RunRecord) -> list[int]:
@@ -113,12 +260,69 @@ def _costs(run: RunRecord) -> list[int]:
     return [before - now + 1 for before, now in itertools.pairwise(steps) if now <= before]
 
 
-def _measured(store: Store) -> dict[str, list[tuple[str, int, float]]]:
+def _measured(store: Store) -> Points:
     return {
         run.identity: [p for p in store.points(run.id) if not p[0].startswith("time/")]
         for run in store.runs()
     }
 
+
+@contextmanager
+def _in_a_file(name: str, folder: Path) -> Iterator[str]:
+    yield str(folder / f"{name}.db")
+
+
+@contextmanager
+def _on_a_server(name: str, folder: Path) -> Iterator[str]:
+    binaries = postgres_binaries()
+    if binaries is None:
+        sys.exit("workers: no PostgreSQL server is installed (no initdb on the PATH)")
+    server = PostgresServer(binaries)
+    os.environ["ADVSWEEP_RUNS"] = str(folder / f"{name}-runs")
+    try:
+        server.ask("postgres", "CREATE DATABASE soak")
+        yield server.url("soak")
+    finally:
+        del os.environ["ADVSWEEP_RUNS"]
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+def _local(sweep: Sweep, store: Store) -> list[Command]:
+    return [sweep.command()]
+
+
+def _ray(sweep: Sweep, store: Store) -> list[Command]:
+    return [sweep.command("executor=ray")]
+
+
+def _workers(sweep: Sweep, store: Store) -> list[Command]:
+    # Workers leave alone what has failed, as those that are killed too often do.
+    failed = store.count_runs(status=Status.FAILED)
+    workers = [_advsweep("worker", "soak", f"--jobs={max(1, sweep.jobs // 2)}")] * 2
+    return [*workers, sweep.command()] if failed else workers
+
+
+def _slurm(sweep: Sweep, store: Store) -> list[Command]:
+    left = _left(store)
+    some = [run for run in left if run.estimator == left[0].estimator][:SUBMITTED]
+    seeds = ",".join(str(run.seed) for run in some)
+    on_slurm = ["executor=slurm", "executor.cluster=local"]
+    return [sweep.command(*on_slurm, f"estimator={left[0].estimator}", f"seed={seeds}")]
+
+
+ROUTES = {
+    "local": _in_a_file,
+    "ray": _in_a_file,
+    "workers": _on_a_server,
+    "slurm": _in_a_file,
+}
+_COMMANDS: dict[str, Callable[[Sweep, Store], list[Command]]] = {
+    "local": _local,
+    "ray": _ray,
+    "workers": _workers,
+    "slurm": _slurm,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

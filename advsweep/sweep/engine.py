@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING
 
-from advsweep.errors import ConfigError, StoreError
+from advsweep.errors import StoreError
 from advsweep.store import Failure, Owner, Status
 from advsweep.sweep import exits, supervision
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress, RunEvent
 from advsweep.sweep.executors.base import Executor, Job
 from advsweep.sweep.executors.detached import DetachedExecutor
-from advsweep.sweep.memory import is_measurable
 from advsweep.sweep.policy import Policy
+from advsweep.sweep.signals import signals_taken
 from advsweep.sweep.submission import submit
-from advsweep.sweep.supervision import Cause, Coroner, Worker
+from advsweep.sweep.supervision import Cause, Coroner, Worker, check_limits
 from advsweep.sweep.units import Unit, make_units
 
 if TYPE_CHECKING:
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 """How often runs of other executions are looked at, and a store that failed is tried again."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def execute(
@@ -66,13 +61,13 @@ def execute(
         StoreError: the store cannot be used.
     """
     policy = policy or Policy()
-    _check_limits(policy, plan.executor)
+    check_limits(policy, plan.executor)
     units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):
         return submit(units, store, plan.executor, slots, on_event)
     execution = _Execution(store, plan.executor, slots, on_event, policy, units)
-    with _signals(execution.ask_to_stop), closing(plan.executor):
+    with signals_taken(execution.ask_to_stop), closing(plan.executor):
         execution.run()
     return execution.outcome()
 
@@ -239,18 +234,20 @@ class _Execution:
 
     def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
         record = self._record(unit)
-        # It recorded that; what ended its process after that is of no account.
-        has_stopped = record.status is Status.INTERRUPTED and record.finished != unit.finished
+        # What it recorded of its end counts, whatever ended its process after that.
+        has_ended = record.finished != unit.finished
+        has_stopped = has_ended and record.status is Status.INTERRUPTED
+        has_failed = has_ended and record.status is Status.FAILED
         if code == exits.ELSEWHERE:
             self._waiting.append(unit)
             self._tell(EventKind.WAITING, record, "another process trains it")
-        elif code == exits.DONE:
+        elif code == exits.DONE or unit.is_done(record, self._store):
             self._end(unit, EventKind.DONE, record)
         elif (ours is None or self._stopping) and (code == exits.STOPPED or has_stopped):
             self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
         elif code == exits.PRUNED:
             self._end(unit, EventKind.PRUNED, record, record.error or "")
-        elif record.status is Status.FAILED and code in (exits.FAILED, exits.OUT_OF_MEMORY):
+        elif has_failed:
             self._fail(unit, record, _recorded_cause(record))
         elif record.status is Status.DONE:
             # It was to evaluate alone; what was trained stays as it is.
@@ -267,8 +264,8 @@ class _Execution:
             self._failures += 1
             self._end(unit, EventKind.FAILED, record, cause.reason)
             return
-        unit.retries += 1
-        pause = self._policy.backoff(unit.retries)
+        unit.retry(record.step)
+        pause = self._policy.backoff(unit.in_vain)
         self._resting.append((time.monotonic() + pause, unit))
         again = f"retry {unit.retries} of {allowed} in {pause:g} s"
         self._tell(EventKind.RETRYING, record, f"{cause.reason}; {again}")
@@ -378,40 +375,5 @@ class _Execution:
         )
 
 
-def _check_limits(policy: Policy, executor: Executor) -> None:
-    if beyond := sorted(policy.limits - executor.limits):
-        raise ConfigError(
-            f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
-            "out, or choose another executor"
-        )
-    if policy.memory_limit is not None and not is_measurable():
-        raise ConfigError(
-            "--memory-limit: this system does not tell how much memory a process holds (it has no "
-            "/proc); leave it out"
-        )
-
-
 def _recorded_cause(record: RunRecord) -> Cause:
     return Cause(record.failure or Failure.ERROR, record.error or "")
-
-
-@contextmanager
-def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    """Takes the signals that ask to stop, in the main thread; elsewhere nobody can.
-
-    Those that are ignored stay so: that is how `nohup` and `&` keep a sweep going.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        handler()
-
-    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in taken}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

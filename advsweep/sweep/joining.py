@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from advsweep.errors import LeaseLostError
 from advsweep.store import Owner, Status
-from advsweep.sweep.engine import LOOK_SECONDS, _Execution, _signals
+from advsweep.sweep.engine import LOOK_SECONDS, _Execution
 from advsweep.sweep.policy import Policy
+from advsweep.sweep.signals import signals_taken
 from advsweep.sweep.units import Unit
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def join(
         StoreError: the store cannot be used.
     """
     execution = _Joining(store, executor, on_event, sweep, idle_seconds)
-    with _signals(execution.ask_to_stop), contextlib.closing(executor):
+    with signals_taken(execution.ask_to_stop), contextlib.closing(executor):
         execution.run()
     return execution.outcome()
 

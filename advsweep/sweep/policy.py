@@ -13,7 +13,8 @@ from advsweep.errors import ConfigError, nearest
 from advsweep.store import Failure
 
 BACKOFF_SECONDS = 1.0
-"""How long the first retry of a run waits; each further one waits twice as long."""
+"""How long the first retry of a run waits; each further one waits twice as long, until the run
+gets further than before."""
 LONGEST_BACKOFF_SECONDS = 300.0
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -48,9 +49,9 @@ class Policy:
         names = {"time": self.time_limit, "memory": self.memory_limit}
         return frozenset(name for name, limit in names.items() if limit is not None)
 
-    def backoff(self, retry: int) -> float:
-        """Seconds to wait before a run's first (1), second, ... retry."""
-        doubled = BACKOFF_SECONDS * 2.0 ** min(retry - 1, 64)
+    def backoff(self, in_vain: int) -> float:
+        """Seconds to wait after a run's first (1), second, ... failure at no later step."""
+        doubled = BACKOFF_SECONDS * 2.0 ** min(in_vain - 1, 64)
         return min(LONGEST_BACKOFF_SECONDS, doubled)
 
 

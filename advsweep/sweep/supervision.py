@@ -8,10 +8,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status, lease
 from advsweep.sweep import exits
-from advsweep.sweep.executors.base import Handle
-from advsweep.sweep.memory import kernel_kills, resident_bytes
+from advsweep.sweep.executors.base import Executor, Handle
+from advsweep.sweep.memory import is_measurable, kernel_kills, resident_bytes
 from advsweep.sweep.policy import Policy, spell_duration, spell_size
 
 STOP_SECONDS = 20.0
@@ -26,6 +27,24 @@ class Cause(NamedTuple):
 
     failure: Failure
     reason: str
+
+
+def check_limits(policy: Policy, executor: Executor) -> None:
+    """Refuses limits that nobody would hold the workers to.
+
+    Raises:
+        ConfigError: the executor cannot, or this system does not tell how much they hold.
+    """
+    if beyond := sorted(policy.limits - executor.limits):
+        raise ConfigError(
+            f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
+            "out, or choose another executor"
+        )
+    if policy.memory_limit is not None and not is_measurable():
+        raise ConfigError(
+            "--memory-limit: this system does not tell how much memory a process holds (it has no "
+            "/proc); leave it out"
+        )
 
 
 @dataclass(eq=False)

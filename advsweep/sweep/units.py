@@ -27,6 +27,8 @@ class Unit:
         end: how it ended; None while it has not.
         taken: true once this process holds the run, to record how its worker died.
         retries: how often it was tried again.
+        furthest: the step that it had reached when it failed, at most.
+        in_vain: how often in a row it failed without getting any further.
         finished: when it had come to an end last, before its worker was started.
     """
 
@@ -37,6 +39,8 @@ class Unit:
     message: str = ""
     taken: bool = False
     retries: int = 0
+    furthest: int = 0
+    in_vain: int = 0
     finished: datetime | None = None
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
@@ -52,6 +56,12 @@ class Unit:
             return True
         evaluators = (Evaluator(store, p.run, record.id, record.attempt) for p in self.wanted)
         return not any(evaluator.missing() for evaluator in evaluators)
+
+    def retry(self, step: int) -> None:
+        """Counts one more try after a failure at a step."""
+        self.retries += 1
+        self.in_vain = 1 if step > self.furthest else self.in_vain + 1
+        self.furthest = max(self.furthest, step)
 
 
 def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -325,6 +326,47 @@ def test_a_run_rests_before_it_is_tried_again_while_others_go_on(
     told, executor = scripted(plan("seed=0,1,2"), -9, 70, 70, 70)
     run(told, store, jobs=1)
     assert [job.run_id for job in executor.started] == [1, 2, 3, 1]
+
+
+def test_pauses_are_short_again_once_a_run_gets_further(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.policy.BACKOFF_SECONDS", 0.01)
+    quick, steps = plan(), iter([0, 0, 5, 3, 5, 6, 7])
+
+    def killed_at_a_step(executor: Executor, job: Job) -> Handle:
+        with open_store(store.url) as worker:
+            assert worker.claim(job.run_id, Owner.current())
+            worker.heartbeat(job.run_id, step=next(steps))
+        return Ended(-9)
+
+    monkeypatch.setattr(type(quick.executor), "start", killed_at_a_step)
+    monkeypatch.setattr(store, "claim", partial(store.claim, holder=Owner.current()))
+    _, events = run(quick, store, policy=Policy(retries=6))
+    messages = [e.message for e in events if isinstance(e, RunEvent) and "retry" in e.message]
+    assert [message.split()[-2] for message in messages] == [
+        *("0.01", "0.02"),  # did not begin
+        *("0.01", "0.02", "0.04"),  # stays at its fifth step
+        "0.01",
+    ]
+
+
+def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = plan("backend.fail_at=0,7")
+    start = both.executor.start
+
+    def killed_in_the_end(executor: Executor, job: Job) -> Handle:
+        start(job)
+        return Ended(-9)
+
+    monkeypatch.setattr(type(both.executor), "start", killed_in_the_end)
+    outcome, events = run(both, store)
+    assert kinds(events) == ["started", "done", "started", "failed"]
+    done, failed = store.runs(ids=outcome.run_ids)
+    assert (done.status, failed.failure) == (Status.DONE, Failure.ERROR)
+    assert outcome.failed == {failed.id: failed.error}
 
 
 def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: Store) -> None:
