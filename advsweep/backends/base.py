@@ -56,6 +56,8 @@ class Backend(Component):
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
     keeps_reference: ClassVar[bool] = False
     """True if it can draw rollouts of a reference model, and renew that model."""
+    late_imports: ClassVar[frozenset[str]] = frozenset()
+    """Modules that only a training imports; where runs are forked, that is done before."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"

@@ -43,6 +43,8 @@ class TinyBackend(Backend):
         }
     )
     keeps_reference: ClassVar[bool] = True
+    # By torch's optimizers, which takes them longer than a short training.
+    late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

@@ -95,6 +95,7 @@ class Executor(Component):
                 )
             parts = vars(run).values()
             modules |= {type(part).__module__ for part in parts if isinstance(part, Component)}
+            modules |= run.backend.late_imports
         self.resources, self.modules = resources, frozenset(modules)
 
     @abstractmethod

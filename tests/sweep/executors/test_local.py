@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -239,6 +242,39 @@ class TestForked:
         local.modules = frozenset({"advsweep.no_such_module"})
         told(started(local, job(1)), job(1))
         assert local._server is None
+
+
+_LATE = """
+import importlib, sys
+from advsweep.store import open_store
+from advsweep.sweep.environment import describe_environment
+from advsweep.sweep.executors.local import PRELOADED
+from advsweep.sweep.plan import make_plan
+from advsweep.sweep.units import make_units
+
+plan = make_plan(sys.argv[2:])
+for module in {*PRELOADED, *plan.executor.modules}:
+    importlib.import_module(module)
+describe_environment()
+with open_store(sys.argv[1]) as store:
+    make_units(plan, store, force=False)
+    before = set(sys.modules)
+    assert sys.modules["advsweep.sweep.worker"].work(store, store.runs()[0], (), None) == 0
+    print(*sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_of_the_tiny_backend_finds_nearly_all_imported(tmp_path: Path) -> None:
+    small = ["layers=1", "width=32", "heads=2", "mlp_width=64", "pretraining_steps=0"]
+    overrides = ["backend=tiny", "executor=local", "steps=2", "prompts_per_step=4"]
+    overrides += [f"model.{size}" for size in small]
+    overrides += ["task.train_per_level=50", "task.held_out_per_level=2", "evaluation.n=8"]
+    command = [sys.executable, "-c", _LATE, str(tmp_path / "advsweep.db"), *overrides]
+    command += ["evaluation.k=[1,8]"]
+    late = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.decode().split()
+    # Torch's optimizers import a thousand modules where nobody has done so before.
+    assert len(late) < 30, late
 
 
 @dataclass(kw_only=True)
