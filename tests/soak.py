@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import itertools
 import json
 import os
@@ -86,6 +87,8 @@ def main() -> int:
             print(f"  {blows.runs} kills of runs, {blows.parents} of commands")
             print(f"  steps trained twice: at most {most} per kill, {sum(made.costs)} in all")
             print(f"  points and table as undisturbed: {_yes(points)}, {_yes(table)}", flush=True)
+            for line in difflib.unified_diff(expected.table, made.table, n=0, lineterm=""):
+                print(f"  {line}")
             sound = sound and points and table and most <= EVERY
     return 0 if sound else 1
 
@@ -185,7 +188,7 @@ class Made:
     """
 
     points: Points
-    table: bytes
+    table: list[str]
     costs: list[int]
 
 
@@ -204,7 +207,9 @@ def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Ma
         report = _advsweep("report", "soak", "--format", "csv", "--store", url)
         return Made(
             points=_measured(store),
-            table=subprocess.run(report, check=True, stdout=subprocess.PIPE).stdout,
+            table=subprocess.run(report, check=True, stdout=subprocess.PIPE)
+            .stdout.decode()
+            .splitlines(),
             costs=[cost for run in store.runs() for cost in _costs(run)],
         )
 

@@ -172,24 +172,28 @@ class Metrics(StorePart):
     ) -> dict[int, float]:
         """The mean of a metric over the steps of each run; runs that lack it are left out.
 
-        Steps whose value is not a number are left out of the mean.
+        Steps whose value is not a number are left out of the mean, which is rounded once: the
+        same points have the same mean to the last digit, whatever database they are in.
 
         Args:
             first: over this many steps from the start, or as many as there are.
             last: over this many steps before the end that was planned.
         """
-        query = select(Point.run_id, func.avg(Point.value)).where(
-            Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery()
-        )
-        if first is not None:
-            query = query.where(Point.step <= first)
+        planned: dict[int, int] = {}
         if last is not None:
-            query = query.join(Run, Run.id == Point.run_id).where(Point.step > Run.steps - last)
+            with self._read() as connection:
+                for ids in chunks(run_ids):
+                    rows = connection.execute(select(Run.id, Run.steps).where(Run.id.in_(ids)))
+                    planned.update((row.id, row.steps) for row in rows)
         found: dict[int, float] = {}
-        with self._read() as connection:
-            for ids in chunks(run_ids):
-                rows = connection.execute(query.where(Point.run_id.in_(ids)).group_by(Point.run_id))
-                found.update((run_id, mean) for run_id, mean in rows if mean is not None)
+        for run_id, (steps, values) in self.series(run_ids, name).items():
+            used = ~np.isnan(values)
+            if first is not None:
+                used &= steps <= first
+            if last is not None:
+                used &= steps > planned[run_id] - last
+            if used.any():
+                found[run_id] = math.fsum(values[used]) / int(used.sum())
         return found
 
     def last_values(

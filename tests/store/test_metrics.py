@@ -102,6 +102,14 @@ def test_means_over_the_first_and_the_last_steps(store, ids):
     assert store.means(ids, "y") == {}
 
 
+def test_a_mean_has_the_digits_of_its_points_whatever_their_order(store, ids):
+    # Added up one after another they come to 0 and to 2, and by any database to something else.
+    values = [1.0, 1e100, 1.0, -1e100]
+    store.add_points(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
+    store.add_points(ids[1], [("x", s, v) for s, v in enumerate(sorted(values), 1)])
+    assert store.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
+
+
 def test_means_leave_out_what_is_not_a_number(store, ids):
     store.add_points(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
     store.add_points(ids[1], [("x", 1, math.nan)])

@@ -6,9 +6,11 @@ them, and what is left of them, is as real as of any other.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -21,7 +23,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import ClassVar
 
 import pytest
@@ -30,8 +34,9 @@ from advsweep.store import Failure, RunRecord, Status, Store, lease, open_store
 from advsweep.store.lease import process_started
 from advsweep.sweep import heartbeat, supervision
 from advsweep.sweep.engine import execute
-from advsweep.sweep.events import Event, Outcome
+from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.policy import Policy
 from advsweep.sweep.worker import work
@@ -83,6 +88,9 @@ class Forking(Executor):
     def capacity(self) -> int:
         return 2
 
+    def begin(self) -> None:
+        """Is called in each worker before all else."""
+
     def start(self, job: Job) -> Handle:
         parent = os.getpid()
         pid = os.fork()
@@ -93,6 +101,7 @@ class Forking(Executor):
             os.setsid()
             job.directory.mkdir(parents=True, exist_ok=True)
             logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
+            self.begin()
             with open_store(job.store_url, create=False) as store:
                 [record] = store.runs(ids=[job.run_id])
                 code = work(store, record, job.evaluations, parent)
@@ -192,33 +201,102 @@ def assert_sound(store: Store, undisturbed: Measured, plan: Plan) -> None:
     assert (again.skipped, again.done, again.exit_code) == (len(store.runs()), 0, 0)
 
 
+@dataclass(kw_only=True)
+class Counting(DebugExecutor):
+    """Counts the calls of functions that a run makes."""
+
+    name: ClassVar[str] = "counting"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.calls = 0
+
+    def start(self, job: Job) -> Handle:
+        def note(calls: int) -> None:
+            self.calls = calls
+
+        tell_calls(note)
+        try:
+            return super().start(job)
+        finally:
+            sys.setprofile(None)
+
+
+@dataclass(kw_only=True)
+class Deadly(Forking):
+    """Kills the first workers of each run, each once it has made so many calls of functions.
+
+    That is as far on one machine as on another, whatever else it has to do, and anywhere:
+    between two rows of a transaction, or two files of a checkpoint.
+    """
+
+    name: ClassVar[str] = "deadly"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.calls: dict[int, list[int]] = {}
+        self._due: int | None = None
+
+    def start(self, job: Job) -> Handle:
+        left = self.calls[job.run_id]
+        self._due = left.pop(0) if left else None
+        return super().start(job)
+
+    def begin(self) -> None:
+        if self._due is not None:
+            tell_calls(self._die_when_due)
+
+    def _die_when_due(self, calls: int) -> None:
+        if calls == self._due:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tell_calls(tell: Callable[[int], None]) -> None:
+    """Tells of each call of a function in this thread from here on, by its number."""
+    numbers = itertools.count(1)
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_call"):
+            tell(next(numbers))
+
+    sys.setprofile(note)
+
+
 @pytest.mark.usefixtures("no_pause")
 def test_runs_killed_at_random_moments_go_on_by_themselves(
-    plan: Planner, store: Store, undisturbed: Measured
+    plan: Planner, store: Store, tmp_path: Path
 ) -> None:
-    moments = random.Random(7)
-    forty = forked(plan(*SLOW, "seed=0,1"))
-    kills: list[tuple[RunRecord, int]] = []
-    due = time.monotonic() + 0.2
+    moments, runs = random.Random(7), 12
+    quick = plan(f"seed=range({runs})", "evaluation.every=0")
+    counting, deadly = Counting(), Deadly()
+    with open_store(str(tmp_path / "undisturbed.db")) as calm:
+        # The first run in a process makes more calls, as some things are done but once.
+        execute(replace(quick, runs=quick.runs[:2], executor=counting), calm)
+        assert execute(forked(quick), calm).done == runs - 2
+        undisturbed = measured(calm)
+    for run_id in range(1, runs + 1):
+        # In one of as many stretches of a run's life, from its claim to its end.
+        first = int(counting.calls * (run_id - moments.random()) / runs)
+        second = moments.randrange(counting.calls - first)
+        deadly.calls[run_id] = [first, second]
+    kills: list[RunRecord] = []
 
-    def disturb(event: Event) -> None:
-        nonlocal due
-        running = [r for r in store.runs(status=Status.RUNNING) if r.pid != os.getpid()]
-        if len(kills) < 20 and running and time.monotonic() >= due:
-            run = moments.choice(running)
-            kills.append((run, log_of(run).count("going on after step")))
-            kill(run)
-            due = time.monotonic() + moments.uniform(0.05, 0.4)
+    def count(event: Event) -> None:
+        if isinstance(event, RunEvent) and event.kind is EventKind.RETRYING:
+            assert event.run.error == "killed by signal 9 (SIGKILL)"
+            kills.append(event.run)
 
-    outcome = execute(forty, store, on_event=disturb, policy=PATIENT)
-    assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert len(kills) >= 3
-    for run, before in kills:
-        goings = [line for line in log_of(run).splitlines() if "going on after step" in line]
-        if before < len(goings):
-            # At most one interval of five steps is trained twice.
-            assert int(goings[before].split()[-1]) >= run.step - 5
-    assert_sound(store, undisturbed, forty)
+    outcome = execute(replace(quick, executor=deadly), store, on_event=count)
+    assert (outcome.done, outcome.exit_code) == (runs, 0)
+    assert len(kills) >= 20
+    assert len({run.step for run in kills}) >= 3
+    for run in store.runs():
+        steps = [int(step) for step in re.findall(r" step (\d+) of 20: ", log_of(run))]
+        twice = [before - now + 1 for before, now in pairwise(steps) if now <= before]
+        # At most one interval between checkpoints is trained twice.
+        assert len(twice) <= 2
+        assert max(twice, default=0) <= 5
+    assert_sound(store, undisturbed, quick)
 
 
 def test_a_parent_and_its_runs_killed_at_random_moments(
@@ -226,12 +304,13 @@ def test_a_parent_and_its_runs_killed_at_random_moments(
 ) -> None:
     moments = random.Random(3)
     forty = forked(plan(*SLOW, "seed=0,1"))
-    for both in (True, False, True):
+    for i in range(6):
+        # Of the eighty steps of both, in stretches of twelve.
+        moment = 12 * i + moments.randint(1, 12)
         with parents(forty, url=store.url) as [parent]:
-            wait_until(lambda: training(store))
-            time.sleep(moments.uniform(0.0, 0.4))
+            wait_until(lambda moment=moment: sum(run.step for run in store.runs()) >= moment)
             parent.kill()
-            for run in training(store) if both else []:
+            for run in training(store) if i % 2 else []:
                 kill(run)
         assert Status.RUNNING not in {run.status for run in store.runs()}
     assert execute(forty, store).exit_code == 0
