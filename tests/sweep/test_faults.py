@@ -6,8 +6,10 @@ them, and what is left of them, is as real as of any other.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
+import multiprocessing
 import os
 import random
 import re
@@ -19,26 +21,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import pytest
 
+from advsweep.backends import fake
 from advsweep.store import Failure, RunRecord, Status, Store, lease, open_store
+from advsweep.store import store as store_module
+from advsweep.store.base import utc_now
 from advsweep.store.lease import process_started
 from advsweep.sweep import heartbeat, supervision
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.memory import resident_bytes
 from advsweep.sweep.plan import Plan
-from advsweep.sweep.policy import Policy
+from advsweep.sweep.policy import Policy, spell_size
 from advsweep.sweep.worker import work
 
 pytestmark = pytest.mark.slow
@@ -396,6 +402,35 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(
     assert_sound(store, undisturbed, forty)
 
 
+class Inject(Protocol):
+    def __call__(self, **fault: int) -> Path: ...
+
+
+@pytest.fixture
+def inject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inject:
+    """Has seed 0 meet a fault of the fake backend in its next seventh step, and never again.
+
+    As an option of the backend a fault is part of the run, and comes back each time. Returns a
+    file that is there until the fault is met.
+    """
+    file = tmp_path / "fault"
+    step_of = fake._Trainer.step
+
+    def inject(**fault: int) -> Path:
+        file.touch()
+
+        def step(self: fake._Trainer, step: int) -> Mapping[str, float]:
+            if self._run.seed == 0 and step == 7 and file.exists():
+                file.unlink()
+                self._backend = replace(self._backend, **fault)
+            return step_of(self, step)
+
+        monkeypatch.setattr(fake._Trainer, "step", step)
+        return file
+
+    return inject
+
+
 @pytest.mark.parametrize(
     ("fault", "failure", "error"),
     [
@@ -406,15 +441,25 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(
     ],
 )
 def test_a_run_that_ends_itself_ends_alone_and_says_how(
-    fault: str, failure: Failure, error: str, plan: Planner, store: Store
+    fault: str,
+    failure: Failure,
+    error: str,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    inject: Inject,
 ) -> None:
-    faulty = forked(plan(f"backend.{fault}=7,0"))
-    for _ in range(2):
-        outcome = execute(faulty, store, policy=Policy(retries=0))
-        failed, sound = store.runs(ids=outcome.run_ids)
-        assert (failed.status, failed.failure, failed.error) == (Status.FAILED, failure, error)
-        assert failed.step <= 6
-        assert (sound.status, sound.step) == (Status.DONE, 20)
+    inject(**{fault: 7})
+    forty = forked(plan(STEPS, "seed=0,1"))
+    outcome = execute(forty, store, policy=Policy(retries=0))
+    failed, sound = store.runs(ids=outcome.run_ids)
+    assert (failed.status, failed.failure, failed.error) == (Status.FAILED, failure, error)
+    assert failed.step <= 6
+    assert sound.status is Status.DONE
+    assert outcome.failed == {failed.id: error}
+    assert execute(forty, store).done == 1
+    assert "going on after step 5" in log_of(failed)
+    assert_sound(store, undisturbed, forty)
 
 
 def limited(plan: Plan, store: Store, policy: Policy) -> tuple[Outcome, RunRecord]:
@@ -422,12 +467,19 @@ def limited(plan: Plan, store: Store, policy: Policy) -> tuple[Outcome, RunRecor
     return outcome, store.runs(ids=outcome.run_ids)[0]
 
 
-def test_a_run_that_takes_ever_more_memory_is_ended(plan: Planner, store: Store) -> None:
-    policy = Policy(retries=0, memory_limit=3 * 2**30 // 2)
-    outcome, run = limited(plan("executor=local", "backend.allocate_at=7"), store, policy)
+def test_a_run_that_takes_ever_more_memory_is_ended(
+    plan: Planner, store: Store, undisturbed: Measured, inject: Inject
+) -> None:
+    inject(allocate_at=7)
+    # A fork holds as much as this process from the start.
+    most = resident_bytes(os.getpid()) + 2**29
+    forty = forked(plan(STEPS, "seed=0,1"))
+    outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
-    assert run.step >= 5
-    assert "above its memory limit of 1.5G" in outcome.failed[run.id]
+    assert f"above its memory limit of {spell_size(most)}" in outcome.failed[run.id]
+    assert execute(forty, store).done == 1
+    assert "going on after step 5" in log_of(run)
+    assert_sound(store, undisturbed, forty)
 
 
 @pytest.mark.usefixtures("no_pause")
@@ -435,30 +487,36 @@ def test_a_run_beyond_its_time_goes_on_where_it_stopped(
     plan: Planner, store: Store, undisturbed: Measured
 ) -> None:
     forty = forked(plan(*SLOW, "seed=0,1", "backend.step_seconds=0.1"))
-    outcome, run = limited(forty, store, Policy(retries=100, time_limit=1.5))
+    outcome, run = limited(forty, store, Policy(retries=100, time_limit=3.0))
     assert outcome.exit_code == 0
     assert "interrupted: asked to stop" in log_of(run)
     assert_sound(store, undisturbed, forty)
 
 
 def test_a_run_that_heeds_no_request_is_killed_after_a_while(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    inject: Inject,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervision, "STOP_SECONDS", 1.0)
-    hanging = forked(plan("backend.hang_at=7"))
-    outcome, run = limited(hanging, store, Policy(retries=0, time_limit=2.0))
+    forty = forked(plan(STEPS))
+    inject(hang_at=7)
+    outcome, run = limited(forty, store, Policy(retries=0, time_limit=3.0))
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
-    assert outcome.failed == {run.id: "took longer than its time limit of 2s"}
-    with parents(hanging, url=store.url) as [parent]:
-        wait_until(lambda: store.runs(status=Status.RUNNING))
-        wait_until(lambda: "going on after step 5" in log_of(run))
-        time.sleep(0.5)
+    assert outcome.failed == {run.id: "took longer than its time limit of 3s"}
+    due = inject(hang_at=7)
+    with parents(forty, url=store.url) as [parent]:
+        wait_until(lambda: not due.exists())
         parent.stop()
         wait_until(lambda: parent.poll() is not None)
     assert parent.code == 130
     [run] = store.runs()
     assert run.status is Status.INTERRUPTED
     assert run.error == "killed by signal 9 (SIGKILL) while stopping"
+    assert execute(forty, store).done == 1
+    assert_sound(store, {0: undisturbed[0]}, forty)
 
 
 def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
@@ -562,6 +620,39 @@ def test_a_store_locked_for_20_seconds_costs_time_and_nothing_else(
     assert locks[0].wait() == 0
     assert (outcome.done, outcome.exit_code) == (2, 0)
     assert_sound(store, undisturbed, forty)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ctypes.c_double:
+    """Seconds by which the clock is off in this process and in those that it forks."""
+    # Memory that they share, without a lock that one of them could take along when it is killed.
+    off: ctypes.c_double = multiprocessing.RawValue("d", 0.0)
+    monkeypatch.setattr(store_module, "utc_now", lambda: utc_now() + timedelta(seconds=off.value))
+    return off
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
+    plan: Planner, tmp_path: Path, undisturbed: Measured, clock: ctypes.c_double
+) -> None:
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        # Two of them, as each may take what it believes that the other has lost.
+        with parents(forty, forty, url=store.url) as sweeps:
+            wait_until(lambda: len(training(store, step=8)) == 2)
+            had = {run.pid for run in store.runs()}
+            clock.value = -3600
+            wait_until(lambda: len(training(store, step=16)) == 2)
+            assert {run.pid for run in store.runs()} == had
+            # Who is killed now was alive an hour later.
+            for process in sweeps:
+                process.kill()
+            for run in training(store):
+                kill(run)
+        assert {run.status for run in store.runs()} == {Status.LOST}
+        assert all(log_of(run).count("training grpo") == 1 for run in store.runs())
+        assert execute(forty, store).done == 2
+        assert_sound(store, undisturbed, forty)
 
 
 def test_many_sweeps_at_once_train_each_run_once(
