@@ -78,7 +78,9 @@ class Claims(StorePart):
                 order = SweepRun.position
             query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
             left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
-            silent = (Run.status == Status.RUNNING) & (Run.heartbeat < now - LEASE)
+            # As `is_held` has it, of which a query sees no more than the clocks.
+            set_back = (Run.heartbeat > now + LEASE) & (Run.host != owner.host)
+            silent = (Run.status == Status.RUNNING) & ((Run.heartbeat < now - LEASE) | set_back)
             row = connection.execute(query.where(left | silent).limit(1)).one_or_none()
             if row is None:
                 row = self._orphan(connection, query, owner.host, now)

@@ -286,3 +286,17 @@ def test_lost_runs_are_taken_up_again(store, clock, new_run, sleeper):
     clock.forward(61)
     store.heartbeat(ids[1])
     assert _taken(store) == [ids[0]]
+
+
+def test_the_next_run_may_be_one_whose_heartbeat_is_of_a_clock_that_was_set_back(
+    store, clock, new_run, sleeper
+):
+    ids = store.add_runs([new_run(seed=i) for i in range(2)])
+    store.claim(ids[0], _owner_of(sleeper))
+    store.claim(ids[1], Owner("elsewhere", 1, 0.0))
+    clock.forward(-59)
+    assert _taken(store) == []
+    clock.forward(-3600)
+    # The one of this host is seen to live, and beats by the new clock before long.
+    assert _taken(store) == [ids[1]]
+    assert [run.status for run in store.runs(ids=ids)] == [Status.RUNNING] * 2
