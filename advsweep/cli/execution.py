@@ -115,6 +115,6 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     if outcome.failed or outcome.unfinished:
         typer.echo("start the same sweep again to do what is missing", err=True)
     if outcome.submitted or outcome.queued:
-        typer.echo(f"advsweep ls {plan.name}   shows how far they are", err=True)
+        typer.echo(f"advsweep status {plan.name}   shows how far they are", err=True)
     if outcome.done or outcome.skipped:
         typer.echo(f"advsweep report {plan.name}   prints its table", err=True)

@@ -10,7 +10,14 @@ from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from advsweep.store import Store
     from advsweep.sweep.standing import Standing
+    from advsweep.sweep.submission import Queued
+
+LISTED = 20
+"""Queued runs that are named one by one."""
 
 
 def status(
@@ -23,7 +30,8 @@ def status(
 ) -> None:
     """Show how many runs are in each state, which are running, and why others failed.
 
-    Speed and time left are those of the training steps; evaluations come on top.
+    Speed and time left are those of the training steps; evaluations come on top. Where runs
+    were submitted to Slurm, squeue is asked once which of them are queued.
     """
     from advsweep.cli.output import jsonable, print_json
     from advsweep.store import open_store
@@ -31,11 +39,47 @@ def status(
 
     with open_store(store, create=False) as opened:
         standing = look(opened, sweep, failures=failures)
-    if output is RecordFormat.JSON:
-        states = {state.value: count for state, count in standing.states.items()}
-        print_json({"sweep": sweep, **jsonable(standing), "states": states})
-    else:
-        _print(sweep, standing)
+        if output is RecordFormat.TEXT:
+            # What is known is there to read while a queue takes its time.
+            _print(sweep, standing)
+            _print_queued(_queued(opened, sweep) or ())
+            return
+        queued = _queued(opened, sweep)
+    states = {state.value: count for state, count in standing.states.items()}
+    print_json({"sweep": sweep, **jsonable(standing), "states": states, "queued": queued})
+
+
+def _queued(store: Store, sweep: str | None) -> Sequence[Queued] | None:
+    """The runs that a queue has; None, with a word on stderr, where it cannot be asked."""
+    from advsweep.errors import ConfigError
+    from advsweep.sweep.submission import queued_runs
+
+    try:
+        return queued_runs(store, sweep)
+    except ConfigError as error:
+        typer.echo(f"advsweep: {error}", err=True)
+        return None
+
+
+def _print_queued(queued: Sequence[Queued]) -> None:
+    from collections import Counter
+
+    from advsweep.cli.output import print_columns
+
+    if not queued:
+        return
+    counts = Counter((run.executor, run.state.lower()) for run in queued)
+    told = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
+    typer.echo(f"\njobs: {told}")
+    print_columns(
+        ["run", "estimator", "seed", "job", "state", "why"],
+        [
+            [str(r.id), r.estimator, str(r.seed), r.job, r.state.lower(), r.reason or "-"]
+            for r in queued[:LISTED]
+        ],
+    )
+    if len(queued) > LISTED:
+        typer.echo(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
 
 
 def _print(sweep: str | None, standing: Standing) -> None:

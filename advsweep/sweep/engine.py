@@ -47,7 +47,8 @@ def execute(
     failing run is tried again, and stops the others, as the policy says. A run that is asked
     to stop through the store is interrupted, or not started, and stays so until the next
     execution. SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second one
-    kills them. With a detached executor the runs are submitted, no more.
+    kills them. With a detached executor the runs are submitted, no more; their jobs see to
+    retries and limits, each for its own run.
 
     Args:
         jobs: workers side by side; the executor's capacity when None.
@@ -56,8 +57,8 @@ def execute(
         policy: retries and limits; the default one when None.
 
     Raises:
-        ConfigError: the executor cannot hold its workers to a limit of the policy, or its
-            cluster cannot be had.
+        ConfigError: the executor cannot do what the policy asks for, or its cluster cannot be
+            had.
         StoreError: the store cannot be used.
     """
     policy = policy or Policy()
@@ -65,7 +66,7 @@ def execute(
     units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):
-        return submit(units, store, plan.executor, slots, on_event)
+        return submit(units, store, plan.executor, slots, on_event, policy)
     execution = _Execution(store, plan.executor, slots, on_event, policy, units)
     with signals_taken(execution.ask_to_stop), closing(plan.executor):
         execution.run()

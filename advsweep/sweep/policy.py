@@ -49,6 +49,11 @@ class Policy:
         names = {"time": self.time_limit, "memory": self.memory_limit}
         return frozenset(name for name, limit in names.items() if limit is not None)
 
+    @property
+    def counts_failures(self) -> bool:
+        """Whether the failures of some runs are to keep others from going on."""
+        return self.fail_fast or self.max_failures is not None
+
     def backoff(self, in_vain: int) -> float:
         """Seconds to wait after a run's first (1), second, ... failure at no later step."""
         doubled = BACKOFF_SECONDS * 2.0 ** min(in_vain - 1, 64)

@@ -1,9 +1,10 @@
-"""Hands what is missing of a plan to a queue, and each run only once."""
+"""Hands what is missing of a plan to a queue, each run only once, and looks where it stands."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,11 +13,13 @@ from filelock import FileLock
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Job
+from advsweep.sweep.executors.detached import DetachedExecutor
+from advsweep.sweep.registry import EXECUTORS
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.executors.detached import DetachedExecutor
+    from advsweep.sweep.policy import Policy
 
 
 class Wanted(Protocol):
@@ -35,8 +38,11 @@ def submit(
     executor: DetachedExecutor,
     side_by_side: int,
     on_event: Callable[[Event], None],
+    policy: Policy,
 ) -> Outcome:
     """Submits the runs that are neither done, nor being trained, nor queued before.
+
+    Requests to stop are withdrawn from those that are queued now or were before.
 
     What was submitted is kept in `jobs.json`, in a folder of the executor's own beside the
     runs' folders, for the next time to ask the queue about.
@@ -53,12 +59,17 @@ def submit(
         known = executor.queued(names.values())
         names = {run_id: name for run_id, name in names.items() if name in known}
         jobs, records = {}, {record.id: record for record in store.runs(ids=ids)}
-        skipped = 0
+        free = [r for r in records.values() if r.status is not Status.RUNNING]
+        store.withdraw_stops([record.id for record in free if record.stop_requested])
+        skipped, pruned = 0, {}
         for unit in units:
             record = records[unit.run_id]
             if unit.is_done(record, store):
                 skipped += 1
                 on_event(RunEvent(EventKind.SKIPPED, record))
+            elif record.status is Status.PRUNED:
+                pruned[record.id] = record.error or ""
+                on_event(RunEvent(EventKind.PRUNED, record, pruned[record.id]))
             elif record.status is Status.RUNNING:
                 on_event(RunEvent(EventKind.WAITING, record, "another process trains it"))
             elif record.id in names:
@@ -70,7 +81,7 @@ def submit(
                     directory=record.directory,
                     evaluations=unit.evaluations(record),
                 )
-        for submitted in executor.submit(list(jobs.values()), folder, side_by_side):
+        for submitted in executor.submit(list(jobs.values()), folder, side_by_side, policy):
             names |= submitted
             _write(folder, names)
             for run_id, name in submitted.items():
@@ -83,8 +94,71 @@ def submit(
         unfinished=0,
         stopped=False,
         submitted=len(jobs),
-        queued=len(units) - skipped - len(jobs),
+        queued=len(units) - skipped - len(pruned) - len(jobs),
+        pruned=pruned,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued:
+    """A run that a queue has.
+
+    Attributes:
+        executor: whose queue it is.
+        job: what the run's job is called there.
+        state, reason: as the queue tells them, see `detached.Place`.
+    """
+
+    id: int
+    estimator: str
+    seed: int
+    executor: str
+    job: str
+    state: str
+    reason: str
+
+
+def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
+    """The runs of a sweep, or of the store, that were submitted and that a queue still has.
+
+    A queue is asked once, and only where runs that were submitted to it are not at their end.
+
+    Raises:
+        ConfigError: a queue cannot be asked.
+        NotFoundError: there is no such sweep.
+    """
+    submitted = list(_submitted(store))
+    if not submitted:
+        return []
+    ended = (Status.DONE, Status.PRUNED)
+    lines = {line.id: line for line in store.run_lines(sweep) if line.status not in ended}
+    found = []
+    for executor, names in submitted:
+        open_ = {run_id: name for run_id, name in names.items() if run_id in lines}
+        places = executor.queued(open_.values())
+        found += [
+            Queued(
+                id=run_id,
+                estimator=lines[run_id].estimator,
+                seed=lines[run_id].seed,
+                executor=executor.name,
+                job=name,
+                state=places[name].state,
+                reason=places[name].reason,
+            )
+            for run_id, name in open_.items()
+            if name in places
+        ]
+    return sorted(found, key=lambda run: run.id)
+
+
+def _submitted(store: Store) -> Iterator[tuple[DetachedExecutor, Mapping[int, str]]]:
+    """Each queue that runs of this store were submitted to, with their jobs' names."""
+    for name in EXECUTORS.names():
+        if names := _read(store.runs_directory / name):
+            executor = EXECUTORS.build(name)
+            assert isinstance(executor, DetachedExecutor), name
+            yield executor, names
 
 
 def _read(folder: Path) -> dict[int, str]:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from advsweep.sweep.environment import COMMAND_VARIABLE
-from advsweep.sweep.executors.base import Job
+from advsweep.sweep.executors.base import Handle, Job
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -46,6 +46,10 @@ class Order:
         evaluations = tuple(json.dumps(settings) for settings in job.evaluations)
         return cls(job.run_id, evaluations, job.directory, environment)
 
+    def evaluation_settings(self) -> tuple[dict[str, Any], ...]:
+        """The job's `evaluations`."""
+        return tuple(json.loads(settings) for settings in self.evaluations)
+
     def start(self) -> subprocess.Popen[bytes]:
         """Starts the worker; it stops with a checkpoint when this process is gone.
 
@@ -69,3 +73,22 @@ class Order:
                 env=os.environ | self.environment | {"PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )
+
+
+@dataclass(frozen=True)
+class ProcessHandle(Handle):
+    """A worker that is a child of this process."""
+
+    process: subprocess.Popen[bytes]
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        self.process.kill()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import math
-import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +15,13 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.store.lease import process_started
 from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.detached import DetachedExecutor
+from advsweep.sweep.executors.detached import DetachedExecutor, Place
 from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
+    from advsweep.sweep.attending import Attending
     from advsweep.sweep.settings import Resources
 
 SIDE_BY_SIDE = 256
@@ -43,13 +43,15 @@ class SlurmExecutor(DetachedExecutor):
     for one machine, several need a server.
 
     Near the end of its time, and when it is preempted, a run writes a checkpoint and its job
-    is queued again, by the time limit at most three times. What fails, or is lost, is submitted
-    when the command is given again.
+    is queued again, by the time limit at most three times. The job tries its run again as often
+    as `--retries` says, those tries included that it made before it was queued again. What has
+    failed for good, or is lost with its job, is submitted when the command is given again.
 
     Departures: submitit's default of 5 minutes is a day here.
     """
 
     name: ClassVar[str] = "slurm"
+    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
 
     cluster: Cluster = option(
         Cluster.SLURM,
@@ -80,31 +82,40 @@ class SlurmExecutor(DetachedExecutor):
     def capacity(self) -> int:
         return self.jobs or SIDE_BY_SIDE
 
-    def queued(self, names: Iterable[str]) -> set[str]:
+    def queued(self, names: Iterable[str]) -> dict[str, Place]:
         names = set(names)
         local = {name for name in names if "@" in name}
         alive = {name for name in local if name == _process_name(name.partition("@")[0])}
-        return alive | self._in_slurm(names - local)
+        return dict.fromkeys(alive, Place("RUNNING")) | self._in_slurm(names - local)
 
-    def _in_slurm(self, names: set[str]) -> set[str]:
+    def _in_slurm(self, names: set[str]) -> dict[str, Place]:
         """Those of these jobs that squeue lists."""
         if not names:
-            return names
+            return {}
         # All that the user has: of jobs by name, one that is long gone would be an error.
-        command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={getpass.getuser()}"]
+        what = ("--noheader", "--array", "--format=%i %T %r", f"--user={getpass.getuser()}")
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=SQUEUE_SECONDS
+                ["squeue", *what],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=SQUEUE_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
             told = getattr(error, "stderr", None) or error
             raise ConfigError(
-                f"executor: expected squeue to tell which runs are queued, got: {told}"
+                f"executor: expected squeue to tell which runs are queued, got: {str(told).strip()}"
             ) from error
-        return names & set(done.stdout.split())
+        listed = (line.split(maxsplit=2) for line in done.stdout.splitlines())
+        return {
+            name: Place(state, "" if reason == "None" else reason)
+            for name, state, reason in listed
+            if name in names
+        }
 
     def submit(
-        self, jobs: Sequence[Job], folder: Path, side_by_side: int
+        self, jobs: Sequence[Job], folder: Path, side_by_side: int, policy: Policy
     ) -> Iterator[Mapping[int, str]]:
         batches, threads = list(_batches(jobs, self.array_size)), self.resources.cpus
         for batch in batches:
@@ -112,7 +123,8 @@ class SlurmExecutor(DetachedExecutor):
             executor = self._executor(folder, max(1, side_by_side // len(batches)))
             try:
                 with executor.batch():
-                    submitted = [executor.submit(Work(Order.of(job, threads))) for job in batch]
+                    works = [Work(Order.of(job, threads), policy) for job in batch]
+                    submitted = [executor.submit(work) for work in works]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -149,25 +161,36 @@ class SlurmExecutor(DetachedExecutor):
 
 @dataclass
 class Work:
-    """What a job does: it is the parent of its run's worker."""
+    """What a job does: it executes its run.
+
+    Attributes:
+        retries: how often the job tried its run again before it was queued again.
+    """
 
     order: Order
+    policy: Policy
+    retries: int = 0
+    _attending: Attending | None = None
 
-    def __call__(self) -> int:
-        """The worker's exit code, when it has ended."""
-        self._process = self.order.start()
-        return self._process.wait()
+    def __call__(self) -> str:
+        """How the run ended, in a word."""
+        # Not on the machine that submits, where a job's modules may take their time.
+        from advsweep.sweep.attending import Attending
+
+        self._attending = Attending(self.order, self.policy, self.retries)
+        self._attending.run()
+        return self._attending.end.value if self._attending.end else "elsewhere"
 
     def checkpoint(self) -> Any:
         """Stops the worker; what is left of its run, for submitit to queue again.
 
         submitit calls it in a signal's handler, before the time is up or on preemption.
         """
-        self._process.terminate()
-        # `wait` was interrupted, holding a lock that another `wait` would want.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        return _import_submitit().helpers.DelayedSubmission(Work(self.order))
+        retries = self.retries
+        if self._attending is not None:
+            self._attending.interrupt()
+            retries = self._attending.retries
+        return _import_submitit().helpers.DelayedSubmission(Work(self.order, self.policy, retries))
 
 
 def _batches(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:

@@ -6,22 +6,33 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from advsweep.cli import execution
+from advsweep.cli.app import app
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
-from advsweep.store import Status, Store, open_store
+from advsweep.store import Failure, Owner, Status, Store, lease, open_store
+from advsweep.sweep import policy
+from advsweep.sweep.attending import Attending
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.slurm import SlurmExecutor, _batches
+from advsweep.sweep.executors.detached import Place
+from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.executors.slurm import SlurmExecutor, Work, _batches
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.policy import Policy
+from advsweep.sweep.submission import queued_runs
+from advsweep.sweep.units import make_units
 
 Planner = Callable[..., Plan]
 
@@ -54,7 +65,11 @@ COMMANDS = {
         done
         "$@" >> output 2>&1
     """,
-    "squeue": "echo $@ >> squeues; [ -e down ] && { echo 'no controller' >&2; exit 1; }; ls queue",
+    "squeue": """
+        echo $@ >> squeues; [ -e down ] && { echo 'no controller' >&2; exit 1; }
+        [ -e hold ] && state="PENDING Nodes are busy" || state="RUNNING None"
+        for name in $(ls queue); do echo "$name $state"; done
+    """,
     "scontrol": "touch requeued/$2",
 }
 """Stand-ins for Slurm's commands, each in the folder that they are in."""
@@ -141,7 +156,7 @@ def test_an_array_runs_a_sweep_once(
     execution.print_outcome(both, outcome)
     told = capsys.readouterr().err
     assert "sweep same: 0 done, 2 queued or running of 2 runs" in told
-    assert "advsweep ls same   shows how far they are" in told
+    assert "advsweep status same   shows how far they are" in told
     assert len((slurm / "squeues").read_text().splitlines()) == 2
 
     (slurm / "hold").unlink()
@@ -215,7 +230,7 @@ def test_a_job_of_this_machine_is_queued_as_long_as_it_lives() -> None:
     executor = SlurmExecutor()
     me = executor._name("100"), SlurmExecutor.build({"cluster": "local"})._name(str(os.getpid()))
     assert me[0] == "100"
-    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]}
+    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]: Place("RUNNING")}
 
 
 @pytest.mark.parametrize(("number", "sizes"), [(0, []), (3, [3]), (4, [2, 2]), (8, [2, 3, 3])])
@@ -224,6 +239,206 @@ def test_arrays_are_few_and_alike(number: int, sizes: list[int], tmp_path: Path)
     parts = list(_batches(jobs, 3))
     assert [len(part) for part in parts] == sizes
     assert [job for part in parts for job in part] == jobs
+
+
+@pytest.fixture
+def order(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, Order]]:
+    """`order(*OVERRIDES)`: a run of the store by its id, and the order for its job."""
+    for variable in ("ADVSWEEP_STORE", "ADVSWEEP_COMMAND", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(variable, "")  # a job sets its own process's
+    monkeypatch.setattr(policy, "BACKOFF_SECONDS", 0.01)
+
+    def make(*overrides: str) -> tuple[int, Order]:
+        [unit] = make_units(plan(*overrides), store, force=False)
+        [record] = store.runs(ids=[unit.run_id])
+        job = Job(run_id=record.id, store_url=store.url, directory=record.directory)
+        return record.id, Order.of(job, 1)
+
+    return make
+
+
+Orders = Callable[..., tuple[int, Order]]
+
+
+def log_of(store: Store, run_id: int) -> str:
+    [run] = store.runs(ids=[run_id])
+    return (run.directory / "log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Orders) -> None:
+    run_id, crashing = order("backend.crash_at=13")
+    assert Work(crashing, Policy(retries=2), retries=1)() == "failed"
+    [run] = store.runs()
+    assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
+    assert run.error == "killed by signal 11 (SIGSEGV)"
+    # One of its two retries was made before.
+    assert log_of(store, run_id).count(" training grpo") == 2
+    assert log_of(store, run_id).count("going on after step 10") == 1
+
+
+@pytest.mark.slow
+def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failure(
+    store: Store, order: Orders
+) -> None:
+    run_id, slow = order("backend.step_seconds=0.5")
+    assert Work(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3))() == "failed"
+    [run] = store.runs()
+    assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
+    assert run.error == "took longer than its time limit of 3s"
+    assert log_of(store, run_id).count(" training grpo") <= 1
+
+
+@pytest.mark.slow
+def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
+    store: Store, order: Orders
+) -> None:
+    _, slow = order("backend.step_seconds=0.1", "steps=200")
+    works = [Work(slow, Policy(retries=3), retries=1)]
+    # Before it has begun there is nothing to stop.
+    works.append(works[0].checkpoint().function)
+    assert works[1] == works[0]
+
+    def kill_and_interrupt() -> None:
+        wait_until(lambda: store.runs()[0].step >= 6)
+        first = store.runs()[0].pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: store.runs()[0].pid != first and store.runs()[0].stage is not None)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    def take(number: int, frame: object) -> None:
+        works.append(works[0].checkpoint().function)
+        raise SystemExit
+
+    before = signal.signal(signal.SIGUSR2, take)
+    disturbance = threading.Thread(target=kill_and_interrupt)
+    disturbance.start()
+    try:
+        with pytest.raises(SystemExit):
+            works[0]()
+    finally:
+        disturbance.join()
+        signal.signal(signal.SIGUSR2, before)
+    [run] = store.runs()
+    assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
+    # Its worker was killed once before it was interrupted.
+    assert works[2] == Work(slow, Policy(retries=3), retries=2)
+
+
+@pytest.mark.slow
+def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
+    slurm: Path, plan: Planner, store: Store, order: Orders
+) -> None:
+    run_id, its = order("steps=20")
+    store.request_stop(run_id)
+    assert Work(its, Policy())() == "interrupted"
+    assert store.runs()[0].status is Status.PENDING
+    assert not store.runs()[0].directory.exists()
+    (slurm / "hold").touch()
+    (slurm / "start").write_text(IDLE)
+    execute(plan(*ON_SLURM, "steps=20"), store)
+    assert not store.stop_requested(run_id)
+
+
+def test_a_job_gives_up_a_run_that_another_process_keeps(
+    store: Store, order: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=0.6))
+    run_id, its = order()
+    store.claim(run_id, Owner.of(os.getppid()))
+
+    def beat(self: object, sofar: object = None) -> None:
+        store.heartbeat(run_id)
+
+    monkeypatch.setattr(Attending, "_tell_progress", beat)
+    assert Work(its, Policy())() == "elsewhere"
+
+
+def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, store: Store) -> None:
+    rule = ("stopping=acr", "stopping.last=5")
+    sweep = plan(*ON_SLURM, *rule, "seed=0,1")
+    ids = [unit.run_id for unit in make_units(sweep, store, force=False)]
+    store.claim(ids[0], Owner.current())
+    store.finish(ids[0], Status.PRUNED, error="its ACR is high")
+    (slurm / "hold").touch()
+    (slurm / "start").write_text(IDLE)
+    outcome = execute(sweep, store)
+    assert (outcome.pruned, outcome.submitted, outcome.queued) == (
+        {ids[0]: "its ACR is high"},
+        1,
+        0,
+    )
+
+
+@pytest.mark.parametrize("option", ["max_failures", "fail_fast"])
+def test_nobody_counts_the_failures_of_jobs(option: str, plan: Planner, store: Store) -> None:
+    asked = Policy(**{option: 1})
+    with pytest.raises(ConfigError, match=f"--{option.replace('_', '-')}: executor 'slurm' hands"):
+        execute(plan(*ON_SLURM), store, policy=asked)
+    assert store.runs() == []
+
+
+def test_status_asks_the_queue_once_and_only_about_runs_that_are_not_at_their_end(
+    slurm: Path, plan: Planner, store: Store
+) -> None:
+    (slurm / "hold").touch()
+    (slurm / "start").write_text(IDLE)
+    execute(plan(*ON_SLURM, "seed=0,1,2", name="three"), store)
+    execute(plan(*ON_SLURM, "seed=5", name="one"), store)
+    (slurm / "squeues").unlink()
+    queued = queued_runs(store, "three")
+    assert [(q.id, q.job, q.seed) for q in queued] == [
+        (1, "100_0", 0),
+        (2, "100_1", 1),
+        (3, "100_2", 2),
+    ]
+    assert {(q.executor, q.estimator, q.state, q.reason) for q in queued} == {
+        ("slurm", "grpo", "PENDING", "Nodes are busy")
+    }
+    assert len(queued_runs(store)) == 4
+    assert len((slurm / "squeues").read_text().splitlines()) == 2
+    for run_id in (1, 2, 3):
+        store.claim(run_id, Owner.current())
+        store.finish(run_id, Status.DONE)
+    assert queued_runs(store, "three") == []
+    assert len((slurm / "squeues").read_text().splitlines()) == 2
+
+
+def test_status_says_what_is_queued_and_does_without_a_queue(
+    slurm: Path, plan: Planner, store: Store
+) -> None:
+    def status(*arguments: str) -> Any:
+        command = ["status", *arguments, "--store", store.url]
+        return CliRunner().invoke(app, command, catch_exceptions=False)
+
+    (slurm / "hold").touch()
+    (slurm / "start").write_text(IDLE)
+    execute(plan(*ON_SLURM, "seed=0,1", name="two"), store)
+    done = status("two")
+    assert done.exit_code == 0
+    head, blank, *lines = done.stdout.splitlines()
+    assert (head, blank) == ("sweep two: 2 runs, 2 pending", "")
+    assert lines[0] == "jobs: 2 pending in slurm"
+    assert lines[1].split() == ["run", "estimator", "seed", "job", "state", "why"]
+    assert lines[3].split(maxsplit=5) == ["2", "grpo", "1", "100_1", "pending", "Nodes are busy"]
+    first, _ = json.loads(status("--format", "json").stdout)["queued"]
+    assert first == {
+        "id": 1,
+        "estimator": "grpo",
+        "seed": 0,
+        "executor": "slurm",
+        "job": "100_0",
+        "state": "PENDING",
+        "reason": "Nodes are busy",
+    }
+    (slurm / "down").touch()
+    done = status("two")
+    assert (done.exit_code, done.stdout) == (0, head + "\n")
+    assert "advsweep: executor: expected squeue to tell" in done.stderr
+    assert json.loads(status("two", "--format", "json").stdout)["queued"] is None
 
 
 def test_shares_of_a_gpu_are_refused(plan: Planner) -> None:
