@@ -60,6 +60,7 @@ def print_plan(
     from advsweep.sweep.estimate import estimate
     from advsweep.sweep.labels import config_labels
 
+    _tell_what_is_not_here(plan)
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, _existing(url), slots, force=force)
     rows = [
@@ -100,6 +101,16 @@ def print_plan(
         print_listing(rows, how)
     else:
         _print_table(plan, left, rows, slots, every=every)
+
+
+def _tell_what_is_not_here(plan: Plan) -> None:
+    """A plan may be looked at on a machine where it could not be executed."""
+    from advsweep.errors import ConfigError
+
+    try:
+        plan.executor.check()
+    except ConfigError as error:
+        typer.echo(f"advsweep: this machine could not execute it: {error}", err=True)
 
 
 def _print_table(

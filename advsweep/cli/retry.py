@@ -2,45 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.completion import complete_target
 from advsweep.cli.options import RecordFormat
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from advsweep.cli.targets import Targets
+    from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import Outcome
+    from advsweep.sweep.resumption import Settings
 
 
 def retry(
-    targets: options.Targets,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...|SWEEP [KEY=VALUE]...",
+            help="Runs (ids, starts of identities, 'last'), or all those of a sweep; and settings "
+            "in place of its own: of executor, resources or stopping.",
+            autocompletion=complete_target,
+        ),
+    ],
     jobs: options.Jobs = None,
     store: options.Store = None,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = "oom,timeout,killed",
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
 
-    They go on from their last checkpoint, on this machine, without a rule that stops runs
-    early. What they are is read from the store; runs that are done or running are left alone.
+    They go on from their last checkpoint, with the executor and the resources of their sweep
+    (runs of no sweep: on this machine, a core each) and under the rule for early stopping that
+    they have. What they are is read from the store. Runs that are done or running are left alone,
+    and pruned ones go on with stopping=none or another rule.
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json
-    from advsweep.cli.targets import find_targets
+    from advsweep.cli.targets import find_targets, split_overrides
     from advsweep.store import Status, open_store
-    from advsweep.sweep.policy import Policy
     from advsweep.sweep.resumption import plan_again
 
+    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
+    names, overrides = split_overrides(arguments)
+    if not names:
+        raise ConfigError(f"expected runs or a sweep to start again, got {' '.join(overrides)}")
     with open_store(store, create=False) as opened:
-        runs = find_targets(opened, targets).runs
-        left = [run for run in runs if run.status not in (Status.DONE, Status.RUNNING)]
-        if alone := len(runs) - len(left):
-            typer.echo(f"{alone} of {len(runs)} runs are done or running", err=True)
+        found = find_targets(opened, names)
+        open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
+        settings = _settings(opened, found, open_, overrides)
+        stays = Status.PRUNED if settings["stopping"] is None else None
+        left = [run for run in open_ if run.status is not stays]
+        if alone := len(found.runs) - len(left):
+            typer.echo(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
         if not left:
             typer.echo("nothing to start again", err=True)
             return
-        plan = plan_again(left)
-        outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=Policy())
+        plan = plan_again(left, settings)
+        outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
     if output is RecordFormat.JSON:
         print_json(execution.outcome_record(plan, outcome))
     else:
@@ -48,11 +75,43 @@ def retry(
     raise typer.Exit(outcome.exit_code)
 
 
+def _settings(
+    store: Store, targets: Targets, runs: Sequence[RunRecord], overrides: Sequence[str]
+) -> Settings:
+    """The settings that all of these runs share.
+
+    Raises:
+        ConfigError: they share none.
+    """
+    from advsweep.sweep.resumption import DEFAULTS, changed_settings, recorded_settings
+
+    sweeps = store.sweeps()
+    meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
+    found: dict[str, Settings] = {}
+    for run in runs:
+        recorded = recorded_settings(run, sweeps if run.id in targets.named else meant)
+        found[json.dumps(recorded)] = recorded
+    changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
+    first, *others = changed
+    for other in others:
+        for group, node in first.items():
+            if other[group] != node:
+                raise ConfigError(
+                    f"{group}: expected the same for all runs that are started again together, got "
+                    f"{node} and {other[group]}; name one sweep at a time, or say which is meant, "
+                    f"such as {group}={node['name'] if node else 'none'}"
+                )
+    return first
+
+
 def _print(outcome: Outcome) -> None:
     counts = (
         (outcome.done, "done"),
         (len(outcome.failed), "failed"),
+        (len(outcome.pruned), "pruned"),
         (outcome.unfinished, "unfinished"),
+        (outcome.submitted, "submitted"),
+        (outcome.queued, "queued or running"),
     )
     parts = ", ".join(f"{count} {what}" for count, what in counts if count)
     typer.echo(f"{len(outcome.run_ids)} runs: {parts}", err=True)

@@ -42,6 +42,7 @@ def run(
     if dry_run:
         execution.print_config(plan.runs[0].config, output)
         return
+    plan.executor.check()  # before a store is made
     with execution.opened(store) as opened:
         outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
         [record] = opened.runs(ids=outcome.run_ids)

@@ -40,7 +40,7 @@ SPARKS = 12
 
 _ORDER = (
     *(Status.RUNNING, Status.LOST, Status.FAILED),
-    *(Status.INTERRUPTED, Status.PENDING, Status.DONE),
+    *(Status.INTERRUPTED, Status.PENDING, Status.PRUNED, Status.DONE),
 )
 _COLUMNS = ("run", "estimator", "seed", "status", "step", "left", *METRICS.values(), "where / why")
 
@@ -331,7 +331,9 @@ class Watch(App[None]):
         if line.status in (Status.RUNNING, Status.DONE):
             self.notify(f"run {line.id} is {line.status.value}", severity="warning")
             return
-        self._restarts.append(restart(self._store, line.id))
+        # It would stay pruned by the rule that it has.
+        settings = ["stopping=none"] if line.status is Status.PRUNED else []
+        self._restarts.append(restart(self._store, line.id, settings))
         self.notify(f"run {line.id}: starting again")
 
     def _report_restarts(self) -> None:
@@ -344,11 +346,11 @@ class Watch(App[None]):
                 self.notify(escape(lines[-1] if lines else "not started"), severity="error")
 
 
-def restart(store: Store, run_id: int) -> subprocess.Popen[str]:
-    """Starts `advsweep retry RUN`, which outlives this process."""
+def restart(store: Store, run_id: int, settings: Sequence[str]) -> subprocess.Popen[str]:
+    """Starts `advsweep retry RUN KEY=VALUE...`, which outlives this process."""
     program = "from advsweep.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", program, "retry", str(run_id), "--store", store.url],
+        [sys.executable, "-c", program, "retry", str(run_id), *settings, "--store", store.url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -77,6 +77,7 @@ def sweep(
         how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
         print_plan(plan, store, jobs, how, force=force)
         return
+    plan.executor.check()  # before a store is made
     with execution.opened(store) as opened:
         outcome = execution.execute(plan, opened, jobs=jobs, force=force, policy=policy)
         if output is RecordFormat.JSON:

@@ -27,6 +27,12 @@ class Targets:
     sweeps: Sequence[str]
 
 
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What names runs or sweeps, and what changes settings: KEY=VALUE."""
+    names = [argument for argument in arguments if "=" not in argument]
+    return names, [argument for argument in arguments if "=" in argument]
+
+
 def find_targets(store: Store, keys: Sequence[str]) -> Targets:
     """The runs that are meant by sweeps' names, ids, starts of identities, and `last`.
 

@@ -9,14 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.completion import complete_sweep
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.sweep.events import Event
 
 
 def worker(
-    sweep: Annotated[
-        str | None, typer.Argument(metavar="[SWEEP]", help="Only this sweep's runs.")
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP] [KEY=VALUE]...",
+            help="Only this sweep's runs; and resources in place of its own, such as "
+            "resources.cpus=2, or executor.preload=false.",
+            autocompletion=complete_sweep,
+            show_default=False,
+        ),
     ] = None,
     jobs: options.Jobs = None,
     wait: Annotated[
@@ -46,19 +55,37 @@ def worker(
     Start as many workers as you like, on any machine that reaches the store: no run is done
     twice. SIGTERM and Ctrl-C have the runs write a checkpoint and leave them to the others.
 
+    Each run gets the cores and GPUs that its sweep gives it, as with `sweep`; as many run side
+    by side as there is room for.
+
     Checkpoints are files: where workers of several machines share the folder given by --runs, a
     run goes on from the checkpoint of another machine; where they do not, it begins anew.
     """
+    from advsweep.cli.targets import split_overrides
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.joining import join
+    from advsweep.sweep.resumption import changed_settings
 
+    names, overrides = split_overrides(arguments or [])
+    if len(names) > 1:
+        raise ConfigError(f"expected one sweep, got {', '.join(names)}")
+    own = [text for text in overrides if text.startswith("executor.")]
+    local = changed_settings({"executor": {"name": LocalExecutor.name}}, own)["executor"]
+    executor = LocalExecutor.build({"jobs": jobs, **(local or {})}, where="executor")
     if runs is not None:
         # The runs' own processes look there, too.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     patience = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
     with open_store(store, create=False) as opened:
-        outcome = join(opened, sweep, LocalExecutor(jobs=jobs), _tell, idle_seconds=patience)
+        outcome = join(
+            opened,
+            names[0] if names else None,
+            executor,
+            _tell,
+            idle_seconds=patience,
+            overrides=[text for text in overrides if text not in own],
+        )
     parts = [f"{outcome.done} done"]
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []

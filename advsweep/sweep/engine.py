@@ -57,12 +57,13 @@ def execute(
         policy: retries and limits; the default one when None.
 
     Raises:
-        ConfigError: the executor cannot do what the policy asks for, or its cluster cannot be
-            had.
+        ConfigError: the executor cannot do what the policy asks for, never has room for a run,
+            or its cluster cannot be had.
         StoreError: the store cannot be used.
     """
     policy = policy or Policy()
     check_limits(policy, plan.executor)
+    plan.executor.check()
     units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):

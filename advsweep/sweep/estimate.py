@@ -95,7 +95,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     for planned in plan.runs:
         identity, shape = planned.run.identity, _shape(planned.config)
         record = latest.get(identity)
-        rule = plan.stopping.rule()
+        rule = plan.stopping.rule() if plan.stopping else None
         left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
         seconds = 0.0 if left == 0 else None

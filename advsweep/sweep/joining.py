@@ -7,22 +7,31 @@ run before it starts a worker for it, so that no two workers are started for the
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from advsweep.errors import LeaseLostError
 from advsweep.store import Owner, Status
 from advsweep.sweep.engine import LOOK_SECONDS, _Execution
 from advsweep.sweep.policy import Policy
+from advsweep.sweep.resumption import DEFAULTS, build_alike, changed_settings, recorded_settings
+from advsweep.sweep.settings import Resources
 from advsweep.sweep.signals import signals_taken
 from advsweep.sweep.units import Unit
 
 if TYPE_CHECKING:
+    from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import Event, EventKind, Outcome
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.supervision import Cause
+
+LEFT = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
+"""The runs that are taken up."""
+LOOKED_AT = 100
+"""Runs of each state that an executor is prepared for."""
 
 
 def join(
@@ -32,23 +41,27 @@ def join(
     on_event: Callable[[Event], None] = lambda event: None,
     *,
     idle_seconds: float = 0.0,
+    overrides: Sequence[str] = (),
 ) -> Outcome:
     """Takes up pending, interrupted and lost runs until there are none; returns what came of them.
 
-    What a run is, is read from the store alone. Runs that had failed before are left to whoever
-    wants them tried again, and those that others train are not waited for. Signals act as on
-    `execute`.
+    What a run is, and what its sweep gives it (`resources`), is read from the store alone. The
+    executor is prepared anew, once it is idle, for a run that is to have something else than
+    those before it. Runs that had failed before are left to whoever wants them tried again, and
+    those that others train are not waited for. Signals act as on `execute`.
 
     Args:
         sweep: take runs of this sweep alone.
         on_event: is told what happens, in the calling thread.
         idle_seconds: how long to wait for more when there is nothing to do.
+        overrides: changes to the sweeps' resources, such as `resources.cpus=2`.
 
     Raises:
+        ConfigError: the executor never has room for a run, or an override does not fit.
         NotFoundError: there is no such sweep.
         StoreError: the store cannot be used.
     """
-    execution = _Joining(store, executor, on_event, sweep, idle_seconds)
+    execution = _Joining(store, executor, on_event, sweep, idle_seconds, overrides)
     with signals_taken(execution.ask_to_stop), contextlib.closing(executor):
         execution.run()
     return execution.outcome()
@@ -64,10 +77,17 @@ class _Joining(_Execution):
         on_event: Callable[[Event], None],
         sweep: str | None,
         idle_seconds: float,
+        overrides: Sequence[str],
     ) -> None:
-        super().__init__(store, executor, executor.capacity(), on_event, Policy(), [])
+        # How many there are is known with the first run.
+        super().__init__(store, executor, 1, on_event, Policy(), [])
         self._sweep = sweep
         self._idle_seconds = idle_seconds
+        self._overrides = overrides
+        self._cache: dict[str, Resources] = {}
+        self._changed(DEFAULTS["resources"])  # what does not fit is said before a run is had
+        self._wanted: dict[int, Resources] = {}
+        self._prepared: Resources | None = None
         self._me = Owner.current()
         self._held: set[int] = set()
         self._next_claim = 0.0
@@ -90,8 +110,8 @@ class _Joining(_Execution):
         super()._fill()
 
     def _claim(self) -> None:
-        """Claims runs for the slots that are free."""
-        while len(self._active) + len(self._queue) < self._slots:
+        """Claims a run for a slot that is free; the next one when it has started."""
+        if not self._queue and len(self._active) < self._slots:
             if time.monotonic() < self._next_claim:
                 return
             run_id = self._store.claim_next(self._me, self._sweep)
@@ -100,12 +120,48 @@ class _Joining(_Execution):
                 self._next_claim = time.monotonic() + LOOK_SECONDS
                 if self._idle_since is None and not self._active:
                     self._idle_since = time.monotonic()
+                    self._prepared = None  # for another number of runs, most likely
                 return
             self._idle_since = None
             self._held.add(run_id)
             unit = Unit(run_id, [])
             self._units.append(unit)
             self._queue.append(unit)
+
+    def _start(self, unit: Unit, record: RunRecord) -> bool:
+        return self._prepare(record) and super()._start(unit, record)
+
+    def _prepare(self, record: RunRecord) -> bool:
+        """Whether a run can be given what its sweep says; false while others have other things."""
+        resources = self._resources(record)
+        if resources != self._prepared:
+            if self._active:
+                return False
+            self._executor.close()
+            self._executor.prepare(resources, build_alike([record, *self._left(record)]))
+            self._executor.check()
+            self._slots, self._prepared = self._executor.capacity(), resources
+        return True
+
+    def _resources(self, record: RunRecord) -> Resources:
+        if record.id not in self._wanted:
+            sweeps = [s for s in self._store.sweeps() if self._sweep in (None, s.name)]
+            recorded = recorded_settings(record, sweeps)["resources"]
+            self._wanted[record.id] = self._changed(recorded)
+        return self._wanted[record.id]
+
+    def _changed(self, node: Plain | None) -> Resources:
+        key = json.dumps(node)
+        if key not in self._cache:
+            changed = changed_settings({"resources": node}, self._overrides)["resources"]
+            self._cache[key] = Resources.build(changed, where="resources")
+        return self._cache[key]
+
+    def _left(self, record: RunRecord) -> Iterator[RunRecord]:
+        """Some of the runs that are likely to come after one, to prepare for."""
+        for sweep in record.sweeps:
+            for status in LEFT:
+                yield from self._store.runs(sweep=sweep, status=status, limit=LOOKED_AT)
 
     def _sort(self, unit: Unit, record: RunRecord) -> bool:
         # It is recorded as running, but by this very process.

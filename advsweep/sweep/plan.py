@@ -61,7 +61,7 @@ class Plan:
         runs: every run once, in the order of the space.
         duplicates: what was left out of them.
         executor: where the runs go.
-        stopping: the rule that may stop its runs early.
+        stopping: the rule that may stop its runs early; None: each keeps the one that it has.
         search: what chooses further runs, if anything.
         spec: what was asked for, in JSON types.
     """
@@ -70,9 +70,14 @@ class Plan:
     runs: Sequence[PlannedRun]
     duplicates: Sequence[Duplicate]
     executor: Executor
-    stopping: Stopping
+    stopping: Stopping | None
     search: Component
     spec: Plain
+
+    def settings(self) -> Plain:
+        """How its runs are executed, as config nodes: what it takes to start them again."""
+        resources = self.executor.resources
+        return {"executor": self.executor.plain(), "resources": resources.plain()}
 
 
 def make_plan(

@@ -67,7 +67,7 @@ class Unit:
 def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
     """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
-        store.add_sweep(plan.name, plan.spec)
+        store.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
     ids = store.add_runs([_new_run(planned) for planned in plan.runs], plan.name)
     units: dict[int, Unit] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):
@@ -76,7 +76,8 @@ def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
         for record in store.runs(ids=list(units)):
             if record.status in (Status.DONE, Status.PRUNED):
                 units[record.id].run_id = store.new_attempt(record.id)
-    store.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
+    if plan.stopping is not None:
+        store.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
     return list(units.values())
 
 

@@ -18,6 +18,10 @@ MISTAKES = {
     "k above n": (["run", "evaluation.n=16", "evaluation.k=[1,64]"], ["evaluation", "64", "16"]),
     "swept values in a run": (["run", "seed=0,1"], ["seed", "advsweep sweep"]),
     "grammar that makes no grid": (["sweep", "optimizer.lr=interval(0,1)"], ["interval"]),
+    "more GPUs than there are": (
+        ["sweep", "resources.gpus=1000"],
+        ["resources.gpus", "at most", "1000"],
+    ),
     "unknown experiment": (["sweep", "+experiment=dmo"], ["dmo", "demo"]),
     "no store to read": (["ls"], ["advsweep.db", "--store"]),
     "no store to report from": (["report", "demo"], ["advsweep.db", "--store"]),

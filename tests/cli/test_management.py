@@ -23,7 +23,6 @@ from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.store.lease import process_started
 from advsweep.sweep.engine import execute
-from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.plan import make_plan
 from advsweep.sweep.units import make_units
 
@@ -155,15 +154,43 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
     assert store.runs(ids=[3])[0].status is Status.LOST
 
 
-def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store, monkeypatch):
-    monkeypatch.setattr("advsweep.sweep.resumption.LocalExecutor", DebugExecutor)
+def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
     done = advsweep("retry", "other", code=1)
-    assert "1 of 2 runs are done or running" in done.stderr
+    assert "1 of 2 runs are done, running or pruned" in done.stderr
     assert "1 runs: 1 failed" in done.stderr
     assert "run 3 failed: RuntimeError: step 3 fails" in done.stderr
     outcome = json.loads(advsweep("retry", "3", "--format", "json", code=1).stdout)
     assert [failure["id"] for failure in outcome["failed"]] == [3]
     assert "nothing to start again" in advsweep("retry", "pair").stderr
+
+
+def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
+    rule = ("stopping=acr", "stopping.first=4", "stopping.threshold=1e-9", "stopping.runs=0")
+    sweep = make_plan([*FAKE, *rule, "seed=5,6"], name="ruled")
+    execute(sweep, store)
+    ids = [run.id for run in store.runs(sweep="ruled")]
+    assert {run.status for run in store.runs(ids=ids)} == {Status.PRUNED}
+    assert "nothing to start again" in advsweep("retry", "ruled").stderr
+    assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), *rule).stderr
+    assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), "stopping=none").stderr
+    # The rule of the other one is still the sweep's.
+    left, done = store.runs(ids=[ids[1], ids[0]])
+    assert (left.status, left.stopping) == (Status.PRUNED, sweep.stopping.rule())
+    assert (done.status, done.stopping) == (Status.DONE, None)
+
+
+def test_retry_asks_which_settings_are_meant(store):
+    execute(make_plan([*FAKE, "resources.cpus=2", "backend.fail_at=2"], name="two"), store)
+    with pytest.raises(ConfigError, match=r"resources: expected the same .*such as resources=def"):
+        advsweep("retry", "3", "two")
+    done = advsweep("retry", "3", "two", "resources.cpus=1", code=1)
+    assert "2 runs: 2 failed" in done.stderr
+    with pytest.raises(ConfigError, match=r"steps=3: expected a key of executor or resources or"):
+        advsweep("retry", "3", "steps=3")
+    with pytest.raises(ConfigError, match="expected runs or a sweep to start again, got executor"):
+        advsweep("retry", "executor=local")
+    with pytest.raises(ConfigError, match=r"expected resources\.cpus=VALUE with one value"):
+        advsweep("retry", "3", "resources.cpus=1,2")
 
 
 def test_rm_asks_and_refuses_what_is_done_or_running(store):

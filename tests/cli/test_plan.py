@@ -90,9 +90,7 @@ def test_a_table_is_for_people(invoke, planned):
 
 
 def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
-    # The local executor would refuse what no machine of the tests has.
-    resources = ("executor=debug", "resources.gpus=0.5")
-    plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", *resources])
+    plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
     print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("48 steps left, about ")
@@ -103,6 +101,16 @@ def test_a_dry_run_of_the_sweep_says_the_same(invoke):
     planned, dry = invoke("plan", *MORE, "--jobs=2"), invoke("sweep", *MORE, "-j2", "--dry-run")
     assert (planned.exit_code, dry.exit_code) == (0, 0)
     assert planned.stdout == dry.stdout
+
+
+def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
+        assert done.exit_code == 0
+        assert ": 1 runs, 1 missing" in done.stdout
+        assert "this machine could not execute it: resources.gpus: expected at m" in done.stderr
+    submitted = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000", "executor=slurm")
+    assert (submitted.exit_code, submitted.stderr) == (0, "")
 
 
 def test_force_counts_what_is_done_as_work(invoke):

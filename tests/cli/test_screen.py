@@ -164,7 +164,7 @@ def test_start_again_is_for_runs_that_need_it(store, monkeypatch):
         def poll(self) -> int:
             return 2
 
-    def restart(store: Store, run_id: int) -> Refused:
+    def restart(store: Store, run_id: int, settings: list[str]) -> Refused:
         started.append(run_id)
         return Refused()
 
@@ -178,8 +178,29 @@ def test_start_again_is_for_runs_that_need_it(store, monkeypatch):
     drive(store, keys)
 
 
+def test_a_pruned_run_goes_on_without_the_rule_that_stopped_it(store, monkeypatch):
+    started = []
+
+    def restart(store: Store, run_id: int, settings: list[str]) -> None:
+        started.append((run_id, settings))
+        raise AssertionError("the view is closed with this")
+
+    store.claim(3, Owner.current())
+    store.finish(3, Status.PRUNED, error="its ACR is high")
+    store.finish(1, Status.DONE)
+
+    async def keys(pilot: Pilot[Any]) -> None:
+        assert [row[3] for row in rows(pilot)] == ["failed", "pruned", "done"]
+        await pilot.press("down", "r")
+
+    monkeypatch.setattr(screen, "restart", restart)
+    with pytest.raises(AssertionError, match="the view is closed"):
+        drive(store, keys)
+    assert started == [(3, ["stopping=none"])]
+
+
 def test_a_restart_is_a_process_of_its_own(store):
-    process = screen.restart(store, 1)  # which is running
+    process = screen.restart(store, 1, [])  # which is running
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "nothing to start again" in errors

@@ -21,6 +21,18 @@ def test_a_sweep_that_is_not_there(finished):
     assert "no sweep 'tow'" in done.stderr
 
 
+def test_what_a_worker_cannot_take(finished):
+    for arguments, words in (
+        (("two", "one"), "expected one sweep, got two, one"),
+        (("two", "executor=ray"), "executor=ray: expected a key of resources"),
+        (("two", "resources.cpu=2"), "has no parameter 'cpu'"),
+        (("two", "executor.address=auto"), "local has no parameter 'address'"),
+    ):
+        done = finished("worker", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
+
+
 @pytest.mark.slow
 def test_a_worker_does_what_is_left_in_the_folder_that_is_named(advsweep, fake_folder, tmp_path):
     shutil.copy(fake_folder / "advsweep.db", tmp_path / "advsweep.db")

@@ -7,18 +7,25 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from advsweep.backends.run import Run
+from advsweep.errors import ConfigError
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
+from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.joining import join
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.settings import Resources
+from advsweep.sweep.units import make_units
 
 Planner = Callable[..., Plan]
 Measured = dict[int, list[tuple[str, int, float]]]
@@ -129,6 +136,65 @@ def test_a_run_whose_process_could_not_be_started_is_recorded(
 
 def no_start(*_: object) -> None:
     raise OSError("no processes left")
+
+
+@dataclass(kw_only=True)
+class Roomy(DebugExecutor):
+    """Notes what it was prepared for, and has room for as many runs as cores say."""
+
+    name: ClassVar[str] = "roomy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.told: list[tuple[str, int]] = []
+
+    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+        super().prepare(resources, runs)
+        self.told.append(("prepared", resources.cpus))
+
+    def check(self) -> None:
+        if self.resources.cpus > 8:
+            raise ConfigError("there are no such machines")
+
+    def capacity(self) -> int:
+        return 8 // self.resources.cpus
+
+    def start(self, job: Job) -> Handle:
+        self.told.append(("run", job.run_id))
+        return super().start(job)
+
+
+def planned(plan: Plan, store: Store) -> list[int]:
+    """The ids of a plan's runs, which are in the store as a sweep leaves them that was killed."""
+    return [unit.run_id for unit in make_units(plan, store, force=False)]
+
+
+def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) -> None:
+    narrow = planned(plan("seed=0,1", name="narrow"), store)
+    wide = planned(plan("seed=2,3", "resources.cpus=4", name="wide"), store)
+    executor = Roomy()
+    outcome = join(store, None, executor)
+    assert outcome.done == 4
+    first, second = [("run", i) for i in narrow], [("run", i) for i in wide]
+    assert executor.told == [("prepared", 1), *first, ("prepared", 4), *second]
+
+
+def test_a_worker_gives_runs_what_it_is_told_to(plan: Planner, store: Store) -> None:
+    ids = planned(plan("seed=0", "resources.cpus=4", name="wide"), store)
+    executor = Roomy()
+    assert join(store, "wide", executor, overrides=["resources.cpus=2"]).done == 1
+    assert executor.told == [("prepared", 2), ("run", ids[0])]
+
+
+def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: Store) -> None:
+    planned(plan("seed=0", "resources.cpus=16", name="huge"), store)
+    with pytest.raises(ConfigError, match="no such machines"):
+        join(store, None, Roomy())
+    with pytest.raises(ConfigError, match="expected a key of resources, as what a run is"):
+        join(store, None, Roomy(), overrides=["executor=ray"])
+    [run] = store.runs()
+    assert run.status is Status.INTERRUPTED
+    assert store.claim_next(Owner.current()) == run.id
 
 
 def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(

@@ -57,8 +57,8 @@ class Handle(ABC):
 class Executor(Component):
     """Starts workers. What they do and record is the store's; the executor keeps nothing.
 
-    A plan calls `prepare` once; an execution then calls `start` as often as it has runs and
-    `close` at its end, after which it may all begin again.
+    A plan calls `prepare` once; an execution then calls `check`, `start` as often as it has
+    runs and `close` at its end, after which it may all begin again.
 
     Attributes:
         limits: the limits that its workers can be held to: `time` where `stop` and `kill`
@@ -82,8 +82,7 @@ class Executor(Component):
         """Takes in what a sweep's runs are and what each of them occupies.
 
         Raises:
-            ConfigError: a run computes with more than it is given, or is to have more than
-                there is.
+            ConfigError: a run computes with more than it is given.
         """
         modules = set()
         for run in runs:
@@ -97,6 +96,13 @@ class Executor(Component):
             modules |= {type(part).__module__ for part in parts if isinstance(part, Component)}
             modules |= run.backend.late_imports
         self.resources, self.modules = resources, frozenset(modules)
+
+    def check(self) -> None:
+        """Refuses what was prepared where it could never be started.
+
+        Raises:
+            ConfigError: a run is to have more than there is.
+        """
 
     @abstractmethod
     def capacity(self) -> int:

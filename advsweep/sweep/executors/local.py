@@ -80,21 +80,23 @@ class LocalExecutor(Executor):
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
         runs = list(runs)
         super().prepare(resources, runs)
-        if resources.cpus > len(_cores()):
-            raise ConfigError(
-                f"resources.cpus: expected at most {len(_cores())}, the cores that this process "
-                f"may use, got {resources.cpus}"
-            )
-        if resources.gpus:
-            self._devices = len(_devices())
-            if not room(self._devices, resources.gpus):
-                raise ConfigError(
-                    f"resources.gpus: expected at most {self._devices}, the GPUs that nvidia-smi "
-                    f"lists and {VISIBLE} leaves, got {resources.gpus:g}"
-                )
+        self._devices = len(_devices()) if resources.gpus else 0
         # A run alone would wait for the same imports in another process.
         self._forks = self.preload and len(runs) > 1 and not resources.gpus and can_adopt()
         self._slots = self._empty_slots()
+
+    def check(self) -> None:
+        cpus, gpus = self.resources.cpus, self.resources.gpus
+        if cpus > len(_cores()):
+            raise ConfigError(
+                f"resources.cpus: expected at most {len(_cores())}, the cores that this process "
+                f"may use, got {cpus}"
+            )
+        if gpus and not room(self._devices, gpus):
+            raise ConfigError(
+                f"resources.gpus: expected at most {self._devices}, the GPUs that nvidia-smi "
+                f"lists and {VISIBLE} leaves, got {gpus:g}"
+            )
 
     def capacity(self) -> int:
         if self.jobs is not None:

@@ -183,20 +183,23 @@ def test_runs_wait_for_memory_that_others_have(
     ],
 )
 @pytest.mark.usefixtures("free_memory")
-def test_what_can_never_fit_is_refused_with_the_plan(
-    overrides: list[str], message: str, plan: Planner
+def test_what_can_never_fit_is_refused(
+    overrides: list[str], message: str, plan: Planner, store: Store
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        plan("executor=local", *overrides)
+        execute(plan("executor=local", *overrides), store)
     assert message in str(raised.value)
+    assert store.runs() == []
 
 
-def test_gpus_are_refused_where_there_are_none(
-    plan: Planner, monkeypatch: pytest.MonkeyPatch
+def test_a_plan_for_gpus_can_be_made_where_there_are_none(
+    plan: Planner, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     monkeypatch.setenv("PATH", "")
+    planned = plan("executor=local", "resources.gpus=0.5")
+    assert planned.executor.capacity() == 1
     with pytest.raises(ConfigError, match=r"resources\.gpus: expected at most 0"):
-        plan("executor=local", "resources.gpus=0.5")
+        execute(planned, store)
 
 
 @pytest.mark.skipif(not can_adopt(), reason="workers are forked on Linux alone")
