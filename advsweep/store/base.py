@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from advsweep.errors import LeaseLostError, NotFoundError, nearest
@@ -80,12 +80,24 @@ class StorePart:
         owner = self._held.get(run_id)
         if owner is None:
             return
-        mine = select(Run.id).where(*held_by(run_id, owner)).with_for_update()
+        mine = select(Run.id).where(*_held_by(run_id, owner)).with_for_update()
         if connection.execute(mine).scalar() is None:
-            raise lease_lost(run_id)
+            raise _lease_lost(run_id)
+
+    def _update_own(self, connection: Connection, run_id: int, values: dict[str, Any]) -> None:
+        """Changes a run that was claimed through this store object.
+
+        Raises:
+            LeaseLostError: another process has the run now.
+        """
+        owner = self._held.get(run_id)
+        assert owner is not None, f"run {run_id} was not claimed through this store object"
+        mine = update(Run).where(*_held_by(run_id, owner))
+        if not connection.execute(mine.values(values)).rowcount:
+            raise _lease_lost(run_id)
 
 
-def held_by(run_id: int, owner: Owner) -> list[ColumnElement[bool]]:
+def _held_by(run_id: int, owner: Owner) -> list[ColumnElement[bool]]:
     """What is true of a run that a process has."""
     return [
         Run.id == run_id,
@@ -96,7 +108,7 @@ def held_by(run_id: int, owner: Owner) -> list[ColumnElement[bool]]:
     ]
 
 
-def lease_lost(run_id: int) -> LeaseLostError:
+def _lease_lost(run_id: int) -> LeaseLostError:
     return LeaseLostError(
         f"run {run_id} was taken over by another process, as this one gave no sign of "
         "life for too long; this process must leave it"

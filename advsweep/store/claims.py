@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Select, func, select, update
 
 from advsweep.errors import NotFoundError
-from advsweep.store.base import StorePart, chunks, held_by, lease_lost
+from advsweep.store.base import chunks
 from advsweep.store.lease import LEASE, Owner, is_held
+from advsweep.store.metrics import Metrics
 from advsweep.store.models import Run, SweepRun
 from advsweep.store.records import Failure, Status
 
@@ -22,7 +23,7 @@ _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
 
 
-class Claims(StorePart):
+class Claims(Metrics):
     """The part of a store that gives each run to one process at a time."""
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
@@ -131,8 +132,18 @@ class Claims(StorePart):
             row = connection.execute(query).one()
         return None if row.pid is None else Owner(row.host, row.pid, row.process_started)
 
-    def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
+    def heartbeat(
+        self,
+        run_id: int,
+        *,
+        step: int | None = None,
+        stage: str | None = None,
+        points: Sequence[tuple[str, int, float]] = (),
+    ) -> None:
         """A sign of life of the process that has a run, with how far it is.
+
+        Args:
+            points: what it has measured, as for `add_points`.
 
         Raises:
             LeaseLostError: another process has taken the run over; this one must let go.
@@ -142,7 +153,10 @@ class Claims(StorePart):
             news["step"] = step
         if stage is not None:
             news["stage"] = stage
-        self._update_own(run_id, news)
+        with self._write() as connection:
+            self._update_own(connection, run_id, news)
+            ids = self._insert_points(connection, run_id, points)
+        self._metric_ids.update(ids)
 
     def finish(
         self,
@@ -165,17 +179,9 @@ class Claims(StorePart):
         now = self._now()
         why = {"failure": failure, "error": error, "traceback": traceback}
         times = {"heartbeat": now, "finished": now}
-        self._update_own(run_id, {"status": status, "stage": None, **why, **times})
-        del self._held[run_id]
-
-    def _update_own(self, run_id: int, values: dict[str, Any]) -> None:
-        owner = self._held.get(run_id)
-        assert owner is not None, f"run {run_id} was not claimed through this store object"
-        mine = update(Run).where(*held_by(run_id, owner))
         with self._write() as connection:
-            updated = connection.execute(mine.values(values)).rowcount
-        if not updated:
-            raise lease_lost(run_id)
+            self._update_own(connection, run_id, {"status": status, "stage": None, **why, **times})
+        del self._held[run_id]
 
     def request_stop(self, run_id: int) -> None:
         """Asks the process that has a run to write a checkpoint and end.

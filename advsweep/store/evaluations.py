@@ -88,19 +88,30 @@ class Evaluations(StorePart):
         with self._write() as connection:
             self._link(connection, run_id, self._evaluation_id(connection, identity), step)
 
+    def evaluation_identities(self, run_id: int) -> set[str]:
+        """The identities of a run's evaluations."""
+        query = (
+            select(Evaluation.identity).join(RunEvaluation).where(RunEvaluation.run_id == run_id)
+        )
+        with self._read() as connection:
+            return set(connection.execute(query).scalars())
+
     def evaluations(
-        self, run_ids: Sequence[int], *, ends_only: bool = False
+        self, run_ids: Sequence[int], *, ends_only: bool = False, identity: str | None = None
     ) -> list[EvaluationRecord]:
         """The evaluations of some runs, by run, step and age.
 
         Args:
             ends_only: those of the base model and after the last training step alone.
+            identity: this one alone.
         """
         links = select(RunEvaluation.run_id, RunEvaluation.step, RunEvaluation.evaluation_id)
         if ends_only:
             links = links.join(Run, Run.id == RunEvaluation.run_id).where(
                 or_(RunEvaluation.step == 0, RunEvaluation.step == Run.steps)
             )
+        if identity is not None:
+            links = links.join(Evaluation).where(Evaluation.identity == identity)
         links = links.order_by(*links.selected_columns)
         with self._read() as connection:
             linked = [

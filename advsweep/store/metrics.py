@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -80,14 +80,20 @@ class Metrics(StorePart):
 
         Quickest with about 1,000 at a time.
         """
-        if not points:
-            return
         with self._write() as connection:
             self._require_lease(connection, run_id)
-            ids = self._name_ids(connection, {name for name, _, _ in points})
+            ids = self._insert_points(connection, run_id, points)
+        self._metric_ids.update(ids)
+
+    def _insert_points(
+        self, connection: Connection, run_id: int, points: Sequence[tuple[str, int, float]]
+    ) -> dict[str, int]:
+        """Returns the ids of their names, which are good once the transaction is over."""
+        ids = self._name_ids(connection, {name for name, _, _ in points})
+        if points:
             rows = [(ids[name], step, storable(value)) for name, step, value in points]
             self._put_points(connection, run_id, rows)
-        self._metric_ids.update(ids)
+        return ids
 
     def _put_points(
         self, connection: Connection, run_id: int, rows: Sequence[tuple[int, int, float | None]]
@@ -107,12 +113,18 @@ class Metrics(StorePart):
 
     def _name_ids(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
         ids = {name: self._metric_ids[name] for name in names if name in self._metric_ids}
+        ids |= self._recorded_ids(connection, set(names) - set(ids))
         if new := sorted(set(names) - set(ids)):
             rows = [{"name": name} for name in new]
             connection.execute(self._insert_or_ignore(Metric, "name"), rows)
-            query = select(Metric.name, Metric.id).where(Metric.name.in_(new))
-            ids.update((name, metric_id) for name, metric_id in connection.execute(query))
+            ids |= self._recorded_ids(connection, new)
         return ids
+
+    def _recorded_ids(self, connection: Connection, names: Collection[str]) -> dict[str, int]:
+        if not names:
+            return {}
+        query = select(Metric.name, Metric.id).where(Metric.name.in_(names))
+        return {row.name: row.id for row in connection.execute(query)}
 
     def truncate(self, run_id: int, after_step: int) -> None:
         """Forgets the metric points and checkpoints past a step, to which a run goes back."""

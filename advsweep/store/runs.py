@@ -286,8 +286,11 @@ class Runs(StorePart):
         rows: dict[int, AnyRow] = {}
         for some in chunks(ids):
             rows.update((row.id, row) for row in connection.execute(query.where(Run.id.in_(some))))
-            known = connection.execute(select(Run.id).where(Run.id.in_(some))).scalars()
-            if missing := sorted(set(some).difference(known)):
+            absent = set(some).difference(rows)
+            if not absent:
+                continue
+            known = connection.execute(select(Run.id).where(Run.id.in_(absent))).scalars()
+            if missing := sorted(absent.difference(known)):
                 raise NotFoundError(f"no run {missing[0]} in {self._engines.location.name}")
         return [rows[i] for i in ids if i in rows]
 

@@ -13,7 +13,6 @@ from advsweep.store.checkpoints import Checkpoints
 from advsweep.store.claims import Claims
 from advsweep.store.engines import Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
-from advsweep.store.metrics import Metrics
 from advsweep.store.overview import Overview
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
@@ -53,7 +52,7 @@ def _clock(engines: Engines) -> Callable[[], datetime]:
         return server_clock(connection)
 
 
-class Store(Overview, Claims, Metrics, Checkpoints, Evaluations, Trials, Removal):
+class Store(Overview, Claims, Checkpoints, Evaluations, Trials, Removal):
     """The database of runs, metrics and evaluations; made by `open_store`.
 
     What was written when a method returns outlives the process. Any number of processes may

@@ -37,7 +37,7 @@ class Evaluator:
     def missing(self) -> list[int]:
         """The steps of a finished training, first and last, that were not evaluated so."""
         steps = (0, self.run.steps)
-        linked = {e.identity for e in self.store.evaluations([self.run_id])}
+        linked = self.store.evaluation_identities(self.run_id)
         return [step for step in steps if self.identity(step) not in linked]
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
@@ -55,19 +55,19 @@ class Evaluator:
                 self._make(identity, step, sampler)
         else:
             self._make(identity, step, sampler)
-        self.store.link_evaluation(self.run_id, identity, step)
-        evaluations = self.store.evaluations([self.run_id])
-        return next(e for e in evaluations if e.identity == identity)
+        [evaluation] = self.store.evaluations([self.run_id], identity=identity)
+        return evaluation
 
     def _make(self, identity: str, step: int, sampler: Callable[[], Sampler]) -> None:
         if self.store.has_evaluation(identity):
+            self.store.link_evaluation(self.run_id, identity, step)
             return
         results = evaluate(sampler(), self.run.task, self.run.evaluation)
         self.store.add_evaluation(
             NewEvaluation(
                 identity=identity,
                 subject=self._subject(step),
-                run_id=None if step == 0 else self.run_id,
+                run_id=self.run_id,
                 step=step,
                 task=self.run.task.name,
                 settings=self.run.evaluation.plain(),

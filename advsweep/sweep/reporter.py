@@ -73,8 +73,7 @@ class StoreReporter:
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         self._position(step)
-        self.flush()
-        self._store.heartbeat(self._run_id, stage="evaluating")
+        self._write(stage="evaluating")
         try:
             with self._stop.interruptible():
                 evaluation = self._evaluator.ensure(step, lambda: sampler)
@@ -89,8 +88,7 @@ class StoreReporter:
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.log(f"evaluation after step {step}: {numbers}")
         self._points += [(name, step, value) for name, value in values.items()]
-        self._store.heartbeat(self._run_id, stage="training")
-        self.flush()
+        self._write(stage="training")
 
     def checkpoint(self, step: int, path: Path) -> None:
         self.flush()
@@ -134,10 +132,12 @@ class StoreReporter:
         Raises:
             LeaseLostError: another process has the run now, and nothing was written.
         """
-        self._store.heartbeat(self._run_id, step=self.step)
         if self._points:
-            self._store.add_points(self._run_id, self._points)
-            self._points = []
+            self._write()
+
+    def _write(self, stage: str | None = None) -> None:
+        self._store.heartbeat(self._run_id, step=self.step, stage=stage, points=self._points)
+        self._points = []
         self._flushed = time.monotonic()
 
     def _position(self, step: int) -> None:
