@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
@@ -21,6 +21,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError
 from advsweep.store import servers
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
 
 DEFAULT_FILE = "advsweep.db"
 BUSY_SECONDS = 30
@@ -114,6 +117,23 @@ class Engines:
         """A transaction that sees the store as it was at its first query."""
         with translated(self.location), self.reader.begin() as connection:
             yield connection
+
+    @contextmanager
+    def elsewhere(self, file: Path) -> Iterator[None]:
+        """A stretch in which every connection of a SQLite store is to another file."""
+
+        def connect(dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
+            return dialect.connect(str(file), **options)
+
+        self.dispose()
+        for engine in (self.writer, self.reader):
+            event.listen(engine, "do_connect", connect)
+        try:
+            yield
+        finally:
+            self.dispose()
+            for engine in (self.writer, self.reader):
+                event.remove(engine, "do_connect", connect)
 
     def dispose(self) -> None:
         self.reader.dispose()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 from advsweep.store.base import utc_now
 from advsweep.store.checkpoints import Checkpoints
 from advsweep.store.claims import Claims
-from advsweep.store.engines import Engines, Location, connect, locate
+from advsweep.store.engines import DEFAULT_FILE, Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
+from advsweep.store.models import Base
 from advsweep.store.overview import Overview
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
@@ -62,6 +65,7 @@ class Store(Overview, Claims, Checkpoints, Evaluations, Trials, Removal):
         url: opens the same store from another process; it may hold a password.
         name: what to call the store in a message: its path as it was given, or its URL
             without a password.
+        file: the SQLite file; None for a store on a server.
         upgraded: what `open_store(upgrade=True)` changed, one line per migration.
         runs_directory: the folder of the runs' own folders: `$ADVSWEEP_RUNS`, else
             `advsweep-runs` beside `advsweep.db`; for a database `advsweep` on a server it is
@@ -79,12 +83,24 @@ class Store(Overview, Claims, Checkpoints, Evaluations, Trials, Removal):
         location = engines.location
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
+        self.file = location.file
         self.upgraded = upgraded
         self.runs_directory = _runs_directory(location)
 
     def schema_version(self) -> str:
         """The version of the schema, which is always the newest that this advsweep knows."""
         return HEAD
+
+    @contextmanager
+    def scratch(self) -> Iterator[Store]:
+        """An empty store in a file that is thrown away, on the engines of this SQLite store.
+
+        A statement that was made there once need not be compiled here any more, nor in a
+        process that is forked from this one. This store must not be used meanwhile.
+        """
+        with TemporaryDirectory() as folder, self._engines.elsewhere(Path(folder) / DEFAULT_FILE):
+            Base.metadata.create_all(self._engines.writer)
+            yield Store(self._engines, self._now, [])
 
     def close(self) -> None:
         """Closes every connection."""

@@ -54,8 +54,12 @@ class _End:
     failure: Failure | None = None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Works on one run; returns the exit code."""
+def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> int:
+    """Works on one run; returns the exit code.
+
+    Args:
+        store: one that is open already, in place of the one that the arguments name.
+    """
     parser = argparse.ArgumentParser(prog="python -m advsweep.sweep.worker", description=__doc__)
     parser.add_argument("--run", type=int, required=True, help="the run's id in the store")
     parser.add_argument("--store", help="the store's URL (default: $ADVSWEEP_STORE)")
@@ -75,7 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)
-    store = open_store(options.store, create=False)
+    if store is None:
+        store = open_store(options.store, create=False)
     [record] = store.runs(ids=[options.run])
     holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
     return work(store, record, options.evaluation, options.parent_pid, holder)

@@ -33,7 +33,8 @@ class ForkServer:
 
     Args:
         modules: what it imports.
-        environment: its own; what libraries read when they are imported has to be in it.
+        environment: its own; what libraries read when they are imported has to be in it, and
+            `$ADVSWEEP_STORE`, the store of all its workers.
 
     Raises:
         OSError: its process cannot be made.

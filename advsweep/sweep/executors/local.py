@@ -32,6 +32,7 @@ PRELOADED = (
     "advsweep.backends.run",
     "advsweep.sweep.evaluations",
     "advsweep.sweep.reporter",
+    "advsweep.sweep.stopping.judge",
     "advsweep.sweep.worker",
 )
 """What every worker imports, whatever its run is made of."""
@@ -107,7 +108,7 @@ class LocalExecutor(Executor):
         return max(1, fitting)
 
     def start(self, job: Job) -> Handle | None:
-        if not self._is_ready():
+        if not self._is_ready(job):
             return None
         slot = self._slots.take()
         if slot is None:
@@ -131,14 +132,14 @@ class LocalExecutor(Executor):
         pinned = self.pin and hasattr(os, "sched_setaffinity")
         return Slots(self.resources, Cores(_cores() if pinned else (), folder), _devices)
 
-    def _is_ready(self) -> bool:
+    def _is_ready(self, job: Job) -> bool:
         """Whether a worker can be started at once; what has to be there for that is made."""
         if not self._forks:
             return True
         try:
             if self._server is None:
                 modules = sorted({*PRELOADED, *self.modules})
-                self._server = ForkServer(modules, self._environment())
+                self._server = ForkServer(modules, self._environment() | _told(job))
             return self._server.is_ready()
         except OSError:
             # A module cannot be imported, most likely: the logs of the workers will say why.

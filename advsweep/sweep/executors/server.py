@@ -16,9 +16,15 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from advsweep.errors import StoreError
+from advsweep.store import open_store
 from advsweep.sweep.environment import describe_environment
+from advsweep.sweep.rehearsal import rehearse
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
 
 READY = b"ready"
 ORDER_BYTES = 1 << 22
@@ -35,15 +41,30 @@ def main() -> None:
         for module in modules:
             importlib.import_module(module)
         describe_environment()
+        store = _open_store()
         # Pages that the collector leaves alone stay shared with the workers.
         gc.collect()
         gc.freeze()
         connection.sendall(READY)
         while order := connection.recv(ORDER_BYTES):
-            connection.sendall(str(_fork(json.loads(order), connection)).encode())
+            connection.sendall(str(_fork(json.loads(order), store, connection)).encode())
 
 
-def _fork(order: dict[str, Any], connection: socket.socket) -> int:
+def _open_store() -> Store | None:
+    """The workers' store, without connections but with all that a worker has compiled.
+
+    None where it cannot be had: the workers will say why.
+    """
+    try:
+        store = open_store(create=False)
+        rehearse(store)
+    except StoreError:
+        return None
+    store.close()
+    return store
+
+
+def _fork(order: dict[str, Any], store: Store | None, connection: socket.socket) -> int:
     """Makes a worker and returns its pid."""
     reading, writing = os.pipe()
     if os.fork() == 0:
@@ -54,7 +75,7 @@ def _fork(order: dict[str, Any], connection: socket.socket) -> int:
                 os.close(descriptor)
             while os.getppid() == between:
                 time.sleep(0.001)
-            _work(order)
+            _work(order, store)
         os.write(writing, str(worker).encode())
         os._exit(0)
     os.close(writing)
@@ -63,7 +84,7 @@ def _fork(order: dict[str, Any], connection: socket.socket) -> int:
         return int(told.readline())
 
 
-def _work(order: dict[str, Any]) -> NoReturn:
+def _work(order: dict[str, Any], store: Store | None) -> NoReturn:
     """What `python -m advsweep.sweep.worker` does, in this process that was forked for it."""
     code = 1
     try:
@@ -80,7 +101,7 @@ def _work(order: dict[str, Any]) -> NoReturn:
 
         from advsweep.sweep import worker
 
-        code = worker.main(order["arguments"])
+        code = worker.main(order["arguments"], store)
         logging.shutdown()
     except BaseException:  # noqa: BLE001 - nothing may get back into the server's own loop
         traceback.print_exc()

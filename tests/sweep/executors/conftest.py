@@ -14,7 +14,7 @@ WORKER = """
 import json, os, sys, time
 from advsweep.sweep import worker
 
-def main(arguments):
+def main(arguments, store=None):
     told = {"ADVSWEEP_STORE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GIVEN"}
     found = {
         "arguments": arguments,

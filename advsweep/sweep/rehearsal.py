@@ -1,0 +1,72 @@
+"""What a worker asks of its store, asked once where it leaves no trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+
+
+def rehearse(store: Store) -> None:
+    """Has the statements of a worker compiled, for the workers that are forked from here.
+
+    Compiling them takes a third of what a worker that trains nothing costs. A store on a
+    server has no file to put another one in the place of, and is left alone.
+    """
+    if store.file is None:
+        return
+    with store.scratch() as scratch:
+        _work(scratch)
+
+
+def _work(store: Store) -> None:
+    """A run from its claim to its end, in the words of `worker`, `reporter` and `evaluations`."""
+    me, checkpoint = Owner.current(), Path("checkpoint")
+    # Several rows are another statement than one.
+    points, summaries = [("a", 1, 0.0), ("b", 1, 0.0)], {"c": 0.0, "d": 0.0}
+    [run_id] = store.add_runs([_RUN])
+    store.claim(run_id, me, holder=me)
+    store.runs(ids=[run_id])
+    store.set_environment(run_id, {})
+    store.truncate(run_id, after_step=0)
+    store.heartbeat(run_id)
+    store.heartbeat(run_id, step=0, stage="evaluating")
+    store.stop_requested(run_id)
+    store.heartbeat(run_id, step=1, points=points)
+    store.has_evaluation(_EVALUATION.identity)
+    store.add_evaluation(_EVALUATION)
+    store.link_evaluation(run_id, _EVALUATION.identity, 1)
+    store.evaluations([run_id], identity=_EVALUATION.identity)
+    store.add_checkpoint(run_id, 1, checkpoint)
+    store.remove_checkpoint(run_id, checkpoint)
+    store.evaluation_identities(run_id)
+    store.summaries([run_id])
+    store.set_summaries(run_id, summaries)
+    store.finish(run_id, Status.DONE)
+
+
+_RUN = NewRun(identity="", config_hash="", seed=0, config={}, steps=1, estimator="", backend="fake")
+_EVALUATION = NewEvaluation(
+    identity="",
+    subject="",
+    run_id=1,
+    step=1,
+    task="",
+    settings={},
+    problems=[
+        ProblemCounts(
+            problem_id="",
+            prompt="",
+            level=0,
+            n=1,
+            c=0,
+            distinct=1,
+            unscorable=0,
+            answer_entropy=0.0,
+        )
+    ],
+)
