@@ -37,12 +37,21 @@ def plan(
 
     Every run is built and checked, and looked up in the store: what is done, running or
     missing, what was asked for twice, and how long the rest should take by earlier runs of
-    the same shape (backend, model, task, rollout policy, group size, prompts per step). A
-    store that does not exist is not made.
+    the same shape (backend, model, task, rollout policy, group size, prompts per step). Of a
+    search it shows what is searched over, the trials so far and the best of them. A store
+    that does not exist is not made.
     """
+    from advsweep.cli import searching
     from advsweep.sweep.plan import make_plan
+    from advsweep.sweep.search.study import plan_search, refuse_search
 
+    study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
+    if study is not None:
+        searching.refuse_force(force)
+        searching.print_search(study, store, jobs, output, every=every)
+        return
     planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    refuse_search(planned)
     print_plan(planned, store, jobs, output, force=force, every=every)
 
 
@@ -62,7 +71,7 @@ def print_plan(
 
     _tell_what_is_not_here(plan)
     slots = jobs or plan.executor.capacity()
-    left = estimate(plan, _existing(url), slots, force=force)
+    left = estimate(plan, existing(url), slots, force=force)
     rows = [
         {
             "identity": planned.run.identity,
@@ -89,11 +98,7 @@ def print_plan(
                 "duplicates": [_duplicate_record(d) for d in plan.duplicates],
                 "states": left.states,
                 **_tally(left),
-                "steps_left": left.steps,
-                "seconds_left": left.seconds,
-                "gpu_hours_left": left.gpu_hours,
-                "untold": left.untold,
-                "sources": left.sources,
+                **rest_record(left),
                 "jobs": slots,
             }
         )
@@ -122,18 +127,18 @@ def _print_table(
     print_columns(
         ["identity", "status", "steps", "left", "run"], [_cells(row) for row in rows[:cut]]
     )
-    _tell_cut(len(rows) - cut)
+    tell_cut(len(rows) - cut)
     if plan.duplicates:
         typer.echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
         cut = len(plan.duplicates) if every else LISTED
         for duplicate in plan.duplicates[:cut]:
             typer.echo(f"  {_describe(duplicate)}")
-        _tell_cut(len(plan.duplicates) - cut)
+        tell_cut(len(plan.duplicates) - cut)
     tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
     detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
     typer.echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
-    typer.echo(_describe_rest(left, slots))
+    typer.echo(describe_rest(left, slots))
 
 
 def _tally(left: Estimate) -> dict[str, int]:
@@ -154,7 +159,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _tell_cut(more: int) -> None:
+def tell_cut(more: int) -> None:
+    """Says on stderr that there is more than was printed."""
     if more > 0:
         typer.echo(f"... and {more} more (--all shows them)", err=True)
 
@@ -183,7 +189,19 @@ def _asked(duplicate: Duplicate) -> str:
     )
 
 
-def _describe_rest(left: Estimate, slots: int) -> str:
+def rest_record(left: Estimate) -> dict[str, Any]:
+    """What is left, for `--format json`."""
+    return {
+        "steps_left": left.steps,
+        "seconds_left": left.seconds,
+        "gpu_hours_left": left.gpu_hours,
+        "untold": left.untold,
+        "sources": left.sources,
+    }
+
+
+def describe_rest(left: Estimate, slots: int) -> str:
+    """What is left, in a line."""
     if not left.steps:
         return "no steps left"
     steps = f"{left.steps} steps left"
@@ -195,7 +213,8 @@ def _describe_rest(left: Estimate, slots: int) -> str:
     return f"{steps}, {took} (from {left.sources} earlier runs){rest}"
 
 
-def _existing(url: str | None) -> Store | None:
+def existing(url: str | None) -> Store | None:
+    """The store, or None: it is not made."""
     from advsweep.errors import NoStoreError
     from advsweep.store import open_store
 

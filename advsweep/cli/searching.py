@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from advsweep.cli import execution
-from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import print_json, show_number
+from advsweep.cli.options import ListFormat, RecordFormat
+from advsweep.cli.output import print_columns, print_json, print_listing, show_number
+from advsweep.cli.plan import LISTED, describe_rest, existing, rest_record, tell_cut
 
 if TYPE_CHECKING:
     from advsweep.sweep.policy import Policy
+    from advsweep.sweep.search.dimensions import Dimension
+    from advsweep.sweep.search.outlook import Outlook
     from advsweep.sweep.search.study import Study
     from advsweep.sweep.search.tpe import Result
+
+
+def refuse_force(force: bool) -> None:
+    """Refuses `--force` in a search.
+
+    Raises:
+        ConfigError: it was given; what was told to the sampler cannot be taken back.
+    """
+    from advsweep.errors import ConfigError
+
+    if force:
+        raise ConfigError("--force: a search goes on where it was; give a new one another --name")
 
 
 def search(
@@ -21,23 +37,10 @@ def search(
     url: str | None,
     jobs: int | None,
     *,
-    dry_run: bool,
-    force: bool,
     policy: Policy,
     output: RecordFormat,
 ) -> NoReturn:
-    """Makes a search and says what is best; ends the command.
-
-    Raises:
-        ConfigError: `--force`, as what is told cannot be taken back.
-    """
-    from advsweep.errors import ConfigError
-
-    if force:
-        raise ConfigError("--force: a search goes on where it was; give a new one another --name")
-    if dry_run:
-        _print_study(study, output)
-        raise typer.Exit
+    """Makes a search and says what is best; ends the command."""
     with execution.opened(url) as store:
         outcome = study.run(
             store,
@@ -54,29 +57,112 @@ def search(
     raise typer.Exit(outcome.exit_code)
 
 
-def _print_study(study: Study, output: RecordFormat) -> None:
-    seeds = len(study.example.runs)
-    if output is RecordFormat.JSON:
-        plain = {"name": study.name, "search": study.search.plain(), "seeds": seeds}
-        print_json({**plain, "dimensions": dict(study.dimensions)})
-        return
-    for key, dimension in study.dimensions.items():
-        typer.echo(f"{key}: {dimension}")
-    typer.echo(f"sweep {study.name}: {study.search.trials} trials of {seeds} runs each")
+def print_search(
+    study: Study, url: str | None, jobs: int | None, how: ListFormat, *, every: bool = False
+) -> None:
+    """What a search is over, its trials so far, and how long the others should take."""
+    from advsweep.sweep.search.outlook import look_out
+
+    slots = jobs or study.example.executor.capacity()
+    outlook = look_out(study, existing(url), slots)
+    if how is ListFormat.JSON:
+        print_json(
+            {
+                "name": study.name,
+                "search": study.search.plain(),
+                "dimensions": {key: _dimension(d) for key, d in study.dimensions.items()},
+                "seeds": study.seeds,
+                "trials": [
+                    {**_record(study, result), "state": result.state} for result in outlook.results
+                ],
+                "states": outlook.states,
+                "to_come": outlook.to_come,
+                "best": [_record(study, result) for result in outlook.best],
+                **rest_record(outlook.left),
+                "jobs": slots,
+            }
+        )
+    elif how is ListFormat.CSV:
+        print_listing([_row(study, result) for result in outlook.results], how)
+    else:
+        _print_space(study)
+        _print_trials(study, outlook.results, every=every)
+        _print_standing(study, outlook)
+        typer.echo(describe_rest(outlook.left, slots))
+
+
+def _dimension(dimension: Dimension) -> dict[str, Any]:
+    from advsweep.sweep.search.dimensions import Interval
+
+    if not isinstance(dimension, Interval):
+        return {"kind": "choice", "values": dimension.values}
+    kind = "whole numbers" if dimension.whole else "numbers"
+    return {"kind": kind, "low": dimension.low, "high": dimension.high, "log": dimension.log}
+
+
+def _print_space(study: Study) -> None:
+    kinds = {key: _dimension(dimension) for key, dimension in study.dimensions.items()}
+    rows = [
+        [key, kind["kind"], str(study.dimensions[key]), "log" if kind.get("log") else ""]
+        for key, kind in kinds.items()
+    ]
+    print_columns(["searched over", "kind", "from", "scale"], rows)
+
+
+def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> None:
+    shown = results if every else results[-LISTED:]
+    if shown:
+        typer.echo()
+        print_columns(
+            ["trial", "state", *study.search.metrics, "point"],
+            [
+                [
+                    str(result.number),
+                    result.state.value,
+                    *(map(show_number, result.values) or [""] * len(study.search.metrics)),
+                    _point(result),
+                ]
+                for result in shown
+            ],
+        )
+        tell_cut(len(results) - len(shown))
+
+
+def _print_standing(study: Study, outlook: Outlook) -> None:
+    aims = " and ".join(f"{metric} ({better})" for metric, better in study.search.metrics.items())
+    counts = [f"{count} {state}" for state, count in outlook.states.items()]
+    counts += [f"{outlook.to_come} to come"] if outlook.to_come else []
+    typer.echo(
+        f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
+        f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
+    )
+    _print_best(study, outlook.best, len(outlook.results), err=False)
+
+
+def _row(study: Study, result: Result) -> dict[str, Any]:
+    values = dict(zip(study.search.metrics, result.values or (None, None), strict=False))
+    return {"trial": result.number, "state": result.state, **values, **result.params}
 
 
 def _record(study: Study, result: Result) -> dict[str, Any]:
-    values = dict(zip(study.search.metrics, result.values, strict=True))
+    values = dict(zip(study.search.metrics, result.values, strict=False))
     return {"trial": result.number, "params": dict(result.params), "values": values}
 
 
-def _print_best(study: Study, best: list[Result], trials: int) -> None:
+def _print_best(study: Study, best: Sequence[Result], trials: int, *, err: bool = True) -> None:
     if not best:
         return
     what = "best" if len(study.search.metrics) == 1 else "not beaten in both metrics"
-    typer.echo(f"{what} of {trials} trials, means over seeds:", err=True)
+    typer.echo(f"{what} of {trials} trials, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
-        params = " ".join(f"{key}={value}" for key, value in result.params.items())
-        typer.echo(f"  trial {result.number}: {params}: {scores}", err=True)
+        typer.echo(f"  trial {result.number}: {_point(result)}: {scores}", err=err)
+
+
+def _point(result: Result) -> str:
+    return " ".join(f"{key}={_value(value)}" for key, value in result.params.items())
+
+
+def _value(value: Any) -> str:
+    return show_number(value) if isinstance(value, float) else str(value)

@@ -67,14 +67,16 @@ def sweep(
         fail_fast=fail_fast,
     )
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
+    how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
     if study is not None:
-        searching.search(
-            study, store, jobs, dry_run=dry_run, force=force, policy=policy, output=output
-        )
+        searching.refuse_force(force)
+        if dry_run:
+            searching.print_search(study, store, jobs, how)
+            return
+        searching.search(study, store, jobs, policy=policy, output=output)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
     refuse_search(plan)
     if dry_run:
-        how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
         print_plan(plan, store, jobs, how, force=force)
         return
     plan.executor.check()  # before a store is made

@@ -9,6 +9,7 @@ Hydra is imported when the first override is parsed.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 _ALLOWED = ("int", "str", "bool", "float", "choice", "range", "tag", "sort")
 _REFUSED = {
     "glob": "a sweep should not change when a file is added to a group; list the names",
-    "interval": "an interval has no finite set of values; list them, or set search=optuna",
+    "interval": "an interval has no finite set of values; list them, or search over it with "
+    "search=optuna, and not under zip or when",
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
+
+_CALL = re.compile(rf"({'|'.join([*_ALLOWED, *_REFUSED])})\(")
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,27 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
             which can be resumed must not use (`glob`, `interval`, `shuffle`).
     """
     return [_parse(text) for text in texts]
+
+
+def listed(key: str, value: Any) -> list[Any]:
+    """What a value of a sweep file stands for: `choice(4,8)` and `range(5)` as on the command line.
+
+    Raises:
+        ConfigError: a function that a sweep must not use, or one that cannot be read.
+    """
+    if not isinstance(value, str) or not is_call(value):
+        return [value]
+    if not value.endswith(")"):
+        raise ConfigError(
+            f"{key}: expected a closing bracket, got {value!r}; where YAML has a mapping in "
+            f"braces, quote it: '{value},...)'"
+        )
+    return list(_parse(f"{key}={value}").values)
+
+
+def is_call(text: str) -> bool:
+    """Whether a text of a sweep file begins as the grammar's functions do: `choice(4,8)`."""
+    return _CALL.match(text) is not None
 
 
 def _parse(text: str) -> Override:

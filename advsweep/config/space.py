@@ -13,7 +13,8 @@
           when: [{if: {group_size: 8}, optimizer.lr: [1e-4, 3e-4]}]
           exclude: [{estimator.alpha: 3, group_size: 4}]
 
-A list is swept over; a value that is itself a list stands in a list of its own. What `when`
+A list is swept over; a value that is itself a list stands in a list of its own. The functions
+of the command line's grammar may be written here too, `choice(4,8)` or `range(1,5)`. What `when`
 gives stands in the place of a run's own values, each entry's after those before it, and
 `exclude` is looked at last; both may stand in `common` too. `advsweep.config.conditions`
 says when a condition holds.
@@ -36,10 +37,17 @@ from advsweep.config.conditions import (
     expanded,
     read_condition,
 )
-from advsweep.config.overrides import Override
+from advsweep.config.overrides import Override, listed
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 
 _KEYS = ("name", "seeds", "common", "blocks")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """In the place of a value that cannot be used; overrides may replace it."""
+
+    error: ConfigError
 
 
 @dataclass(frozen=True)
@@ -107,12 +115,16 @@ class Space:
         return itertools.chain.from_iterable(self.blocks)
 
 
-def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) -> Space:
+def read_space(
+    node: Mapping[str, Any] | None, overrides: Sequence[Override], *, whole: bool = True
+) -> Space:
     """The space of a `sweep` node and of overrides, which beat the node's values.
 
     Args:
         node: the `sweep` key of a configuration; None for the overrides alone.
         overrides: of one key, the last one counts.
+        whole: false where the overrides are one point of a space that was read before, so
+            that conditions need not hold.
 
     Raises:
         ConfigError: the node has an unknown key, a value that does not fit, or a condition
@@ -136,7 +148,9 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
     if name is not None and (not isinstance(name, str) or not name):
         raise ConfigError(f"{where}.name: expected a text, got {name!r}")
     space = Space(name, [_merged(seeds, common, block, given) for block in read])
-    if conditions := [c for block in [common, *read] for c in block.conditions]:
+    _refuse_values(space.blocks)
+    conditions = [c for block in [common, *read] for c in block.conditions]
+    if whole and conditions:
         # Overrides may narrow a sweep file to runs for which a condition of it never holds.
         own = [_merged(seeds, common, block, {}) for block in read]
         matches = Matches()
@@ -145,6 +159,14 @@ def read_space(node: Mapping[str, Any] | None, overrides: Sequence[Override]) ->
                 pass
         matches.check(conditions)
     return space
+
+
+def _refuse_values(blocks: Sequence[Block]) -> None:
+    dimensions = [d for block in blocks for d in block.dimensions]
+    dimensions += [d for block in blocks for a in block.additions for d in a.dimensions]
+    for value in (value for d in dimensions for point in d for value in point.values()):
+        if isinstance(value, Refusal):
+            raise value.error
 
 
 def _merged(seeds: Block, common: Block, block: Block, given: Mapping[str, Dimension]) -> Block:
@@ -232,7 +254,10 @@ def _values(values: Any, key: Any, where: str) -> list[Any]:
         if not values:
             raise ConfigError(f"{where}.{key}: expected a value or a list of values, got []")
         return values
-    return [values]
+    try:
+        return listed(str(key), values)
+    except ConfigError as error:
+        return [Refusal(type(error)(f"{where}.{error}"))]
 
 
 def _seeds(seeds: Any, where: str) -> Block:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,40 +88,79 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     """
     records = [] if store is None else store.runs(newest_first=False)
     latest = {record.identity: record for record in records}
-    rates = {} if store is None else _rates(store, records)
-    pace = {shape: statistics.median(found) for shape, found in rates.items()}
+    pace = Pace(store, records)
     seen: set[str] = set()
-    used: set[str] = set()
     runs = []
     for planned in plan.runs:
-        identity, shape = planned.run.identity, _shape(planned.config)
+        identity = planned.run.identity
         record = latest.get(identity)
         rule = plan.stopping.rule() if plan.stopping else None
         left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
-        seconds = 0.0 if left == 0 else None
-        if left and shape in pace:
-            used.add(shape)
-            seconds = left * pace[shape]
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,
                 status=_status(planned, record, store),
                 step=0 if record is None else record.step,
                 steps_left=left,
-                seconds_left=seconds,
+                seconds_left=pace.seconds(planned.config, left) if left else 0.0,
             )
         )
-    told = [run.seconds_left for run in runs if run.seconds_left is not None]
-    untold = len(runs) - len(told)
-    known = untold == 0 or any(told)
-    gpus = plan.executor.resources.gpus
+    return summed([runs], slots, plan.executor.resources.gpus, pace.sources)
+
+
+class Pace:
+    """How long training steps take, by the runs of a store that are done.
+
+    Attributes:
+        sources: how many runs told of the steps that were asked for.
+    """
+
+    def __init__(self, store: Store | None, records: list[RunRecord]) -> None:
+        self._rates = {} if store is None else _rates(store, records)
+        self._medians = {shape: statistics.median(found) for shape, found in self._rates.items()}
+        self._used: set[str] = set()
+
+    @property
+    def sources(self) -> int:
+        return sum(len(self._rates[shape]) for shape in self._used)
+
+    def seconds(self, config: Mapping[str, Any], steps: int) -> float | None:
+        """What some steps of a run should take; None where no earlier run tells."""
+        shape = _shape(config)
+        if shape not in self._medians:
+            return None
+        self._used.add(shape)
+        return steps * self._medians[shape]
+
+    def seconds_of_any(self, steps: int) -> float | None:
+        """Likewise, of runs of whatever shape."""
+        if not self._rates:
+            return None
+        self._used.update(self._rates)
+        return steps * statistics.median(itertools.chain.from_iterable(self._rates.values()))
+
+
+def summed(
+    batches: Sequence[Sequence[RunEstimate]], slots: int, gpus: float, sources: int
+) -> Estimate:
+    """What all runs come to.
+
+    Args:
+        batches: runs that are begun as slots are free, once those before have all ended.
+        gpus: what each run occupies.
+    """
+    runs = [run for batch in batches for run in batch]
+    told = [[r.seconds_left for r in batch if r.seconds_left is not None] for batch in batches]
+    together = sum(map(sum, told))
+    untold = len(runs) - sum(map(len, told))
+    known = untold == 0 or together > 0
     return Estimate(
         runs=runs,
-        seconds=_makespan(told, slots) if known else None,
-        gpu_hours=gpus * sum(told) / 3600 if known and gpus else None,
+        seconds=sum(_makespan(batch, slots) for batch in told) if known else None,
+        gpu_hours=gpus * together / 3600 if known and gpus else None,
         untold=untold,
-        sources=sum(len(rates[shape]) for shape in used),
+        sources=sources,
     )
 
 

@@ -86,6 +86,7 @@ def make_plan(
     config_dirs: Sequence[str | Path] = (),
     name: str | None = None,
     single: bool = False,
+    whole: bool = True,
 ) -> Plan:
     """Plans a sweep, or a single run.
 
@@ -95,6 +96,8 @@ def make_plan(
         name: the sweep's name; else the `sweep` node's, the experiment's, or a hash of the
             runs, so that the same command resumes the same sweep.
         single: refuse anything that makes more than one run.
+        whole: false for one trial of a search, for which conditions of a sweep file need
+            not hold.
 
     Raises:
         ConfigError: anything that does not fit. Errors of several runs come as one message.
@@ -104,7 +107,7 @@ def make_plan(
     if single:
         _refuse_sweeps(parsed)
     with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
-        spaces = _spaces(composer, parsed)
+        spaces = _spaces(composer, parsed, whole=whole)
         points = Points(composer)
         asked = list(_asked(spaces))
         if not asked:
@@ -142,24 +145,39 @@ def _refuse_sweeps(overrides: Iterable[Override]) -> None:
             )
 
 
-def _spaces(composer: Composer, overrides: Sequence[Override]) -> list[Space]:
+def _spaces(composer: Composer, overrides: Sequence[Override], *, whole: bool) -> list[Space]:
     """One space for each experiment that is chosen; a single one where none is."""
-    changes = [o for o in overrides if o.key.split(".")[0] == "sweep"]
-    choices = [o for o in overrides if o.key == "experiment"]
-    rest = [o for o in overrides if o not in changes and o not in choices]
+    rest = [o for o in overrides if o.key != "experiment" and not _changes_sweep(o)]
     for override in rest:
         composer.check_key(override.key)
+    spaces = []
+    for name, node in sweep_nodes(composer, overrides):
+        chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
+        space = read_space(node, [*chosen, *rest], whole=whole)
+        spaces.append(dataclasses.replace(space, name=space.name or name))
+    return spaces
+
+
+def sweep_nodes(composer: Composer, overrides: Sequence[Override]) -> list[tuple[str | None, Any]]:
+    """The experiments that are chosen and their `sweep` nodes, as the command line changes them.
+
+    Raises:
+        ConfigError: there is no such experiment, or a change that does not fit.
+    """
+    changes = [o for o in overrides if _changes_sweep(o)]
+    choices = [o for o in overrides if o.key == "experiment"]
     values = () if not choices or choices[-1].deleted else choices[-1].values
     experiments = [composer.member("experiment", v) for v in values if v is not None]
     if not experiments:
-        return [read_space(_changed(None, changes), rest)]
-    spaces = []
-    for name in experiments:
-        node = _changed(composer.compose({"experiment": name}).config.get("sweep"), changes)
-        chosen = Override(f"experiment={name}", "experiment", (name,))
-        space = read_space(node, [chosen, *rest])
-        spaces.append(dataclasses.replace(space, name=space.name or name))
-    return spaces
+        return [(None, _changed(None, changes))]
+    return [
+        (name, _changed(composer.compose({"experiment": name}).config.get("sweep"), changes))
+        for name in experiments
+    ]
+
+
+def _changes_sweep(override: Override) -> bool:
+    return override.key.split(".")[0] == "sweep"
 
 
 def _changed(node: Any, changes: Iterable[Override]) -> Any:

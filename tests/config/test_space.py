@@ -115,6 +115,33 @@ def test_what_does_not_fit_is_refused(node: Any, message: str) -> None:
         read_space(node, [])
 
 
+def test_functions_of_the_grammar_are_what_they_are_on_the_command_line() -> None:
+    node = {"common": {"a": "choice(4,x)"}, "blocks": [{"b": "range(1,3)", "c": ["range(9)"]}]}
+    assert points(node) == [{"b": b, "c": "range(9)", "a": a} for b in (1, 2) for a in (4, "x")]
+
+
+def test_an_interval_is_refused_unless_something_else_is_given() -> None:
+    node = {"common": {"a": "interval(0,1)"}, "blocks": [{"b": 2}]}
+    with pytest.raises(ConfigError, match=r"^sweep.common.a=interval\(0,1\): interval\(\) cannot"):
+        points(node)
+    assert points(node, "a=3") == [{"b": 2, "a": 3}]
+    assert points({**node, "blocks": [{"a": 4}]}) == [{"a": 4}]
+
+
+def test_a_function_that_yaml_took_apart_is_refused() -> None:
+    # What YAML makes of {a: choice(4,8)}.
+    with pytest.raises(ConfigError, match=r"expected a closing bracket.*quote it: 'choice\(4,"):
+        points({"common": {"a": "choice(4", "8)": None}})
+
+
+def test_conditions_need_not_hold_for_a_part() -> None:
+    node = {"blocks": [{"a": "choice(1,2)", "when": [{"if": {"c": 3}, "b": 4}]}]}
+    overrides = parse_overrides(["a=1", "c=5"])
+    assert list(read_space(node, overrides, whole=False)) == [{"a": 1, "c": 5}]
+    with pytest.raises(ConfigError, match="got 3, which none has"):
+        read_space(node, overrides)
+
+
 grids = st.dictionaries(
     st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=3), max_size=4
 )

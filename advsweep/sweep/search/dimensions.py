@@ -3,15 +3,17 @@
     estimator.delta=interval(0.1,2)   'optimizer.lr=tag(log,interval(1e-5,1e-3))'
     'group_size=choice(4,8,16)'   'estimator.k=range(1,5)'   'estimator.k=int(interval(1,8))'
 
-Seeds are replicates, and a list without `choice` is none of a search's business.
+Seeds are replicates, and a list without `choice` is none of a search's business. In a sweep
+file they stand as texts in `common` and in its block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from advsweep.config.overrides import is_call
 from advsweep.errors import ConfigError
 
 LOG = "log"
@@ -27,12 +29,16 @@ class Interval:
     log: bool = False
 
     @property
-    def example(self) -> float:
-        return self.low
+    def whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """The values that a space is checked at."""
+        return (self.low, self.high)
 
     def __str__(self) -> str:
-        whole = ", whole numbers" if isinstance(self.low, int) else ""
-        return f"{self.low:g} to {self.high:g}{whole}{', on a log scale' if self.log else ''}"
+        return f"{self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,12 @@ class Choice:
     values: tuple[Any, ...]
 
     @property
-    def example(self) -> Any:
-        return self.values[0]
+    def ends(self) -> tuple[Any, ...]:
+        """The values that a space is checked at."""
+        return self.values
 
     def __str__(self) -> str:
-        return "one of " + ", ".join(str(value) for value in self.values)
+        return ", ".join(str(value) for value in self.values)
 
 
 Dimension = Interval | Choice
@@ -78,6 +85,23 @@ def split(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
     return dimensions, rest
 
 
+def in_file(node: Any) -> dict[str, Dimension]:
+    """What the `sweep` node of an experiment searches over; a block's values beat `common`'s.
+
+    Raises:
+        ConfigError: as `split` does.
+    """
+    node = node if isinstance(node, Mapping) else {}
+    blocks = node.get("blocks")
+    found: dict[str, Dimension] = {}
+    for block in [node.get("common"), *(blocks if isinstance(blocks, list) else [])]:
+        if isinstance(block, Mapping):
+            texts = [f"{k}={v}" for k, v in block.items() if isinstance(v, str) and is_call(v)]
+            found = {key: value for key, value in found.items() if key not in block}
+            found |= split(texts)[0]
+    return found
+
+
 def _dimension(text: str, parsed: Any) -> Dimension | None:
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
 
@@ -102,11 +126,23 @@ def _values(text: str, parsed: Any) -> tuple[Any, ...]:
     return values
 
 
-def override(key: str, value: Any) -> str:
-    """A value of a dimension as an override."""
+def fits(params: Mapping[str, Any], dimensions: Mapping[str, Dimension]) -> bool:
+    """Whether a point is one of a space."""
+    return params.keys() == dimensions.keys() and all(
+        d.low <= value <= d.high if isinstance(d, Interval) else value in d.values
+        for d, value in ((d, params[key]) for key, d in dimensions.items())
+    )
+
+
+def override(key: str, *values: Any) -> str:
+    """Values of a dimension as an override."""
+    return f"{key}={','.join(map(_spelt, values))}"
+
+
+def _spelt(value: Any) -> str:
     if isinstance(value, bool):
-        return f"{key}={str(value).lower()}"
+        return str(value).lower()
     if isinstance(value, str):
         escaped = value.replace("'", "\\'")
-        return f"{key}='{escaped}'"
-    return f"{key}={value!r}"
+        return f"'{escaped}'"
+    return "null" if value is None else repr(value)

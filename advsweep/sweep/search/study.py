@@ -9,11 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advsweep.backends.run import INERT
+from advsweep.config.compose import Composer
+from advsweep.config.overrides import Override, parse_overrides
 from advsweep.errors import ConfigError
 from advsweep.store import Status
 from advsweep.sweep.events import Outcome
-from advsweep.sweep.plan import Plan, make_plan
-from advsweep.sweep.search.dimensions import Dimension, override, split
+from advsweep.sweep.executors.detached import DetachedExecutor
+from advsweep.sweep.plan import Plan, PlannedRun, make_plan, sweep_nodes
+from advsweep.sweep.points import GROUPS, KEYS
+from advsweep.sweep.registry import SEARCHES
+from advsweep.sweep.search.dimensions import Dimension, fits, in_file, override, split
 from advsweep.sweep.search.tpe import OptunaSearch, Result, State
 from advsweep.sweep.settings import Off
 
@@ -21,19 +27,33 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.store.records import TrialRecord
 
+MOST_CORNERS = 512
+"""How large a space may be for all combinations of its ends to be checked."""
 
-@dataclass(frozen=True)
+NOTHING = (
+    "search: expected `advsweep sweep` with something to search over, such as "
+    "'optimizer.lr=tag(log,interval(1e-5,1e-3))' or 'group_size=choice(4,8)', got nothing"
+)
+ONE_CONFIGURATION = (
+    "search: expected a trial to be one configuration with its seeds, got {}; write "
+    "choice(A,B) in the place of several values to search over them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Study:
     """A search that was planned.
 
     Attributes:
         example: the plan of one trial, at the start of each interval; it names the sweep.
+        corners: runs at the ends of what is searched over, with the first seed.
         fixed: the overrides that all trials share.
     """
 
     search: OptunaSearch
     dimensions: Mapping[str, Dimension]
     example: Plan
+    corners: Sequence[PlannedRun]
     fixed: Sequence[str]
     config_dirs: Sequence[str | Path]
 
@@ -42,23 +62,49 @@ class Study:
         assert self.example.name is not None
         return self.example.name
 
+    @property
+    def seeds(self) -> list[int]:
+        """The replicates of each trial."""
+        return [planned.run.seed for planned in self.example.runs]
+
     def results(self, store: Store) -> list[Result]:
-        """What is known of each trial so far, by number."""
+        """What is known of each trial so far, by number.
+
+        Trials of an earlier start that was over other values are left out.
+
+        Raises:
+            NotFoundError: the search was never started.
+        """
         by_config: dict[str, list[RunRecord]] = {}
-        seeds = {planned.run.seed for planned in self.example.runs}
         for run in store.runs(sweep=self.name, newest_first=False):
-            if run.seed in seeds:
+            if run.seed in self.seeds:
                 by_config.setdefault(run.config_hash, []).append(run)
         ids = [run.id for runs in by_config.values() for run in runs]
         measured = [store.means(ids, m, last=self.search.last) for m in self.search.metrics]
         return [
-            _result(trial, by_config.get(trial.config_hash, []), len(seeds), measured)
+            _result(trial, by_config.get(trial.config_hash, []), len(self.seeds), measured)
             for trial in store.trials(self.name)
+            if fits(trial.params, self.dimensions)
         ]
 
     def best(self, store: Store) -> list[Result]:
         """The best trial, or with two metrics the Pareto front."""
         return self.search.best(self.results(store), self.dimensions)
+
+    def plan(self, params: Mapping[str, Any]) -> Plan:
+        """The runs of a trial.
+
+        Raises:
+            ConfigError: there is no such run.
+        """
+        given = [override(key, value) for key, value in params.items()]
+        return make_plan(
+            [*self.fixed, *given], config_dirs=self.config_dirs, name=self.name, whole=False
+        )
+
+    def overlaps(self, slots: int) -> bool:
+        """Whether trials run side by side, as one by itself does not fill the slots."""
+        return slots > len(self.seeds)
 
     def run(self, store: Store, jobs: int | None, execute: Callable[[Plan], Outcome]) -> Outcome:
         """Trains trials until there are as many as asked for.
@@ -73,10 +119,9 @@ class Study:
         """
         store.add_sweep(self.name, self.example.spec)
         slots = jobs or self.example.executor.capacity()
-        side_by_side = max(1, slots // len(self.example.runs))
+        side_by_side = max(1, slots // len(self.seeds))
         outcomes: list[Outcome] = []
-        unfinished = (State.OPEN, State.FAILED)
-        batch = [self._plan(r.params) for r in self.results(store) if r.state in unfinished]
+        batch = [self.plan(r.params) for r in self.results(store) if r.is_unfinished]
         while True:
             results = self.results(store)
             while len(batch) < side_by_side and len(results) < self.search.trials:
@@ -92,45 +137,118 @@ class Study:
 
     def _ask(self, store: Store, results: Sequence[Result]) -> Plan:
         params = self.search.suggest(results, self.dimensions)
-        plan = self._plan(params)
+        plan = self.plan(params)
         store.add_trial(self.name, params, plan.runs[0].run.config_hash)
         return plan
-
-    def _plan(self, params: Mapping[str, Any]) -> Plan:
-        return _plan_trial(self.fixed, params, self.config_dirs, self.example.name)
 
 
 def plan_search(
     overrides: Iterable[str], *, config_dirs: Sequence[str | Path] = (), name: str | None = None
 ) -> Study | None:
-    """The search that overrides ask for; None where they ask for none.
+    """The search that overrides, or the experiment that they name, ask for; None without one.
+
+    The space is built and checked at the ends of its intervals and at every choice.
 
     Raises:
-        ConfigError: there is nothing to search over, or a trial would be several
-            configurations.
+        ConfigError: there is nothing to search over, a trial would be several
+            configurations, or some of it does not fit.
     """
     texts = list(overrides)
-    dimensions, fixed = split(texts)
-    # A search is chosen by an override, or by an experiment's file.
-    choices = {text.lstrip("+").partition("=")[0] for text in texts}
-    if not choices & {"search", "experiment"}:
+    given, fixed = split(texts)
+    parsed = parse_overrides(fixed)
+    if not {"search", "experiment"} & {o.key for o in parsed}:
         return None
-    if not dimensions and "search" not in choices:
-        return None
-    examples = {key: dimension.example for key, dimension in dimensions.items()}
-    example = _plan_trial(fixed, examples, config_dirs, name)
-    if isinstance(example.search, Off):
-        return None
-    if not dimensions:
-        refuse_search(example)
-    if len({planned.run.config_hash for planned in example.runs}) > 1:
-        raise ConfigError(
-            f"search: expected a trial to be one configuration with its seeds, got one of "
-            f"{len(example.runs)} runs; write 'KEY=choice(A,B)' for KEY=A,B to search over it"
-        )
+    with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
+        nodes = [node for _, node in sweep_nodes(composer, parsed)]
+        if not _is_chosen(composer, parsed):
+            return None
+    in_files = [in_file(node) for node in nodes]
+    dimensions = {key: d for found in in_files for key, d in found.items()}
+    dimensions = {k: d for k, d in dimensions.items() if k not in {o.key for o in parsed}} | given
+    _refuse_dimensions(dimensions, nodes)
+    first = [override(key, dimension.ends[0]) for key, dimension in dimensions.items()]
+    example = make_plan([*fixed, *first], config_dirs=config_dirs, name=name, whole=False)
+    _refuse_several(example)
+    corners = _corners(example, fixed, dimensions, config_dirs, name)
     assert isinstance(example.search, OptunaSearch)
+    executor = example.executor
+    executor.prepare(executor.resources, [p.run for plan in corners for p in plan.runs])
     spec = {"overrides": texts, "search": example.search.plain()}
-    return Study(example.search, dimensions, replace(example, spec=spec), fixed, config_dirs)
+    return Study(
+        search=example.search,
+        dimensions=dimensions,
+        example=replace(example, name=corners[0].name, spec=spec),
+        corners=[planned for plan in corners for planned in plan.runs],
+        fixed=fixed,
+        config_dirs=config_dirs,
+    )
+
+
+def _is_chosen(composer: Composer, overrides: Sequence[Override]) -> bool:
+    """Whether a search was chosen by an override, or else by an experiment's file."""
+    last = {o.key: o.values for o in overrides if o.key in ("search", "experiment")}
+    if "search" in last:
+        names = [composer.member("search", value) for value in last["search"]]
+    else:
+        experiments = [composer.member("experiment", value) for value in last["experiment"]]
+        nodes = [composer.compose({"experiment": e}).config["search"] for e in experiments]
+        names = [node["name"] for node in nodes]
+    return any(not issubclass(SEARCHES.get(name), Off) for name in names)
+
+
+def _refuse_dimensions(dimensions: Mapping[str, Dimension], nodes: Sequence[Any]) -> None:
+    if not dimensions:
+        raise ConfigError(NOTHING)
+    for key in dimensions:
+        group = key.split(".")[0]
+        if group in (*INERT, "evaluation", "experiment"):
+            raise ConfigError(
+                f"{key}: expected something to search over that training depends on, which "
+                f"{group} is not"
+            )
+    blocks = [b for node in nodes for b in (node or {}).get("blocks", [{}])]
+    if len(blocks) > 1:
+        raise ConfigError(
+            f"search: expected one block, as a trial is one configuration, got {len(blocks)}; "
+            f"write 'estimator: choice(A,B)' to search over it, or search in each by itself"
+        )
+
+
+def _corners(
+    example: Plan,
+    fixed: Sequence[str],
+    dimensions: Mapping[str, Dimension],
+    config_dirs: Sequence[str | Path],
+    name: str | None,
+) -> list[Plan]:
+    """Plans that have each end of each dimension, with the first seed.
+
+    Of a small space it is one plan, with all combinations.
+    """
+    ends = {key: dimension.ends for key, dimension in dimensions.items()}
+    size = math.prod(map(len, ends.values()))
+    fixed = [*fixed, override("seed", example.runs[0].run.seed)]
+    if size > MOST_CORNERS:
+        return [
+            make_plan(
+                [*fixed, *(override(k, *(v if k == key else v[:1])) for k, v in ends.items())],
+                config_dirs=config_dirs,
+                name=name,
+                whole=False,
+            )
+            for key in ends
+        ]
+    grid = [override(key, *values) for key, values in ends.items()]
+    plan = make_plan([*fixed, *grid], config_dirs=config_dirs, name=name)
+    asked = len(plan.runs) + len(plan.duplicates)
+    if asked > size:
+        raise ConfigError(ONE_CONFIGURATION.format("several; `when` gives keys several values"))
+    if asked < size:
+        raise ConfigError(
+            f"search: expected every point of the space to be a run, got {asked} of {size}; "
+            f"`exclude` takes out the others, narrow what is searched over instead"
+        )
+    return [plan]
 
 
 def refuse_search(plan: Plan) -> None:
@@ -140,20 +258,18 @@ def refuse_search(plan: Plan) -> None:
         ConfigError: the plan has a search.
     """
     if not isinstance(plan.search, Off):
+        raise ConfigError(NOTHING)
+
+
+def _refuse_several(example: Plan) -> None:
+    """Refuses what would make a trial several configurations, or what nobody waits for."""
+    if isinstance(example.executor, DetachedExecutor):
         raise ConfigError(
-            "search: expected `advsweep sweep` with something to search over, such as "
-            "'optimizer.lr=tag(log,interval(1e-5,1e-3))' or 'group_size=choice(4,8)', got nothing"
+            f"search: expected an executor whose runs are waited for, as the next trial follows "
+            f"from those before, got '{example.executor.name}'"
         )
-
-
-def _plan_trial(
-    fixed: Sequence[str],
-    params: Mapping[str, Any],
-    config_dirs: Sequence[str | Path],
-    name: str | None,
-) -> Plan:
-    given = [override(key, value) for key, value in params.items()]
-    return make_plan([*fixed, *given], config_dirs=config_dirs, name=name)
+    if len({planned.run.config_hash for planned in example.runs}) > 1:
+        raise ConfigError(ONE_CONFIGURATION.format(f"one of {len(example.runs)} runs"))
 
 
 def _result(
@@ -164,6 +280,8 @@ def _result(
 ) -> Result:
     known = partial(Result, number=trial.number, params=trial.params)
     states = {run.status for run in runs}
+    if Status.RUNNING in states:
+        return known(state=State.RUNNING)
     if len(runs) < seeds or not states <= {Status.DONE, Status.FAILED, Status.PRUNED}:
         return known(state=State.OPEN)
     if Status.FAILED in states:

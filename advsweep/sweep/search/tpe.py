@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What became of a trial."""
+    """What became of a trial; `OPEN` is one that nobody trains, for the time being."""
 
     OPEN = "open"
+    RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     PRUNED = "pruned"
@@ -39,6 +40,11 @@ class Result:
     params: Mapping[str, Any]
     state: State
     values: tuple[float, ...] = ()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the search has to come back to it."""
+        return self.state in (State.OPEN, State.RUNNING, State.FAILED)
 
 
 @dataclass(kw_only=True)
@@ -75,15 +81,16 @@ class OptunaSearch(Component):
     def suggest(
         self, results: Sequence[Result], dimensions: Mapping[str, Dimension]
     ) -> dict[str, Any]:
-        """The next point to try, given the trials so far."""
-        study = self._study(results, dimensions, seed=len(results))
+        """The next point to try, given the trials so far, which are points of this space."""
+        number = results[-1].number + 1 if results else 0
+        study = self._study(results, dimensions, seed=number)
         return study.ask(_distributions(dimensions)).params
 
     def best(self, results: Sequence[Result], dimensions: Mapping[str, Dimension]) -> list[Result]:
         """The best trial, or with two metrics the Pareto front; empty while none is done."""
-        by_number = [r for r in results if r.state is State.DONE and _fits(r, dimensions)]
-        study = self._study(by_number, dimensions, seed=0)
-        return [by_number[trial.number] for trial in study.best_trials]
+        done = [result for result in results if result.state is State.DONE]
+        study = self._study(done, dimensions, seed=0)
+        return [done[trial.number] for trial in study.best_trials]
 
     def _study(
         self, results: Sequence[Result], dimensions: Mapping[str, Dimension], seed: int
@@ -91,6 +98,7 @@ class OptunaSearch(Component):
         library = _import_optuna()
         states = {
             State.OPEN: library.trial.TrialState.RUNNING,
+            State.RUNNING: library.trial.TrialState.RUNNING,
             State.DONE: library.trial.TrialState.COMPLETE,
             State.FAILED: library.trial.TrialState.FAIL,
             State.PRUNED: library.trial.TrialState.PRUNED,
@@ -107,15 +115,14 @@ class OptunaSearch(Component):
         )
         distributions = _distributions(dimensions)
         for result in results:
-            if _fits(result, dimensions):
-                study.add_trial(
-                    library.trial.create_trial(
-                        state=states[result.state],
-                        params=dict(result.params),
-                        distributions=distributions,
-                        values=list(result.values) or None,
-                    )
+            study.add_trial(
+                library.trial.create_trial(
+                    state=states[result.state],
+                    params=dict(result.params),
+                    distributions=distributions,
+                    values=list(result.values) or None,
                 )
+            )
         return study
 
 
@@ -140,14 +147,5 @@ def _distribution(dimension: Dimension) -> Any:
     kinds = _import_optuna().distributions
     if not isinstance(dimension, Interval):
         return kinds.CategoricalDistribution(dimension.values)
-    whole = isinstance(dimension.low, int) and isinstance(dimension.high, int)
-    kind = kinds.IntDistribution if whole else kinds.FloatDistribution
+    kind = kinds.IntDistribution if dimension.whole else kinds.FloatDistribution
     return kind(dimension.low, dimension.high, log=dimension.log)
-
-
-def _fits(result: Result, dimensions: Mapping[str, Dimension]) -> bool:
-    """False for a trial of an earlier start of the search that was over other values."""
-    return result.params.keys() == dimensions.keys() and all(
-        d.low <= value <= d.high if isinstance(d, Interval) else value in d.values
-        for d, value in ((d, result.params[key]) for key, d in dimensions.items())
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
-from advsweep.sweep.search.dimensions import Choice, Interval, override, split
+from advsweep.sweep.search.dimensions import Choice, Interval, fits, in_file, override, split
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,38 @@ def test_mistakes_are_refused(text: str) -> None:
         split([text])
 
 
-@pytest.mark.parametrize("value", [1, 2.5e-7, True, "fade", "it's, a b", "1", "null"])
+def test_what_a_sweep_file_searches_over() -> None:
+    node = {
+        "seeds": 3,
+        "common": {"a": "interval(0,1)", "b": "choice(1,2)", "c": [4, 8], "d": "range(3)"},
+        "blocks": [{"a": "tag(log,interval(1,9))", "b": 1, "e": "text", "seed": "choice(1,2)"}],
+    }
+    assert in_file(node) == {"a": Interval(1.0, 9.0, log=True), "d": Choice((0, 1, 2))}
+    assert in_file(None) == in_file({"blocks": 3}) == {}
+    with pytest.raises(ConfigError, match="LOW < HIGH"):
+        in_file({"common": {"a": "interval(2,1)"}})
+
+
+@pytest.mark.parametrize(
+    ("point", "is_one"),
+    [
+        ({"a": 0.5, "b": 4}, True),
+        ({"a": 1.5, "b": 4}, False),
+        ({"a": 0.5, "b": 5}, False),
+        ({"a": 0.5}, False),
+        ({"a": 0.5, "b": 4, "c": 1}, False),
+    ],
+)
+def test_points_of_a_space(point: dict[str, Any], is_one: bool) -> None:
+    assert fits(point, {"a": Interval(0.0, 1.0), "b": Choice((4, 8))}) is is_one
+
+
+def test_several_values_are_one_override() -> None:
+    [parsed] = parse_overrides([override("a", 1, "it's", None, False)])
+    assert (parsed.values, parsed.swept) == ((1, "it's", None, False), True)
+
+
+@pytest.mark.parametrize("value", [1, 2.5e-7, True, None, "fade", "it's, a b", "1", "null"])
 def test_values_come_back_as_they_are(value: Any) -> None:
     [parsed] = parse_overrides([override("a.b", value)])
     assert (parsed.key, parsed.values, type(parsed.values[0])) == ("a.b", (value,), type(value))

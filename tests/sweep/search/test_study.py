@@ -116,6 +116,115 @@ def test_pruned_trials_are_told_so(tmp_path: Path) -> None:
         assert (len(outcome.pruned), outcome.exit_code) == (2, 0)
 
 
+def test_trials_of_another_space_are_left_aside(finished: Store) -> None:
+    narrower = study("backend.learning_rate=tag(log,interval(0.01,1))")
+    kept = [r for r in study().results(finished) if r.params["backend.learning_rate"] <= 1]
+    assert 0 < len(kept) < 5
+    assert narrower.results(finished) == kept
+    assert study("group_size=choice(4,8)").results(finished) == []
+
+
+FILE = """# @package _global_
+defaults:
+  - override /search: optuna
+  - override /backend: fake
+search: {trials: 2}
+sweep:
+  seeds: [3, 4]
+  common:
+    backend.learning_rate: tag(log,interval(0.01,8))
+  blocks:
+    - estimator: choice(grpo,power_alpha)
+      group_size: 4
+"""
+
+
+@pytest.fixture
+def in_file(tmp_path: Path) -> Callable[..., Study | None]:
+    """`in_file(text, *overrides)`: the search of a sweep file."""
+
+    def plan(text: str, *overrides: str) -> Study | None:
+        path = tmp_path / "experiment" / "tune.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return plan_search([*QUICK, "+experiment=tune", *overrides], config_dirs=[tmp_path])
+
+    return plan
+
+
+def test_a_sweep_file_may_search(in_file: Callable[..., Study | None], store: Store) -> None:
+    study = in_file(FILE)
+    assert study is not None
+    assert (study.name, study.search.trials, study.seeds) == ("tune", 2, [3, 4])
+    assert list(study.dimensions) == ["backend.learning_rate", "estimator"]
+    assert run(study, store).done == 4
+    assert {(r.seed, r.config["group_size"]) for r in store.runs()} == {(3, 4), (4, 4)}
+
+
+def test_the_command_line_beats_a_file_that_searches(in_file: Callable[..., Study | None]) -> None:
+    fixed = in_file(FILE, "estimator=grpo")
+    assert fixed is not None
+    assert list(fixed.dimensions) == ["backend.learning_rate"]
+    other = in_file(FILE, "estimator=choice(fade,grpo)", "group_size=choice(4,8)")
+    assert other is not None
+    assert {key: d.ends for key, d in other.dimensions.items()} == {
+        "backend.learning_rate": (0.01, 8.0),
+        "estimator": ("fade", "grpo"),
+        "group_size": (4, 8),
+    }
+    assert in_file(FILE, "search=none") is None
+
+
+def test_conditions_go_by_the_points_of_a_search(in_file: Callable[..., Study | None]) -> None:
+    found = in_file(FILE + "      when: [{if: {estimator: power_alpha}, optimizer.lr: 9}]\n")
+    assert found is not None
+    point = {"backend.learning_rate": 1.0}
+    for estimator, rate in (("grpo", 3e-4), ("power_alpha", 9)):
+        [first, _] = found.plan({**point, "estimator": estimator}).runs
+        assert first.run.optimizer.lr == rate
+
+
+@pytest.mark.parametrize(
+    ("more", "overrides", "message"),
+    [
+        ("    - estimator: fade\n", [], "search: expected one block.* got 2"),
+        ("      zip: {optimizer.lr: 'interval(1,2)'}\n", [], "not under zip or when"),
+        ("      estimator.h_star: interval(0.1,0.5)\n", [], "grpo has no parameter 'h_star'"),
+        ("      optimizer.lr: interval(-1,1)\n", [], "optimizer.lr: expected > 0"),
+        ("      optimizer.lr: [1, 2]\n", [], "one configuration with its seeds, got one of 4 runs"),
+        (
+            "      when: [{if: {estimator: power_alpha}, optimizer.lr: [1, 2]}]\n",
+            [],
+            "one configuration with its seeds, got several",
+        ),
+        ("      exclude: [{estimator: power_alpha}]\n", [], "got 2 of 4; `exclude`"),
+        (
+            "      when: [{if: {estimator: fade}, optimizer.lr: 9}]\n",
+            [],
+            "got 'fade', which none has",
+        ),
+        ("", ["estimator=fade", "backend.learning_rate=1"], "something to search over"),
+        ("", ["evaluation.n=choice(4,8)"], "evaluation is not"),
+        ("", ["executor.jobs=choice(1,2)"], "executor is not"),
+        ("", ["executor=slurm"], "executor whose runs are waited for"),
+    ],
+)
+def test_what_does_not_fit_a_search_is_refused_before_it_starts(
+    in_file: Callable[..., Study | None], more: str, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        in_file(FILE + more, *overrides)
+
+
+def test_a_large_space_is_checked_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advsweep.sweep.search.study.MOST_CORNERS", 3)
+    wide = ("group_size=choice(4,8)", "estimator=choice(grpo,fade)")
+    # Two values of each of three keys.
+    assert len(study(*wide).corners) == 6
+    with pytest.raises(ConfigError, match=r"optimizer\.lr: expected > 0"):
+        study(*wide, "optimizer.lr=choice(1,-1)")
+
+
 def test_without_a_search_there_is_none() -> None:
     assert plan_search([*QUICK, "seed=0,1"]) is None
     assert plan_search([*QUICK, "group_size=choice(4,8)"]) is None
@@ -138,3 +247,10 @@ def test_mistakes_are_refused(overrides: list[str], message: str) -> None:
 def test_a_search_that_would_not_take_place_is_refused() -> None:
     with pytest.raises(ConfigError, match="something to search over"):
         refuse_search(study().example)
+
+
+def test_the_search_that_is_shipped_can_be_planned() -> None:
+    found = plan_search(["backend=fake", "+experiment=tune"])
+    assert found is not None
+    assert (found.name, found.search.trials, found.seeds) == ("tune", 20, [0, 1, 2])
+    assert list(found.dimensions) == ["estimator.h_star", "group_size", "optimizer.lr"]

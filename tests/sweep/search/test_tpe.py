@@ -73,12 +73,6 @@ def test_the_front_of_two_metrics() -> None:
     assert 0 <= search.suggest(results, X)["x"] <= 1
 
 
-def test_trials_of_another_space_are_left_aside() -> None:
-    results = [done(0, 7.0, 9.0), done(1, 0.5, 1.0)]
-    results.append(Result(number=2, params={"y": 0.5}, state=State.DONE, values=(5.0,)))
-    assert [r.number for r in OptunaSearch().best(results, X)] == [1]
-
-
 @pytest.mark.parametrize("metrics", [{}, {"a": "up"}, dict.fromkeys("abc", "higher")])
 def test_metrics_that_do_not_fit_are_refused(metrics: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="expected one or two metrics"):
