@@ -31,6 +31,7 @@ from advsweep.cli import (
     status,
     stop,
     sweep,
+    sync,
     watch,
     worker,
 )
@@ -59,6 +60,7 @@ app.command("retry")(retry.retry)
 app.command("rm")(rm.rm)
 app.command("metrics")(metrics.metrics)
 app.command("export")(export.export)
+app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")
 app.command("methods")(methods.methods)
 app.command("merge")(merge.merge)

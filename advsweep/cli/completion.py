@@ -23,6 +23,13 @@ def complete_estimator(incomplete: str) -> list[str]:
     return _starting(estimator_names(), incomplete)
 
 
+def complete_tracker(incomplete: str) -> list[str]:
+    """Trackers by their names."""
+    from advsweep.sweep.registry import TRACKINGS
+
+    return _starting([name for name in TRACKINGS if name != "none"], incomplete)
+
+
 def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
     """The store's sweeps."""
     return _starting(_sweeps(_store(context)), incomplete)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from advsweep.cli.records import flat
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import Store
-    from advsweep.sweep.events import Outcome
+    from advsweep.sweep.events import Event, Outcome
     from advsweep.sweep.plan import Plan
     from advsweep.sweep.policy import Policy
 
@@ -60,13 +60,61 @@ def make_policy(
     )
 
 
-def execute(plan: Plan, store: Store, *, jobs: int | None, force: bool, policy: Policy) -> Outcome:
-    """Executes a plan with a live view on stderr."""
+def execute(
+    plan: Plan,
+    store: Store,
+    *,
+    jobs: int | None,
+    force: bool,
+    policy: Policy,
+    feed: Callable[[Event], None] = lambda event: None,
+) -> Outcome:
+    """Executes a plan with a live view on stderr.
+
+    Args:
+        feed: is told what happens, too; what `tracked` gives.
+    """
     from advsweep.sweep.engine import execute as run_plan
     from advsweep.sweep.live import watching
 
-    with watching(plan, store) as on_event:
+    with watching(plan, store) as show:
+
+        def on_event(event: Event) -> None:
+            show(event)
+            feed(event)
+
         return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
+
+
+@contextmanager
+def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
+    """Feeds the tracker of a plan with what is told to the yielded function.
+
+    Raises:
+        ConfigError: the tracker cannot work here.
+    """
+    from advsweep.sweep.executors.detached import DetachedExecutor
+    from advsweep.sweep.tracking.feed import feeding
+
+    tracking = plan.tracking
+    if not tracking.is_on:
+        yield lambda event: None
+        return
+    if isinstance(plan.executor, DetachedExecutor):
+        yield lambda event: None
+        warn(
+            f"tracking: runs in a queue are not followed; `advsweep sync {tracking.name} "
+            f"{plan.name}` sends those that are done"
+        )
+        return
+    tracking.check()
+    with feeding(store, lambda run: [tracking], warn) as feed:
+        yield feed
+
+
+def warn(line: str) -> None:
+    """A line on stderr, under our name."""
+    typer.echo(f"advsweep: {line}", err=True)
 
 
 def print_config(config: Plain, output: RecordFormat) -> None:

@@ -41,15 +41,17 @@ def retry(
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
 
     They go on from their last checkpoint, with the executor and the resources of their sweep
-    (runs of no sweep: on this machine, a core each) and under the rule for early stopping that
-    they have. What they are is read from the store. Runs that are done or running are left alone,
-    and pruned ones go on with stopping=none or another rule.
+    (runs of no sweep: on this machine, a core each), under the rule for early stopping that
+    they have, and are tracked as their sweeps are. What they are is read from the store. Runs
+    that are done or running are left alone, and pruned ones go on with stopping=none or another
+    rule.
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json
     from advsweep.cli.targets import find_targets, split_overrides
     from advsweep.store import Status, open_store
     from advsweep.sweep.resumption import plan_again
+    from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     names, overrides = split_overrides(arguments)
@@ -67,7 +69,11 @@ def retry(
             typer.echo("nothing to start again", err=True)
             return
         plan = plan_again(left, settings)
-        outcome = execution.execute(plan, opened, jobs=jobs, force=False, policy=policy)
+        trackings = of_sweeps(opened, execution.warn)
+        with feeding(opened, trackings, execution.warn) as feed:
+            outcome = execution.execute(
+                plan, opened, jobs=jobs, force=False, policy=policy, feed=feed
+            )
     if output is RecordFormat.JSON:
         print_json(execution.outcome_record(plan, outcome))
     else:

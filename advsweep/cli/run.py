@@ -44,7 +44,8 @@ def run(
         return
     plan.executor.check()  # before a store is made
     with execution.opened(store) as opened:
-        outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy)
+        with execution.tracked(plan, opened) as feed:
+            outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
         [record] = opened.runs(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
             print_json(records.whole(opened, record))

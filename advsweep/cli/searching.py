@@ -42,11 +42,14 @@ def search(
 ) -> NoReturn:
     """Makes a search and says what is best; ends the command."""
     with execution.opened(url) as store:
-        outcome = study.run(
-            store,
-            jobs,
-            lambda plan: execution.execute(plan, store, jobs=jobs, force=False, policy=policy),
-        )
+        with execution.tracked(study.example, store) as feed:
+            outcome = study.run(
+                store,
+                jobs,
+                lambda plan: execution.execute(
+                    plan, store, jobs=jobs, force=False, policy=policy, feed=feed
+                ),
+            )
         best = study.best(store)
         if output is RecordFormat.JSON:
             record = execution.outcome_record(study.example, outcome)

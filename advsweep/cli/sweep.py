@@ -81,7 +81,10 @@ def sweep(
         return
     plan.executor.check()  # before a store is made
     with execution.opened(store) as opened:
-        outcome = execution.execute(plan, opened, jobs=jobs, force=force, policy=policy)
+        with execution.tracked(plan, opened) as feed:
+            outcome = execution.execute(
+                plan, opened, jobs=jobs, force=force, policy=policy, feed=feed
+            )
         if output is RecordFormat.JSON:
             print_json(execution.outcome_record(plan, outcome))
         else:

@@ -61,11 +61,13 @@ def worker(
     Checkpoints are files: where workers of several machines share the folder given by --runs, a
     run goes on from the checkpoint of another machine; where they do not, it begins anew.
     """
+    from advsweep.cli.execution import warn
     from advsweep.cli.targets import split_overrides
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.joining import join
     from advsweep.sweep.resumption import changed_settings
+    from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
@@ -77,12 +79,20 @@ def worker(
         # The runs' own processes look there, too.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     patience = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
-    with open_store(store, create=False) as opened:
+    with (
+        open_store(store, create=False) as opened,
+        feeding(opened, of_sweeps(opened, warn), warn) as feed,
+    ):
+
+        def on_event(event: Event) -> None:
+            _tell(event)
+            feed(event)
+
         outcome = join(
             opened,
             names[0] if names else None,
             executor,
-            _tell,
+            on_event,
             idle_seconds=patience,
             overrides=[text for text in overrides if text not in own],
         )

@@ -144,14 +144,20 @@ class Metrics(StorePart):
             return list(connection.execute(query).scalars())
 
     def points(
-        self, run_id: int, names: Sequence[str] | None = None
+        self, run_id: int, names: Sequence[str] | None = None, *, since: int | None = None
     ) -> list[tuple[str, int, float]]:
-        """A run's metric points (name, step, value) by name and step; all of them by default."""
+        """A run's metric points (name, step, value) by name and step; all of them by default.
+
+        Args:
+            since: those of this step and of later ones.
+        """
         query = select(Metric.name, Point.step, Point.value).where(
             Metric.id == Point.metric_id, Point.run_id == run_id
         )
         if names is not None:
             query = query.where(Metric.name.in_(names))
+        if since is not None:
+            query = query.where(Point.step >= since)
         with self._read() as connection:
             rows = connection.execute(query.order_by(Metric.name, Point.step)).all()
         return [(name, step, _number(value)) for name, step, value in rows]

@@ -23,6 +23,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.points import GROUPS, KEYS, Points
 from advsweep.sweep.stopping.base import Stopping
+from advsweep.sweep.tracking.base import Tracking, remembered
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Plan:
         executor: where the runs go.
         stopping: the rule that may stop its runs early; None: each keeps the one that it has.
         search: what chooses further runs, if anything.
+        tracking: where else its runs are shown.
         spec: what was asked for, in JSON types.
     """
 
@@ -72,6 +74,7 @@ class Plan:
     executor: Executor
     stopping: Stopping | None
     search: Component
+    tracking: Tracking
     spec: Plain
 
     def settings(self) -> Plain:
@@ -132,7 +135,8 @@ def make_plan(
         executor=executor,
         stopping=settings["stopping"],
         search=settings["search"],
-        spec={"overrides": texts, "runs": len(runs)},
+        tracking=settings["tracking"],
+        spec={"overrides": texts, "runs": len(runs), **remembered(settings["tracking"])},
     )
 
 

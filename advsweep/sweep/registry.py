@@ -11,6 +11,7 @@ from advsweep.registry import Registry
 if TYPE_CHECKING:
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.stopping.base import Stopping
+    from advsweep.sweep.tracking.base import Tracking
 
 _SETTINGS = "advsweep.sweep.settings"
 
@@ -38,7 +39,15 @@ STOPPINGS: Registry[Stopping] = Registry(
     },
     group="advsweep.stoppings",
 )
-TRACKINGS: Registry[Component] = Registry("tracking", {"none": _SETTINGS})
+TRACKINGS: Registry[Tracking] = Registry(
+    "tracking",
+    {
+        "none": "advsweep.sweep.tracking.base",
+        "tensorboard": "advsweep.sweep.tracking.tensorboard",
+        "wandb": "advsweep.sweep.tracking.wandb",
+    },
+    group="advsweep.trackings",
+)
 
 SETTINGS: Mapping[str, Registry[Any]] = {
     "executor": EXECUTORS,

@@ -15,6 +15,7 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS
 from advsweep.sweep.settings import Off, Resources
+from advsweep.sweep.tracking.base import NoTracking
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
@@ -103,6 +104,7 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         executor=executor,
         stopping=built.get("stopping"),
         search=Off(),
+        tracking=NoTracking(),
         spec={},
     )
 

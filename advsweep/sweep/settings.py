@@ -32,6 +32,6 @@ class Resources(Component):
 
 @dataclass(kw_only=True)
 class Off(Component):
-    """The choice of those who want no search or no tracking elsewhere."""
+    """The choice of those who want no search."""
 
     name: ClassVar[str] = "none"

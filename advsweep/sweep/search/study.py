@@ -22,6 +22,7 @@ from advsweep.sweep.registry import SEARCHES
 from advsweep.sweep.search.dimensions import Dimension, fits, in_file, override, split
 from advsweep.sweep.search.tpe import OptunaSearch, Result, State
 from advsweep.sweep.settings import Off
+from advsweep.sweep.tracking.base import remembered
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -173,7 +174,7 @@ def plan_search(
     assert isinstance(example.search, OptunaSearch)
     executor = example.executor
     executor.prepare(executor.resources, [p.run for plan in corners for p in plan.runs])
-    spec = {"overrides": texts, "search": example.search.plain()}
+    spec = {"overrides": texts, "search": example.search.plain(), **remembered(example.tracking)}
     return Study(
         search=example.search,
         dimensions=dimensions,

@@ -1,0 +1,1 @@
+"""Runs in trackers of others: fed by a process of its own, or sent when they are done."""

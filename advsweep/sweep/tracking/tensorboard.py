@@ -1,0 +1,125 @@
+"""Event files for TensorBoard (https://www.tensorflow.org/tensorboard), written without torch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from advsweep.components import option
+from advsweep.store import Status
+from advsweep.sweep.tracking.base import Track, Tracking, group_of
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord
+    from advsweep.sweep.tracking.sent import Sent
+
+_FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
+
+
+@dataclass(kw_only=True)
+class TensorboardTracking(Tracking):
+    """A folder of event files for each run: `tensorboard --logdir advsweep-runs/tensorboard`.
+
+    The HPARAMS tab has the configurations, with the seeds of each as one group; the TEXT tab
+    has every config in full. A run that goes on gets another file in the same folder.
+    """
+
+    name: ClassVar[str] = "tensorboard"
+    package: ClassVar[str | None] = "tensorboard"
+
+    directory: str | None = option(
+        None, help="where the runs' folders go; null: `tensorboard`, beside the runs' own"
+    )
+
+    def destination(self, runs: Path) -> str:
+        return str(self._folder(runs))
+
+    def open(self, record: RunRecord, sent: Sent) -> Track:
+        folder = self._folder(record.directory.parent) / record.directory.name
+        return TensorboardTrack(folder, record, sent)
+
+    def _folder(self, runs: Path) -> Path:
+        return runs / "tensorboard" if self.directory is None else Path(self.directory).absolute()
+
+
+class TensorboardTrack(Track):
+    """One run's event file."""
+
+    def __init__(self, folder: Path, record: RunRecord, sent: Sent) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event = event_pb2.Event
+        self._summary = summary_pb2.Summary
+        self._writer = EventFileWriter(str(folder))
+        if sent.steps:
+            # Readers drop what earlier files have past the steps that they are known to have.
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(step=sent.last_step + 1, session_log=start)
+        else:
+            self._add_config(record)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        scalars = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]
+        self._add(step=step, summary=self._summary(value=scalars))
+
+    def flush(self) -> bool:
+        self._writer.flush()
+        return True
+
+    def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
+        from tensorboard.plugins.hparams.api_pb2 import Status as Ends
+        from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG
+        from tensorboard.plugins.hparams.plugin_data_pb2 import SessionEndInfo
+
+        self.log(record.step, summaries)
+        well = record.status in (Status.DONE, Status.PRUNED)
+        status = Ends.STATUS_SUCCESS if well else Ends.STATUS_FAILURE
+        end = SessionEndInfo(status=status, end_time_secs=time.time())
+        self._add_session(SESSION_END_INFO_TAG, session_end_info=end)
+        self._writer.close()
+
+    def _add_config(self, record: RunRecord) -> None:
+        from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG
+        from tensorboard.plugins.hparams.plugin_data_pb2 import SessionStartInfo
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
+        text = f"```json\n{json.dumps(record.config, indent=2)}\n```"
+        self._add_value(
+            tag="config",
+            metadata=create_summary_metadata(display_name=None, description=None),
+            tensor=make_tensor_proto(text),
+        )
+        start = SessionStartInfo(group_name=group_of(record), start_time_secs=time.time())
+        for key, value in _leaves(record.config):
+            field = _FIELDS.get(type(value), "string_value")
+            setattr(start.hparams[key], field, value if type(value) in _FIELDS else str(value))
+        self._add_session(SESSION_START_INFO_TAG, session_start_info=start)
+
+    def _add_session(self, tag: str, **data: Any) -> None:
+        """What the HPARAMS tab reads; `tensorboard.plugins.hparams.summary` takes TensorFlow."""
+        from tensorboard.plugins.hparams.metadata import NULL_TENSOR, create_summary_metadata
+        from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+        metadata = create_summary_metadata(HParamsPluginData(**data))
+        self._add_value(tag=tag, metadata=metadata, tensor=NULL_TENSOR)
+
+    def _add_value(self, **parts: Any) -> None:
+        self._add(summary=self._summary(value=[self._summary.Value(**parts)]))
+
+    def _add(self, **parts: Any) -> None:
+        self._writer.add_event(self._event(wall_time=time.time(), **parts))
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """A config as dotted keys and what they hold."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

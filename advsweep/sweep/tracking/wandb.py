@@ -1,0 +1,141 @@
+"""Weights & Biases (https://wandb.ai)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from advsweep.components import option
+from advsweep.store import Status
+from advsweep.sweep.tracking.base import Track, Tracking, group_of
+
+if TYPE_CHECKING:
+    from advsweep.store import RunRecord
+    from advsweep.sweep.tracking.sent import Sent
+
+PROJECT = "advsweep"
+
+_TAG_CHARACTERS = 64  # the most that the server takes
+
+_EXIT_CODES = {Status.DONE: 0, Status.PRUNED: 0, Status.INTERRUPTED: 255}
+"""What makes a run `finished` (0), `killed` (255) or, with any other code, `failed` there."""
+
+
+class Mode(Enum):
+    """Where wandb writes to: its server, files to be sent by `wandb sync`, or nowhere."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DISABLED = "disabled"
+
+
+@dataclass(kw_only=True)
+class WandbTracking(Tracking):
+    """Runs of a project, the seeds of a configuration as a group, with the store's metric names.
+
+    A run's id follows from its identity and attempt, so that one that goes on, or is sent
+    again from another machine, stays one run there. Rows are numbered by training steps, and
+    wandb passes over those that it has: a step may be sent a second time, but is there once.
+    """
+
+    name: ClassVar[str] = "wandb"
+    package: ClassVar[str | None] = "wandb"
+
+    mode: Mode | None = option(None, help="null: $WANDB_MODE, else online")
+    project: str | None = option(None, help="null: $WANDB_PROJECT, else advsweep")
+    entity: str | None = option(None, help="a user or team; null: $WANDB_ENTITY, else your own")
+    tags: tuple[str, ...] = option((), help="tags of every run, beside the names of its sweeps")
+    directory: str | None = option(
+        None, help="where wandb makes its folder `wandb`; null: $WANDB_DIR, else the working folder"
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return self._mode != Mode.DISABLED.value
+
+    def destination(self, runs: Path) -> str:
+        if self._mode == Mode.OFFLINE.value:
+            return f"offline {Path(self._directory).absolute()}"
+        server = os.environ.get("WANDB_BASE_URL", "")
+        return f"{self._mode} {server} {self._entity} {self._project}"
+
+    def open(self, record: RunRecord, sent: Sent) -> Track:
+        import wandb
+
+        # The user's $WANDB_MODE may be any mode that wandb knows.
+        mode: Any = self._mode
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            # The process that sends is not the one that trains.
+            disable_git=True,
+            disable_code=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+        )
+        run = wandb.init(
+            id=f"{record.identity[:32]}-{record.attempt}",
+            resume="allow",
+            reinit="create_new",
+            mode=mode,
+            project=self._project,
+            entity=self._entity,
+            dir=self._directory,
+            name=record.directory.name,
+            group=group_of(record),
+            job_type=record.backend,
+            tags=sorted({tag[:_TAG_CHARACTERS] for tag in (*self.tags, *record.sweeps)}),
+            config={
+                **record.config,
+                "identity": record.identity,
+                "config_hash": record.config_hash,
+                "attempt": record.attempt,
+            },
+            settings=settings,
+        )
+        return WandbTrack(run, sent.last_step + 1)
+
+    @property
+    def _mode(self) -> str:
+        return self.mode.value if self.mode else os.environ.get("WANDB_MODE", Mode.ONLINE.value)
+
+    @property
+    def _project(self) -> str:
+        return self.project or os.environ.get("WANDB_PROJECT", PROJECT)
+
+    @property
+    def _entity(self) -> str | None:
+        return self.entity or os.environ.get("WANDB_ENTITY")
+
+    @property
+    def _directory(self) -> str:
+        return self.directory or os.environ.get("WANDB_DIR", ".")
+
+
+class WandbTrack(Track):
+    """One run of wandb's, fed by its own service process.
+
+    Args:
+        first: the number of the first row that wandb would take.
+    """
+
+    def __init__(self, run: Any, first: int) -> None:
+        self._run = run
+        self._row = first
+        run.define_metric("step")
+        run.define_metric("*", step_metric="step")
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        # What comes late, an evaluation after a stop in the midst of it, goes into the next row.
+        self._row = max(step, self._row)
+        self._run.log({**values, "step": step}, step=self._row)
+
+    def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
+        told = {"status": record.status.value, **summaries}
+        self._run.summary.update(told | ({"error": record.error} if record.error else {}))
+        self._run.finish(exit_code=_EXIT_CODES.get(record.status, 1))

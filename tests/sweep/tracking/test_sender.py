@@ -1,0 +1,218 @@
+"""What reaches a tracker: every step once, whatever becomes of the run meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from filelock import Timeout
+
+from advsweep.store import Owner, RunRecord, Status
+from advsweep.sweep.tracking.base import Track, Tracking
+from advsweep.sweep.tracking.sender import Sender
+from advsweep.sweep.tracking.sent import Sent
+from advsweep.sweep.tracking.sync import MOST_FAILURES, sync
+
+LOGGED: list[tuple[int, dict[str, float]]] = []
+ENDS: list[Status] = []
+
+
+class Noted(Track):
+    def __init__(self, lasting: bool) -> None:
+        self._lasting = lasting
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        LOGGED.append((step, dict(values)))
+
+    def flush(self) -> bool:
+        return self._lasting
+
+    def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
+        ENDS.append(record.status)
+
+
+@dataclass(kw_only=True)
+class Noting(Tracking):
+    name: ClassVar[str] = "noting"
+
+    lasting: bool = True
+    failing: bool = False
+
+    def destination(self, runs: Path) -> str:
+        return "here"
+
+    def open(self, record: RunRecord, sent: Sent) -> Track:
+        if self.failing:
+            raise RuntimeError("no such server")
+        return Noted(self.lasting)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_logged():
+    LOGGED.clear()
+    ENDS.clear()
+
+
+@pytest.fixture
+def training(store, new_run):
+    """A run that is being trained: its id."""
+    [run_id] = store.add_runs([new_run()])
+    assert store.claim(run_id, Owner.current())
+    return run_id
+
+
+def points(steps, value=0.0):
+    return [("reward/mean", step, value) for step in steps]
+
+
+def record_of(store, run_id):
+    [record] = store.runs(ids=[run_id])
+    return record
+
+
+def sender_of(store, run_id, **fields):
+    return Sender(store, record_of(store, run_id), Noting(**fields))
+
+
+def send_all(store, run_id, **fields):
+    """True if anything was missing."""
+    sender = sender_of(store, run_id, **fields)
+    try:
+        return sender.finish(record_of(store, run_id))
+    finally:
+        sender.release()
+
+
+def test_steps_are_sent_as_they_come_and_each_once(store, training):
+    sender = sender_of(store, training)
+    for steps in ([1, 2], [3], []):
+        store.add_points(training, points(steps))
+        sender.send(record_of(store, training))
+    assert [step for step, _ in LOGGED] == [1, 2, 3]
+
+
+def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent(store, training):
+    sender = sender_of(store, training)
+    store.add_points(training, points([1, 2]))
+    sender.send(record_of(store, training))
+    store.add_points(training, [("pass@1", 2, 0.5)])
+    store.add_points(training, points([3]))
+    sender.send(record_of(store, training))
+    assert LOGGED[2:] == [(2, {"pass@1": 0.5}), (3, {"reward/mean": 0.0})]
+
+
+def test_an_evaluation_made_again_later_is_sent_in_the_end(store, training):
+    sender = sender_of(store, training)
+    store.add_points(training, points([1, 2, 3]))
+    sender.send(record_of(store, training))
+    store.add_points(training, [("pass@1", 2, 0.5)])
+    sender.send(record_of(store, training))
+    assert len(LOGGED) == 3
+    store.finish(training, Status.DONE)
+    sender.finish(record_of(store, training))
+    assert LOGGED[3:] == [(2, {"pass@1": 0.5})]
+
+
+def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
+    store.add_points(training, points(range(1, 6), value=1.0))
+    store.finish(training, Status.INTERRUPTED)
+    assert send_all(store, training)
+    assert store.claim(training, Owner.current())
+    store.truncate(training, after_step=3)
+    store.add_points(training, points(range(4, 9), value=2.0))
+    store.finish(training, Status.DONE)
+    assert send_all(store, training)
+    assert [step for step, _ in LOGGED] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [values["reward/mean"] for _, values in LOGGED[3:6]] == [1.0, 1.0, 2.0]
+    assert ENDS == [Status.INTERRUPTED, Status.DONE]
+
+
+def test_a_run_that_ended_is_sent_once(store, training):
+    store.add_points(training, points([1]))
+    store.finish(training, Status.PRUNED, error="hopeless")
+    assert send_all(store, training)
+    assert not send_all(store, training)
+    assert (len(LOGGED), ENDS) == (1, [Status.PRUNED])
+
+
+def test_a_run_that_failed_before_its_first_step_is_shown(store, training):
+    store.finish(training, Status.FAILED, error="no module")
+    assert send_all(store, training)
+    assert (LOGGED, ENDS) == ([], [Status.FAILED])
+
+
+@pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1, 2])])
+def test_a_sender_that_dies_costs_what_the_tracker_may_not_have(store, training, lasting, again):
+    store.add_points(training, points([1, 2]))
+    first = sender_of(store, training, lasting=lasting)
+    first.send(record_of(store, training))
+    first.release()  # as its process's end does
+    LOGGED.clear()
+    store.add_points(training, points([3]))
+    store.finish(training, Status.DONE)
+    assert send_all(store, training, lasting=lasting)
+    assert [step for step, _ in LOGGED] == [*again, 3]
+
+
+def test_a_run_is_sent_by_one_process_at_a_time(store, training):
+    sender = sender_of(store, training)
+    with pytest.raises(Timeout):
+        sender_of(store, training)
+    store.finish(training, Status.DONE)
+    runs = [record_of(store, training)]
+    synced = sync(store, runs, lambda run: Noting())
+    assert synced.left_out == {training: "another process sends it"}
+    sender.release()
+    assert sync(store, runs, lambda run: Noting()).sent == [training]
+
+
+def test_a_damaged_file_costs_sending_the_run_again(store, training):
+    store.add_points(training, points([1]))
+    store.finish(training, Status.DONE)
+    assert send_all(store, training)
+    [file] = record_of(store, training).directory.glob("tracking/*.json")
+    file.write_text('{"steps": {"rew')
+    assert send_all(store, training)
+
+
+def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
+    store.finish(training, Status.DONE)
+    assert send_all(store, training)
+
+    class There(Noting):
+        def destination(self, runs):
+            return "there"
+
+    sender = Sender(store, record_of(store, training), There())
+    assert sender.finish(record_of(store, training))
+    sender.release()
+
+
+def test_sync_leaves_out_what_is_at_no_end(store, new_run):
+    done, running, pending, failed = store.add_runs([new_run(seed=seed) for seed in range(4)])
+    for run_id in (done, running, failed):
+        assert store.claim(run_id, Owner.current())
+    store.finish(done, Status.DONE)
+    store.finish(failed, Status.FAILED)
+    runs = store.runs(ids=[done, running, pending, failed])
+    synced = sync(store, runs, lambda run: Noting())
+    assert synced.sent == [done, failed]
+    assert set(synced.left_out) == {running, pending}
+    again = sync(store, runs, lambda run: Noting())
+    assert (again.sent, again.before) == ([], [done, failed])
+
+
+def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
+    ids = store.add_runs([new_run(seed=seed) for seed in range(MOST_FAILURES + 2)])
+    for run_id in ids:
+        assert store.claim(run_id, Owner.current())
+        store.finish(run_id, Status.DONE)
+    synced = sync(store, store.runs(ids=ids), lambda run: Noting(failing=True))
+    assert list(synced.failed) == ids[:MOST_FAILURES]
+    assert synced.failed[ids[0]] == "RuntimeError: no such server"
+    assert list(synced.left_out) == ids[MOST_FAILURES:]
+    # Nothing was noted as sent.
+    assert sync(store, store.runs(ids=ids), lambda run: Noting()).sent == ids

@@ -1,0 +1,126 @@
+"""The real client of wandb, against a server of our own that records what reaches it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from advsweep.store import Owner, Status
+from advsweep.sweep.engine import execute
+from advsweep.sweep.tracking.wandb import Mode, WandbTracking
+
+pytestmark = pytest.mark.slow  # each process imports wandb and starts its service
+
+
+def call(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def send(store, *arguments):
+    program = "from advsweep.cli import main; main()"
+    return call(sys.executable, "-c", program, "sync", "wandb", *arguments, "--store", store.url)
+
+
+def wandb_id(run):
+    return f"{run.identity[:32]}-{run.attempt}"
+
+
+def metrics(server, run):
+    """What the server has of a run, as the store would have it."""
+    own = ("step", "_step", "_runtime", "_timestamp")
+    return sorted(
+        (name, row["step"], value)
+        for row in server.history[wandb_id(run)]
+        for name, value in row.items()
+        if name not in own
+    )
+
+
+def train(store, run_id, first, last, value, status):
+    """Trains from the step `first` on, whatever there was of it before."""
+    assert store.claim(run_id, Owner.current())
+    store.truncate(run_id, after_step=first - 1)
+    store.add_points(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
+    store.finish(run_id, status)
+
+
+def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
+    plan, store, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    outcome = execute(plan("seed=0,1", name="two"), store)
+    send(store, "two", "-o", "tags=[mine]", "-o", "project=there")
+    runs = store.runs(ids=outcome.run_ids)
+    for run in runs:
+        said = wandb_server.runs[wandb_id(run)]
+        assert said["project"] == "there"
+        assert said["groupName"] == f"grpo-{run.config_hash[:8]}"
+        assert said["displayName"] == run.directory.name
+        assert said["tags"] == ["mine", "two"]
+        config = said["first_config"]
+        assert config["estimator"]["value"] == run.config["estimator"]
+        assert config["identity"]["value"] == run.identity
+        assert metrics(wandb_server, run) == store.points(run.id)
+        assert wandb_server.ends[wandb_id(run)] == 0
+        summary = wandb_server.summaries[wandb_id(run)]
+        assert summary["status"] == "done"
+        assert summary["time/run"] == store.summaries([run.id])[run.id]["time/run"]
+    assert len({wandb_server.runs[wandb_id(run)]["groupName"] for run in runs}) == 1
+
+    requests = wandb_server.requests
+    assert send(store, "two", "-o", "project=there") == "wandb: 2 sent before\n"
+    assert wandb_server.requests == requests
+
+
+def test_a_run_goes_on_and_no_step_is_there_twice(
+    store, new_run, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    [run_id] = store.add_runs([new_run()])
+    train(store, run_id, 1, 5, 1.0, Status.INTERRUPTED)
+    send(store, str(run_id))
+    [run] = store.runs(ids=[run_id])
+    assert wandb_server.ends[wandb_id(run)] == 255
+    # Where the note of what was sent is lost, all of it is sent again, and passed over there.
+    for note in run.directory.glob("tracking/*.json"):
+        note.unlink()
+    train(store, run_id, 4, 8, 2.0, Status.FAILED)
+    send(store, str(run_id))
+    assert len(wandb_server.runs) == 1
+    assert [row["_step"] for row in wandb_server.history[wandb_id(run)]] == [*range(1, 9)]
+    assert [value for *_, value in metrics(wandb_server, run)] == [1.0] * 5 + [2.0] * 3
+    assert wandb_server.ends[wandb_id(run)] == 1
+
+
+def test_what_was_written_offline_is_a_run_when_wandb_syncs_it(
+    store, new_run, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    [run_id] = store.add_runs([new_run()])
+    for first, last, value, status in (
+        (1, 5, 1.0, Status.INTERRUPTED),
+        (4, 8, 2.0, Status.DONE),
+    ):
+        train(store, run_id, first, last, value, status)
+        send(store, str(run_id), "-o", "mode=offline", "-o", "directory=files")
+    assert wandb_server.requests == 0
+    [run] = store.runs(ids=[run_id])
+    folders = sorted((tmp_path / "files" / "wandb").glob(f"offline-run-*-{wandb_id(run)}*"))
+    assert len(folders) == 2
+    call(sys.executable, "-m", "wandb", "sync", "--yes", *map(str, folders))
+    assert [row["_step"] for row in wandb_server.history[wandb_id(run)]] == [*range(1, 9)]
+    assert [value for *_, value in metrics(wandb_server, run)] == [1.0] * 5 + [2.0] * 3
+
+
+def test_settings_come_from_the_environment_where_none_are_given(tmp_path, monkeypatch):
+    here = WandbTracking().destination(tmp_path)
+    monkeypatch.setenv("WANDB_PROJECT", "other")
+    assert WandbTracking().destination(tmp_path) != here
+    assert WandbTracking(project="advsweep").destination(tmp_path) == here
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert not WandbTracking().is_on
+    assert WandbTracking(mode=Mode.OFFLINE).is_on
