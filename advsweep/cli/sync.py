@@ -77,6 +77,8 @@ def _given(texts: Sequence[str]) -> Plain:
     Raises:
         ConfigError: one of them is none, or has several values.
     """
+    if not texts:
+        return {}
     from advsweep.config.overrides import parse_overrides
 
     for text in texts:

@@ -18,6 +18,7 @@ LIGHT = {
     "report two --format json": HEAVY,
     "logs last --follow": HEAVY,
     "stop two": HEAVY,
+    "sync --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),

@@ -42,6 +42,8 @@ class WandbServer(ThreadingHTTPServer):
         summaries: by id, the newest of each run.
         ends: by id, the exit code of each run that was finished.
         requests: how many there were.
+        answering: cleared, it keeps its clients waiting.
+        asked: set by the first request.
     """
 
     daemon_threads = True
@@ -53,6 +55,9 @@ class WandbServer(ThreadingHTTPServer):
         self.summaries: dict[str, dict[str, Any]] = {}
         self.ends: dict[str, int] = {}
         self.requests = 0
+        self.answering = threading.Event()
+        self.answering.set()
+        self.asked = threading.Event()
 
     @property
     def url(self) -> str:
@@ -60,6 +65,8 @@ class WandbServer(ThreadingHTTPServer):
 
     def answer(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
         self.requests += 1
+        self.asked.set()
+        self.answering.wait()
         if path.endswith("/file_stream"):
             self._stream(path.split("/")[-2], asked)
             return {}
@@ -155,6 +162,7 @@ def wandb_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Wan
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     yield server
+    server.answering.set()
     server.shutdown()
     thread.join()
     server.server_close()

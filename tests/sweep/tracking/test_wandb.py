@@ -9,6 +9,7 @@ import pytest
 
 from advsweep.store import Owner, Status
 from advsweep.sweep.engine import execute
+from advsweep.sweep.tracking.feed import feeding
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 
 pytestmark = pytest.mark.slow  # each process imports wandb and starts its service
@@ -114,6 +115,35 @@ def test_what_was_written_offline_is_a_run_when_wandb_syncs_it(
     call(sys.executable, "-m", "wandb", "sync", "--yes", *map(str, folders))
     assert [row["_step"] for row in wandb_server.history[wandb_id(run)]] == [*range(1, 9)]
     assert [value for *_, value in metrics(wandb_server, run)] == [1.0] * 5 + [2.0] * 3
+
+
+def test_a_server_that_never_answers_leaves_the_sweep_alone(
+    plan, store, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    wandb_server.answering.clear()
+    said: list[str] = []
+    with feeding(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
+        outcome = execute(plan(name="one"), store, on_event=feed)
+        assert outcome.done == 1
+        assert wandb_server.asked.wait(timeout=240)
+    [line] = said
+    assert "not all was sent within 0.5 s; 1 of 1 runs are left" in line
+    wandb_server.answering.set()
+    assert send(store, "one") == "wandb: 1 sent\n"
+    [run] = store.runs(ids=outcome.run_ids)
+    assert metrics(wandb_server, run) == store.points(run.id)
+
+
+def test_a_server_that_is_not_there_leaves_the_sweep_alone(
+    plan, store, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # where nobody listens
+    said: list[str] = []
+    with feeding(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
+        assert execute(plan(name="one"), store, on_event=feed).done == 1
+    assert "`advsweep sync wandb one` sends them" in said[-1]
 
 
 def test_settings_come_from_the_environment_where_none_are_given(tmp_path, monkeypatch):
