@@ -162,6 +162,7 @@ def build_run(config: Mapping[str, Any]) -> Run:
 
 def _check(run: Run) -> None:
     estimator, backend = run.estimator, run.backend
+    run.task.check()
     if run.group_size < estimator.minimum_group:
         raise ConfigError(
             f"group_size: expected >= {estimator.minimum_group}, which estimator "
@@ -172,6 +173,7 @@ def _check(run: Run) -> None:
             f"group_size: expected a multiple of {estimator.group_multiple}, which estimator "
             f"'{estimator.name}' needs, got {run.group_size}"
         )
+    _check_rewards(estimator, run.task)
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
         giving = [name for name in ROLLOUTS if ROLLOUTS.get(name).provides & missing]
@@ -188,3 +190,18 @@ def _check(run: Run) -> None:
     if run.optimizer.match is not Match.NONE:
         _ = run.learning_rate_scale  # which is refused where there is none
     backend.check(run)
+
+
+def _check_rewards(estimator: Estimator, task: Task) -> None:
+    low, high = task.reward_range
+    if estimator.binary_only and not task.is_binary:
+        raise ConfigError(
+            f"estimator: '{estimator.name}' is defined for rewards of 0 and 1 only, and task "
+            f"'{task.label}' gives others, from {low:g} to {high:g}; reward accuracy alone"
+        )
+    if estimator.rates and not (low >= 0 and high <= 1):
+        raise ConfigError(
+            f"estimator: '{estimator.name}' reads a prompt's mean reward as its solve rate and "
+            f"needs rewards in [0, 1], and those of task '{task.label}' go from {low:g} to "
+            f"{high:g}; change their weights"
+        )

@@ -69,7 +69,7 @@ class Evaluator:
                 subject=self._subject(step),
                 run_id=self.run_id,
                 step=step,
-                task=self.run.task.name,
+                task=self.run.task.label,
                 settings=self.run.evaluation.plain(),
                 problems=[_counts(result) for result in results],
             )

@@ -33,12 +33,24 @@ class Problem:
         level: difficulty level.
         gold: what the verifier compares with. Where one correct answer is known, it stands
             under `solution`.
+        system: None where the model is to go on from the prompt as it stands. Otherwise the
+            prompt is a user's message, which the chat template of the model's tokenizer wraps,
+            after a system message of this text unless it is empty.
     """
 
     id: str
     prompt: str
     level: int
     gold: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    system: str | None = None
+
+    @property
+    def messages(self) -> list[dict[str, str]] | None:
+        """The messages of a conversation; None where the prompt is plain text."""
+        if self.system is None:
+            return None
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": self.prompt}]
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,28 @@ class Sampler(Protocol):
 class Task(Component):
     """Problems and their verifier."""
 
+    @property
+    def label(self) -> str:
+        """What reports call it."""
+        return self.name
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The least and the greatest reward that a rollout can get."""
+        return 0.0, 1.0
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether every reward is 0 or 1, as `score` gives them."""
+        return True
+
+    def check(self) -> None:
+        """Refuses problems that cannot be trained on; called before anything starts.
+
+        Raises:
+            ConfigError: names the key, what was expected of it and what was got.
+        """
+
     @abstractmethod
     def problems(self, split: Split) -> Sequence[Problem]:
         """Every problem of a split, in a fixed order; splits share no problem."""
@@ -77,6 +111,20 @@ class Task(Component):
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> Float[np.ndarray, " completions"]:
         """Rewards of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
+
+    def rewards(
+        self,
+        completions: Sequence[str],
+        outcomes: Float[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        """What a training rewards completions with; an evaluation counts outcomes alone.
+
+        Args:
+            outcomes: what `score` gave; NaN stays NaN.
+            lengths: of the completions, in tokens, the end mark included.
+        """
+        return outcomes
 
     @abstractmethod
     def answers(

@@ -18,6 +18,7 @@ from advsweep.components import Component
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.estimators.base import Estimator
 from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.tasks.countdown import Countdown
 
 Make = Callable[..., dict[str, Any]]
 
@@ -274,3 +275,28 @@ def test_the_backend_has_the_last_word(
 def test_an_unknown_key_is_an_unknown_name(config: dict[str, Any]) -> None:
     with pytest.raises(UnknownNameError):
         build_run({**config, "stpes": 1})
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reward_range", "message"),
+    [
+        ("nsr", (0, 1), "'nsr' is defined for rewards of 0 and 1 only, and task 'countdown' gives"),
+        ("power_alpha", (-1, 1), "'power_alpha' .* needs rewards in .*'countdown' go from -1 to 1"),
+        ("power_alpha", (0, 1), None),
+        ("grpo", (-1, 3), None),
+    ],
+)
+def test_graded_rewards_need_an_estimator_that_can_use_them(
+    estimator: str,
+    reward_range: tuple[float, float],
+    message: str | None,
+    config: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Countdown, "is_binary", False)
+    monkeypatch.setattr(Countdown, "reward_range", reward_range)
+    if message is None:
+        assert build_run({**config, "estimator": {"name": estimator}}).task.reward_range[1] > 0
+    else:
+        with pytest.raises(ConfigError, match=message):
+            build_run({**config, "estimator": {"name": estimator}})
