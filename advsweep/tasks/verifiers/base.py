@@ -1,0 +1,99 @@
+"""The contract of a verifier: a gold answer and a completion in, a verdict out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, final
+
+from advsweep.components import Component
+
+Gold = Mapping[str, Any]
+"""What answers to a problem are compared with, in JSON types; most verifiers read `answer`."""
+
+
+class Outcome(Enum):
+    """The three answers of a verifier."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNSCORABLE = "unscorable"
+
+
+class Verdict(NamedTuple):
+    """What a verifier makes of one completion.
+
+    Attributes:
+        answer: the answer in it, in one spelling as far as that is cheap; None where there is
+            none to be read.
+        reason: why it could not be scored; empty otherwise.
+    """
+
+    outcome: Outcome
+    answer: str | None = None
+    reason: str = ""
+
+
+class Verifier(Component):
+    """Compares completions with gold answers.
+
+    `judge` may take for ever and take the memory of the machine: it runs in processes that
+    can be killed (see `pool`). `judge_quickly` runs in the process that trains, on text that a
+    model wrote: it takes time linear in that text, and no more memory.
+
+    Attributes:
+        memory_limit: bytes of address space that a process which judges may have; None: any.
+    """
+
+    memory_limit: ClassVar[int | None] = 4 * 2**30
+
+    def check(self) -> None:
+        """Refuses settings and installations that it cannot work with.
+
+        Raises:
+            ConfigError: the message says what to install or to set.
+        """
+
+    def prepare(self) -> None:
+        """Imports what judging needs, in the process that others are forked from."""
+
+    @abstractmethod
+    def reads(self, gold: Gold) -> bool:
+        """Whether a gold answer can be compared with; runs where `judge` does."""
+
+    def reads_quickly(self, gold: Gold) -> bool | None:
+        """`reads` where that is plain at once; None where it is not."""
+        return None
+
+    @abstractmethod
+    def judge(self, gold: Gold, completion: str) -> Verdict:
+        """The verdict; an exception of any kind makes the completion unscorable."""
+
+    def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
+        """The verdict where it is plain at once; None where `judge` has to be asked."""
+        return None
+
+    @abstractmethod
+    def solution(self, gold: Gold) -> str:
+        """A completion that is correct, if the gold answer can be read."""
+
+
+class QuickVerifier(Verifier):
+    """A verifier that needs no process of its own: linear time, whatever the completion."""
+
+    @final
+    def reads_quickly(self, gold: Gold) -> bool:
+        return self.reads(gold)
+
+    @final
+    def judge_quickly(self, gold: Gold, completion: str) -> Verdict:
+        return self.judge(gold, completion)
+
+
+UNREADABLE_GOLD = "its gold answer cannot be read"
+
+
+def verdict(right: bool, answer: str | None) -> Verdict:
+    """Correct or wrong."""
+    return Verdict(Outcome.CORRECT if right else Outcome.WRONG, answer)

@@ -1,0 +1,109 @@
+"""Boxed answers, compared as mathematics by math-verify."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from advsweep.errors import ConfigError
+from advsweep.tasks.verifiers.base import (
+    UNREADABLE_GOLD,
+    Gold,
+    Outcome,
+    Verdict,
+    Verifier,
+    verdict,
+)
+from advsweep.tasks.verifiers.extraction import last_boxed, plain_number, spell
+
+_SCIENTIFIC = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?)[eE]([+-]?[0-9]+)")
+_EXACT_DIGITS = 15
+_CACHED_GOLDS = 4096
+
+
+@dataclass(kw_only=True)
+class BoxedMath(Verifier):
+    r"""Correct if the last `\boxed{...}` equals the gold answer as mathematics; no box is wrong.
+
+    AVSPO (Advantage Collapse in GRPO), Eq. 39; A-GRAE and AAPO the same. Equality is
+    math-verify's: gold first, as it is not symmetric. A boxed answer that cannot be read is
+    wrong, a gold answer that cannot be read makes the completion unscorable, and so does an
+    error in the comparison. Whole numbers are compared here, with the same result.
+
+    Departures: of several boxes the last one counts, where math-verify may take them for a
+    set; `4.5e33` is read as 4.5 · 10³³, where math-verify reads 4.5 · e · 33.
+    """
+
+    name: ClassVar[str] = "boxed_math"
+
+    def check(self) -> None:
+        if importlib.util.find_spec("math_verify") is None:
+            raise ConfigError(
+                "verifier: 'boxed_math' needs math-verify, which is not installed; "
+                "pip install 'advsweep[math]', or take verifier=numeric for plain numbers"
+            )
+
+    def prepare(self) -> None:
+        logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+        _parse("\\frac{1}{2}")  # builds the grammar, which takes most of a first answer's time
+
+    def reads(self, gold: Gold) -> bool:
+        return bool(_parse_gold(str(gold["answer"])))
+
+    def reads_quickly(self, gold: Gold) -> bool | None:
+        return True if plain_number(str(gold["answer"])) is not None else None
+
+    def judge(self, gold: Gold, completion: str) -> Verdict:
+        from math_verify import verify
+
+        expected = _parse_gold(str(gold["answer"]))
+        if not expected:
+            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
+        boxed = last_boxed(completion)
+        if boxed is None:
+            return verdict(False, None)
+        found = _parse(boxed)
+        if not found:
+            return verdict(False, "".join(boxed.split()))
+        right = verify(expected, found, timeout_seconds=None, raise_on_error=True)
+        value = plain_number(boxed)
+        return verdict(right, str(found[0]) if value is None else spell(value))
+
+    def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
+        text = str(gold["answer"])
+        expected = plain_number(text)
+        if expected is None:
+            return None
+        boxed = last_boxed(completion)
+        if boxed is None:
+            return verdict(False, None)
+        found = plain_number(boxed)
+        # math-verify rounds where the gold answer has decimals, and both have to fit a float.
+        if found is None or "." in text or max(len(text), len(boxed)) > _EXACT_DIGITS:
+            return None
+        return verdict(found == expected, spell(found))
+
+    def solution(self, gold: Gold) -> str:
+        return f"\\boxed{{{gold['answer']}}}"
+
+
+@functools.lru_cache(_CACHED_GOLDS)
+def _parse_gold(text: str) -> list[Any]:
+    return _parse(text)
+
+
+def _parse(text: str) -> list[Any]:
+    """An answer as sympy's objects, one as a rule; empty where it cannot be read."""
+    from math_verify import parse
+
+    text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text) if _SCIENTIFIC.fullmatch(text) else text
+    # Each form has answers that it alone can be read in: percentages, lists, several lines.
+    for form in (f"\\boxed{{{text}}}", f"${text.replace('$', '')}$"):
+        found: list[Any] = parse(form, fallback_mode="no_fallback", parsing_timeout=None)
+        if found:
+            return found
+    return []

@@ -1,0 +1,195 @@
+"""Programs against unit tests: what passes, what they are kept from, what has to be asked for."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
+from advsweep.tasks.verifiers.code import last_block
+from advsweep.tasks.verifiers.sandbox import namespaces_missing
+
+GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
+RIGHT = "def double(x):\n    return 2 * x"
+
+ISOLATIONS = [
+    pytest.param(
+        "namespaces",
+        marks=pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing()),
+    ),
+    "limits",
+]
+
+
+@pytest.fixture(params=ISOLATIONS)
+def judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
+    def judge(program: str, **fields: Any) -> Verdict:
+        spec = {"name": "code", "enabled": True, "isolation": request.param, "seconds": 30.0}
+        verifier = VERIFIERS.build({**spec, **fields})
+        verifier.check()
+        return verifier.judge(GOLD, f"Here:\n```python\n{program}\n```\n")
+
+    return judge
+
+
+def test_a_program_that_passes_all_tests_is_correct(judge: Callable[..., Verdict]) -> None:
+    assert judge(RIGHT) == (Outcome.CORRECT, RIGHT, "")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def double(x):\n    return x * x",
+        "def triple(x):\n    return 3 * x",
+        "def double(x) return",
+        "",
+        "raise SystemExit(0)",
+        "import os\nos._exit(0)",
+        "print('assert passed')",
+        f"{RIGHT}\nfull = bytearray(10**12)",
+        f"{RIGHT}\nopen('big', 'wb').write(bytes(9 * 2**20))",
+        f"{RIGHT}\nfiles = [open('/dev/null') for _ in range(1000)]",
+        f"{RIGHT}\nimport os\nassert 'ADVSWEEP_SECRET' in os.environ",
+        f"{RIGHT}\nimport os\nassert os.listdir('.')",
+    ],
+)
+def test_any_other_is_wrong(
+    judge: Callable[..., Verdict], program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADVSWEEP_SECRET", "1")
+    assert judge(program).outcome is Outcome.WRONG
+
+
+def test_what_a_program_prints_and_leaves_running_does_not_matter(
+    judge: Callable[..., Verdict],
+) -> None:
+    busy = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()"
+    assert judge(f"{busy}\n{RIGHT}\nprint('x' * 10**6)").outcome is Outcome.CORRECT
+
+
+def test_a_program_that_takes_too_long_is_unscorable(judge: Callable[..., Verdict]) -> None:
+    found = judge("import time\ntime.sleep(600)", seconds=0.1)
+    assert found.outcome is Outcome.UNSCORABLE
+    assert "more than 0.1 s" in found.reason
+
+
+def test_a_program_that_takes_too_long_may_count_as_wrong() -> None:
+    spec = {"name": "code", "enabled": True, "isolation": "limits", "seconds": 0.1}
+    verifier = VERIFIERS.build({**spec, "slow_is_wrong": True})
+    assert verifier.judge(GOLD, "while True: pass").outcome is Outcome.WRONG
+
+
+@pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing())
+def test_namespaces_have_no_network_and_no_other_processes() -> None:
+    verifier = VERIFIERS.build({"name": "code", "enabled": True, "seconds": 30.0})
+    for program in (
+        "import socket\nassert [name for _, name in socket.if_nameindex()] == ['lo']",
+        "import os\nassert all(int(p) < 20 for p in os.listdir('/proc') if p.isdigit())",
+    ):
+        completion = f"```python\n{program}\n{RIGHT}\n```"
+        assert verifier.judge(GOLD, completion).outcome is Outcome.CORRECT
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("x = 1", "x = 1"),
+        ("```python\nx = 1\n```", "x = 1"),
+        ("```\nx = 1\n```\nor\n```py\nx = 2\n```\ndone", "x = 2"),
+        ("```python\nx = 1", "x = 1"),
+        ("", ""),
+    ],
+)
+def test_the_last_block_is_the_program(completion: str, program: str) -> None:
+    assert last_block(completion) == program
+
+
+def test_gold_tests_must_compile() -> None:
+    verifier = VERIFIERS.build("code")
+    assert verifier.reads(GOLD)
+    assert not verifier.reads({"tests": ["assert ("], "setup": ""})
+
+
+def test_it_has_to_be_enabled() -> None:
+    with pytest.raises(ConfigError, match=r"verifier\.enabled=true allows it, verifier\.url="):
+        VERIFIERS.build("code").check()
+
+
+def test_namespaces_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advsweep.tasks.verifiers.code.namespaces_missing", lambda: "not here")
+    with pytest.raises(ConfigError, match=r"not here; verifier\.isolation=limits runs programs"):
+        VERIFIERS.build({"name": "code", "enabled": True}).check()
+    VERIFIERS.build({"name": "code", "enabled": True, "isolation": "limits"}).check()
+    VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"}).check()
+
+
+@pytest.fixture
+def sandbox() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
+    """A server that takes orders and gives the prepared results, one after the other."""
+    orders: list[dict[str, Any]] = []
+    results: list[Any] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            orders.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            result = results.pop(0)
+            word = orders[-1]["code"].rpartition("print('")[2].partition("'")[0]
+            body = json.dumps(result).replace("WORD", word).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/run_code", orders, results
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_sandbox_elsewhere_is_asked(
+    sandbox: tuple[str, list[dict[str, Any]], list[Any]],
+) -> None:
+    url, orders, results = sandbox
+
+    def result(status: str, code: int, output: str) -> dict[str, Any]:
+        return {"run_result": {"status": status, "return_code": code, "stdout": output}}
+
+    results += [
+        result("Finished", 0, "hello\nWORD\n"),
+        result("Finished", 1, "WORD"),
+        result("Finished", 0, "hello\n"),
+        result("TimeLimitExceeded", 0, ""),
+        {"status": "SandboxError", "run_result": None},
+    ]
+    verifier = VERIFIERS.build({"name": "code", "url": url, "seconds": 2.0})
+    found = [verifier.judge(GOLD, f"```python\n{RIGHT}\n```") for _ in range(5)]
+    assert [verdict.outcome for verdict in found] == [
+        Outcome.CORRECT,
+        Outcome.WRONG,
+        Outcome.WRONG,
+        Outcome.UNSCORABLE,
+        Outcome.UNSCORABLE,
+    ]
+    assert found[4].reason.startswith(f"the sandbox at {url} gave no result")
+    assert orders[0]["language"] == "python"
+    assert orders[0]["run_timeout"] == 2.0
+    assert orders[0]["code"].startswith(f"{RIGHT}\n\nimport math\nassert double(3) == 6")
+
+
+def test_a_sandbox_that_is_not_there_makes_programs_unscorable() -> None:
+    verifier = VERIFIERS.build({"name": "code", "url": "http://127.0.0.1:1/run_code"})
+    found = verifier.judge(GOLD, RIGHT)
+    assert found.outcome is Outcome.UNSCORABLE
+    assert "Connection refused" in found.reason

@@ -1,0 +1,211 @@
+"""The pool: hard deadlines, workers that die, and processes that end with their owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from advsweep.errors import TrainingError
+from advsweep.tasks.verifiers import VERIFIERS, Outcome
+from advsweep.tasks.verifiers.pool import Pool
+from advsweep.tasks.verifiers.server import Answer, Job
+
+# Takes for ever on a text of many a's that does not end with one.
+SLOW = VERIFIERS.build({"name": "regex", "pattern": r"(?:a+)+$|answer is ([a-z]+)"})
+HANGING: Job = ({"answer": "x"}, "a" * 60 + "!")
+RIGHT: Job = ({"answer": "x"}, "the answer is x")
+WRONG: Job = ({"answer": "x"}, "the answer is y")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+
+
+def children(pid: int) -> set[int]:
+    """The processes that a process has forked and not yet taken leave of."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return set(map(int, listed.read_text().split())) if listed.exists() else set()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def server_of(pool: Pool) -> int:
+    assert pool._process is not None
+    return pool._process.pid
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Pool]]:
+    pools: list[Pool] = []
+
+    def make(deadline: float = 60.0, workers: int = 2) -> Pool:
+        pools.append(Pool(SLOW, workers=workers, deadline=deadline))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
+def outcomes(answers: list[Answer]) -> list[Outcome]:
+    return [answer.outcome for answer in answers if answer is not None]
+
+
+def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., Pool]) -> None:
+    jobs = [RIGHT if i % 3 else WRONG for i in range(100)]
+    expected = [Outcome.CORRECT if i % 3 else Outcome.WRONG for i in range(100)]
+    pool = make()
+    assert outcomes(pool.judge(jobs)) == expected
+    assert outcomes(pool.judge(jobs[:1])) == expected[:1]
+    assert pool.judge([]) == []
+
+
+def test_an_answer_that_hangs_is_unscorable_and_holds_up_no_other(
+    make: Callable[..., Pool],
+) -> None:
+    pool = make(deadline=1.0)
+    jobs = [RIGHT] * 20
+    jobs[3] = jobs[17] = HANGING
+    answers = pool.judge(jobs)
+    assert [a.reason for a in answers if a and a.reason] == ["it took more than 1 s"] * 2
+    expected = [Outcome.CORRECT] * 20
+    expected[3] = expected[17] = Outcome.UNSCORABLE
+    assert outcomes(answers) == expected
+    # Those that were killed are gone, and others have taken their places.
+    assert len(children(server_of(pool))) == 2
+    assert outcomes(pool.judge([WRONG])) == [Outcome.WRONG]
+
+
+def test_gold_answers_are_read(make: Callable[..., Pool]) -> None:
+    readable, unreadable = make().judge([({"answer": "x"}, None), ({"answer": " "}, None)])
+    assert readable is None
+    assert unreadable is not None
+    assert unreadable.outcome is Outcome.UNSCORABLE
+
+
+def test_an_error_of_the_verifier_is_unscorable(make: Callable[..., Pool]) -> None:
+    (answer,) = make().judge([({}, "the answer is x")])
+    assert answer == (Outcome.UNSCORABLE, None, "the verifier failed (KeyError: 'answer')")
+
+
+def test_a_worker_that_was_killed_is_replaced(make: Callable[..., Pool]) -> None:
+    pool = make()
+    pool.judge([RIGHT])
+    for worker in children(server_of(pool)):
+        os.kill(worker, signal.SIGKILL)
+    assert outcomes(pool.judge([RIGHT, WRONG] * 20)) == [Outcome.CORRECT, Outcome.WRONG] * 20
+
+
+def test_an_answer_whose_workers_die_is_tried_twice(make: Callable[..., Pool]) -> None:
+    pool = make(workers=1)
+    pool.judge([RIGHT])
+    (first,) = children(server_of(pool))
+    answers: list[Answer] = []
+    judging = threading.Thread(target=lambda: answers.extend(pool.judge([HANGING, RIGHT])))
+    judging.start()
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: bool(children(server_of(pool)) - {first}))
+    for second in children(server_of(pool)) - {first}:
+        os.kill(second, signal.SIGKILL)
+    judging.join(60)
+    assert outcomes(answers) == [Outcome.UNSCORABLE, Outcome.CORRECT]
+    assert answers[0] is not None
+    assert answers[0].reason == "it killed the verifier"
+
+
+def test_a_server_that_was_killed_is_started_again(make: Callable[..., Pool]) -> None:
+    pool = make()
+    pool.judge([RIGHT])
+    before = server_of(pool)
+    workers = children(before)
+    os.kill(before, signal.SIGKILL)
+    assert outcomes(pool.judge([RIGHT])) == [Outcome.CORRECT]
+    assert server_of(pool) != before
+    wait_until(lambda: not any(is_alive(worker) for worker in workers))
+
+
+def test_a_server_that_cannot_be_started_is_an_error(
+    make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TrainingError, match="ended 3 times with the same 1 answers"):
+        make().judge([RIGHT])
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+OWNER = """
+    import os, sys, threading, time
+    from advsweep.tasks.verifiers import VERIFIERS
+    from advsweep.tasks.verifiers.pool import pool_for
+
+    verifier = VERIFIERS.build({"name": "regex", "pattern": r"(?:a+)+$|answer is ([a-z]+)"})
+    gold = {"answer": "x"}
+
+    def judge():
+        pool = pool_for(verifier, workers=1, deadline=1000.0)
+        (found,) = pool.judge([(gold, "answer is x")])
+        return found.outcome.value, pool._process.pid
+
+    print(*judge(), flush=True)
+    child = os.fork()
+    if child == 0:
+        print(*judge(), flush=True)
+        if sys.argv[1] == "killed":
+            time.sleep(1000)
+        sys.exit(0)
+    if sys.argv[1] == "killed":
+        pool = pool_for(verifier, workers=1, deadline=1000.0)
+        pool.judge([(gold, "a" * 60 + "!")])
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("how", ["finished", "killed"])
+def test_processes_end_with_their_owner_and_a_forked_process_has_its_own(how: str) -> None:
+    """Killed in the middle of an answer that hangs, while the forked process lives on."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OWNER), how],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert owner.stdout is not None
+    try:
+        told = [owner.stdout.readline().split() for _ in range(2)]
+        assert [words[0] for words in told] == ["correct", "correct"]
+        servers = [int(words[1]) for words in told]
+        assert servers[0] != servers[1]
+        if how == "killed":
+            workers = children(servers[0])
+            assert workers
+            owner.kill()
+            wait_until(lambda: not any(is_alive(pid) for pid in {servers[0], *workers}))
+            assert is_alive(servers[1])
+        else:
+            assert owner.wait(60) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(owner.pid, signal.SIGKILL)
+        owner.wait()
+        owner.stdout.close()
+    wait_until(lambda: not any(is_alive(pid) for pid in servers))
