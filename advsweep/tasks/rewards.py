@@ -1,0 +1,206 @@
+"""What a training rewards completions with: a weighted sum of parts, accuracy alone as a rule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from advsweep.components import Component, Plain, option
+from advsweep.errors import ConfigError
+from advsweep.registry import Registry
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+
+@dataclass(kw_only=True)
+class RewardPart(Component):
+    """One term of a reward.
+
+    Attributes:
+        is_binary: whether its values are 0 and 1 alone.
+    """
+
+    is_binary: ClassVar[bool] = False
+
+    weight: float = option(1.0, help="what the part is multiplied by in the sum")
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest value of the part, before its weight."""
+
+    @abstractmethod
+    def values(
+        self,
+        completions: Sequence[str],
+        correct: Bool[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        """The part's values, before its weight; lengths are in tokens."""
+
+
+@dataclass(kw_only=True)
+class Accuracy(RewardPart):
+    """1 if the answer is correct, else 0.
+
+    With a delimiter correct answers without it get 0 too: format and answer are both required
+    (FADE, arXiv:2607.01490).
+    """
+
+    name: ClassVar[str] = "accuracy"
+    is_binary: ClassVar[bool] = True
+
+    delimiter: str = option("", help="text that a correct answer must contain to count")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def values(
+        self,
+        completions: Sequence[str],
+        correct: Bool[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        formed = np.fromiter((self.delimiter in c for c in completions), bool, len(completions))
+        values: Float[np.ndarray, " completions"] = (correct & formed).astype(np.float64)
+        return values
+
+
+@dataclass(kw_only=True)
+class Format(RewardPart):
+    r"""1 if the completion contains a delimiter, else 0 (AAPO, arXiv:2505.14264, App. C.1).
+
+    Departures: the paper's released code asks for exactly one occurrence, which is an option.
+    """
+
+    name: ClassVar[str] = "format"
+    is_binary: ClassVar[bool] = True
+
+    delimiter: str = option("\n</think>\n", help="text that a completion must contain")
+    exactly_once: bool = option(False, help="whether several occurrences are as bad as none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.delimiter:
+            raise ConfigError("delimiter: expected a text that completions must contain, got ''")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def values(
+        self,
+        completions: Sequence[str],
+        correct: Bool[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        counts = np.fromiter((c.count(self.delimiter) for c in completions), int, len(completions))
+        return ((counts == 1) if self.exactly_once else (counts > 0)).astype(np.float64)
+
+
+@dataclass(kw_only=True)
+class Cosine(RewardPart):
+    """Accuracy that falls with the length of correct answers and rises with that of wrong ones.
+
+    With u = length/L, at most 1: correct c_min + (c_max - c_min)(1 + cos πu)/2, wrong
+    w_max + (w_min - w_max)(1 + cos πu)/2, so that u = 0 gives c_max and w_min, u = 1 c_min and
+    w_max (AAPO, arXiv:2505.14264, Eq. 9-10).
+
+    Departures: the paper gives no constants; these are the defaults of its released code. That
+    code counts characters and lets the cosine turn back beyond L; here lengths are in tokens,
+    and those beyond L count as L.
+    """
+
+    name: ClassVar[str] = "cosine"
+
+    length: float = option(1000.0, gt=0, help="L, in tokens")
+    correct_min: float = option(0.5, help="c_min, for a correct answer of L tokens")
+    correct_max: float = option(1.0, help="c_max, for the shortest correct answer")
+    wrong_min: float = option(-1.0, help="w_min, for the shortest wrong answer")
+    wrong_max: float = option(-0.5, help="w_max, for a wrong answer of L tokens")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        ends = (self.correct_min, self.correct_max, self.wrong_min, self.wrong_max)
+        return min(ends), max(ends)
+
+    def values(
+        self,
+        completions: Sequence[str],
+        correct: Bool[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        share = (1 + np.cos(np.pi * np.clip(lengths / self.length, 0, 1))) / 2
+        right = self.correct_min + (self.correct_max - self.correct_min) * share
+        wrong = self.wrong_max + (self.wrong_min - self.wrong_max) * share
+        values: Float[np.ndarray, " completions"] = np.where(correct, right, wrong)
+        return values
+
+
+REWARDS: Registry[RewardPart] = Registry(
+    "reward",
+    dict.fromkeys(("accuracy", "cosine", "format"), "advsweep.tasks.rewards"),
+    group="advsweep.rewards",
+)
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The weighted sum of some parts; made by `build_reward`."""
+
+    parts: tuple[RewardPart, ...]
+
+    def plain(self) -> Plain:
+        """The parts' fields by their names."""
+        fields = {part.name: part.plain() for part in self.parts}
+        return {n: {k: v for k, v in f.items() if k != "name"} for n, f in fields.items()}
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is 0 or 1 for every completion."""
+        return len(self.parts) == 1 and self.parts[0].is_binary and self.parts[0].weight == 1
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest sum there can be."""
+        ends = [sorted(end * part.weight for end in part.range) for part in self.parts]
+        return sum(low for low, _ in ends), sum(high for _, high in ends)
+
+    def values(
+        self,
+        completions: Sequence[str],
+        outcomes: Float[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        """The rewards; NaN where the outcome is NaN."""
+        correct = outcomes == 1
+        total = np.zeros(len(completions))
+        for part in self.parts:
+            total += part.weight * part.values(completions, correct, lengths)
+        total[np.isnan(outcomes)] = np.nan
+        return total
+
+
+def build_reward(spec: str | Mapping[str, Any]) -> Reward:
+    """A reward from the name of a part, a part with a `name`, or parts by name.
+
+    Parts by name have a weight or a mapping of fields: `{format: 1, cosine: {weight: 2}}`.
+
+    Raises:
+        ConfigError: a name, a field or a value does not fit, or there is no part.
+    """
+    if isinstance(spec, str) or "name" in spec:
+        return Reward((REWARDS.build(spec, where="reward"),))
+    if not spec:
+        raise ConfigError(f"reward: expected some of {', '.join(REWARDS)}, got none")
+    parts = []
+    for name, value in spec.items():
+        fields = value if isinstance(value, Mapping) else {"weight": value}
+        parts.append(REWARDS.build({**fields, "name": name}, where=f"reward.{name}"))
+    return Reward(tuple(parts))

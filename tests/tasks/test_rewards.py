@@ -1,0 +1,89 @@
+"""Rewards: parts, their weights, what is unscorable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.tasks.rewards import build_reward
+
+RIGHT, WRONG, UNSCORABLE = 1.0, 0.0, np.nan
+
+
+def values(spec: object, texts: list[str], outcomes: list[float], lengths: list[float]) -> list:
+    reward = build_reward(spec)
+    found = reward.values(texts, np.array(outcomes), np.array(lengths))
+    scored = found[~np.isnan(found)]
+    low, high = reward.range
+    assert ((scored >= low - 1e-12) & (scored <= high + 1e-12)).all()
+    return found.tolist()
+
+
+def test_accuracy_is_the_outcome() -> None:
+    found = values("accuracy", ["a", "b", "c"], [RIGHT, WRONG, UNSCORABLE], [1, 1, 1])
+    assert found == pytest.approx([1, 0, np.nan], nan_ok=True)
+    assert build_reward("accuracy").is_binary
+
+
+def test_accuracy_may_need_a_format() -> None:
+    spec = {"name": "accuracy", "delimiter": "</think>"}
+    assert values(spec, ["x</think>", "x", "</think>"], [RIGHT, RIGHT, WRONG], [1] * 3) == [1, 0, 0]
+    assert build_reward(spec).is_binary
+
+
+def test_format_is_a_delimiter() -> None:
+    texts = ["a\n</think>\nb", "a</think>b", "\n</think>\n\n</think>\n"]
+    assert values("format", texts, [WRONG] * 3, [1] * 3) == [1, 0, 1]
+    once = {"name": "format", "exactly_once": True}
+    assert values(once, texts, [WRONG] * 3, [1] * 3) == [1, 0, 0]
+
+
+def test_cosine_falls_for_correct_and_rises_for_wrong_answers() -> None:
+    # u = 0: c_max = 1, w_min = -1. u = 1: c_min = 0.5, w_max = -0.5, and so beyond.
+    # u = 1/2: halfway, 0.75 and -0.75. u = 1/3: cos = 1/2, so 0.5 + 0.5 * 0.75 = 0.875.
+    lengths = [0, 1000, 5000, 500, 1000 / 3]
+    assert values("cosine", [""] * 5, [RIGHT] * 5, lengths) == pytest.approx(
+        [1, 0.5, 0.5, 0.75, 0.875]
+    )
+    assert values("cosine", [""] * 5, [WRONG] * 5, lengths) == pytest.approx(
+        [-1, -0.5, -0.5, -0.75, -0.875]
+    )
+
+
+def test_a_sum_is_weighted_and_keeps_the_unscorable() -> None:
+    spec = {"format": 1, "cosine": {"weight": 2, "length": 10}}
+    texts = ["\n</think>\n", "", "\n</think>\n"]
+    found = values(spec, texts, [RIGHT, WRONG, UNSCORABLE], [10, 0, 0])
+    assert found == pytest.approx([1 + 2 * 0.5, -2, np.nan], nan_ok=True)
+    reward = build_reward(spec)
+    assert reward.range == (-2, 3)
+    assert not reward.is_binary
+    assert build_reward(reward.plain()).parts == reward.parts
+
+
+@pytest.mark.parametrize(
+    "spec", ["cosine", {"accuracy": 0.9, "format": 0.1}, {"accuracy": 2}, {"accuracy": -1}]
+)
+def test_other_rewards_are_graded(spec: object) -> None:
+    assert not build_reward(spec).is_binary
+
+
+def test_a_negative_weight_turns_the_range_around() -> None:
+    assert build_reward({"accuracy": 1, "format": -0.5}).range == (-0.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "reward: expected some of accuracy, cosine, format, got none"),
+        ("length", "reward: no reward is called 'length'"),
+        ({"formt": 1}, r"reward\.formt: no reward is called 'formt'; did you mean 'format'"),
+        ({"format": "much"}, r"reward\.format\.weight: expected a number, got 'much'"),
+        ({"cosine": {"length": 0}}, r"reward\.cosine\.length: expected > 0, got 0"),
+        ({"format": {"delimiter": ""}}, r"reward\.format\.delimiter: expected a text"),
+    ],
+)
+def test_bad_rewards_are_refused(spec: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_reward(spec)
