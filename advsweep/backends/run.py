@@ -163,6 +163,11 @@ def build_run(config: Mapping[str, Any]) -> Run:
 def _check(run: Run) -> None:
     estimator, backend = run.estimator, run.backend
     run.task.check()
+    if not run.task.can_train:
+        raise ConfigError(
+            f"task: '{run.task.label}' has no training problems, it is there to evaluate with; "
+            f"choose another, or data with a train_split"
+        )
     if run.group_size < estimator.minimum_group:
         raise ConfigError(
             f"group_size: expected >= {estimator.minimum_group}, which estimator "

@@ -32,6 +32,7 @@ from advsweep.cli import (
     stop,
     sweep,
     sync,
+    tasks,
     watch,
     worker,
 )
@@ -63,6 +64,7 @@ app.command("export")(export.export)
 app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")
 app.command("methods")(methods.methods)
+app.add_typer(tasks.app, name="tasks")
 app.command("merge")(merge.merge)
 app.add_typer(db.app, name="db")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from advsweep.cli import options
@@ -17,6 +16,7 @@ def methods(
 ) -> None:
     """List the presets of whole methods (method=NAME) by their three axes, with the source."""
     from advsweep.cli.output import print_listing
+    from advsweep.cli.presets import first_comment
     from advsweep.config.compose import Composer
     from advsweep.config.directory import conf_directory
     from advsweep.sweep.points import GROUPS, KEYS
@@ -29,7 +29,7 @@ def methods(
         {
             "name": name,
             **{axis: show(config[axis]) for axis in AXES},
-            "description": _first_comment(name, [*folders, conf_directory()]),
+            "description": first_comment("method", name, [*folders, conf_directory()]),
         }
         for name, config in composed.items()
     ]
@@ -40,11 +40,3 @@ def _as_overrides(node: Mapping[str, Any]) -> str:
     """A component and what is set of it, such as `clipped ratio=sequence`."""
     fields = (f"{key}={value}" for key, value in node.items() if key != "name")
     return " ".join([node["name"], *fields])
-
-
-def _first_comment(name: str, folders: Sequence[Path]) -> str:
-    """The first comment of a preset's file in the first folder that has it; none: empty."""
-    paths = (folder / "method" / f"{name}.yaml" for folder in folders)
-    text = next(path for path in paths if path.is_file()).read_text(encoding="utf-8")
-    comments = (line.removeprefix("#").strip() for line in text.splitlines() if line[:1] == "#")
-    return next((c for c in comments if not c.startswith("@package")), "")

@@ -95,8 +95,13 @@ class Task(Component):
         """Whether every reward is 0 or 1, as `score` gives them."""
         return True
 
+    @property
+    def can_train(self) -> bool:
+        """Whether there are training problems; some sets are there to evaluate with."""
+        return True
+
     def check(self) -> None:
-        """Refuses problems that cannot be trained on; called before anything starts.
+        """Refuses problems that cannot be used; called before anything starts.
 
         Raises:
             ConfigError: names the key, what was expected of it and what was got.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 TASKS: Registry[Task] = Registry(
     "task",
-    {"countdown": "advsweep.tasks.countdown"},
+    {"countdown": "advsweep.tasks.countdown", "dataset": "advsweep.tasks.dataset"},
+    aliases={"file": "dataset"},
     group="advsweep.tasks",
 )

@@ -1,0 +1,358 @@
+"""Rows become problems: columns, levels, duplicates, and which problems are held out."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.dataset.rows import Rows, Source
+from advsweep.tasks.dataset.templates import template
+from advsweep.tasks.verifiers.extraction import last_boxed
+
+_LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
+_ID_DIGITS = 12
+
+
+class GoldPart(Enum):
+    """Which part of the gold column is the answer."""
+
+    AUTO = "auto"
+    WHOLE = "whole"
+    HASHES = "hashes"
+    BOXED = "boxed"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns; of several the first that exists is taken, and none is the empty text."""
+
+    question: tuple[str, ...]
+    gold: tuple[str, ...]
+    level: str
+    id: str
+    options: str
+    tests: str
+    setup: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides which problems a task has; fields as in `Dataset`."""
+
+    train_source: Source
+    held_out_source: Source
+    train_split: str
+    held_out_split: str
+    columns: Columns
+    gold_part: GoldPart
+    prompt: str
+    levels: tuple[int, ...]
+    level_file: str
+    train: int
+    held_out: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Problems:
+    """The problems of a task.
+
+    Attributes:
+        digest: sha256, in hex, of all of them: prompts, levels and gold answers, in order.
+    """
+
+    splits: Mapping[Split, tuple[Problem, ...]]
+    digest: str
+
+
+@functools.lru_cache(maxsize=16)
+def make_problems(recipe: Recipe, changed: tuple[int, ...]) -> Problems:
+    """The problems of a recipe; `changed`, times of change, has its files read again after one.
+
+    Warns of duplicates and of levels that cannot be read.
+
+    Raises:
+        ConfigError: there is no data, or it does not have what the recipe asks for.
+    """
+    train, held_out = _read(recipe)
+    levels = _read_levels(recipe.level_file)
+    fits = functools.partial(_fit, recipe=recipe, levels=levels)
+    held_out_problems = fits(held_out, seen={}, where="held-out")
+    seen = {problem.prompt: problem for problem in held_out_problems}
+    train_problems = fits(train, seen=seen, where="training")
+    rng = np.random.default_rng(recipe.seed)
+    if recipe.held_out and not held_out_problems:
+        held_out_problems, train_problems = _cut(train_problems, recipe.held_out, rng)
+    splits = {
+        Split.TRAIN: _subset(train_problems, recipe.train, rng),
+        Split.HELD_OUT: _subset(held_out_problems, recipe.held_out, rng),
+    }
+    return Problems(splits, _digest(splits))
+
+
+def _read(recipe: Recipe) -> tuple[Rows, Rows]:
+    """The rows of both splits; held-out ones are none where they are cut from the others."""
+    source, other = recipe.train_source, recipe.held_out_source
+    if not recipe.train_split:
+        return [], (other if other.place else source).read(recipe.held_out_split)
+    train = source.read(recipe.train_split)
+    if other.place:
+        return train, other.read(recipe.held_out_split)
+    if recipe.held_out_split and not source.is_file:
+        return train, source.read(recipe.held_out_split)
+    if not recipe.held_out:
+        raise ConfigError(
+            "held_out: expected how many problems to hold out, as there is no split for them, "
+            "got 0; or name another file or folder by held_out_data"
+        )
+    return train, []
+
+
+def _fit(
+    rows: Rows,
+    *,
+    recipe: Recipe,
+    levels: Mapping[str, int],
+    seen: Mapping[str, Problem],
+    where: str,
+) -> list[Problem]:
+    """The problems of some rows, each once, of the levels that are asked for."""
+    if not rows:
+        return []
+    shape, columns = template(recipe.prompt), _columns(recipe.columns, rows)
+    found: dict[str, Problem] = {}
+    unlevelled, repeated, shared = [], [], []
+    for number, row in enumerate(rows, start=1):
+        question = _question(row, columns, number)
+        gold = _gold(row, columns, recipe.gold_part, number)
+        problem_id = str(row[columns.id]) if columns.id else _hash(question)[:_ID_DIGITS]
+        level = levels.get(problem_id) if levels else _level(row, columns)
+        if level is None:
+            unlevelled.append(problem_id)
+            continue
+        if recipe.levels and level not in recipe.levels:
+            continue
+        prompt = shape.fill(question, "\n".join(gold.get("tests", [])))
+        problem = Problem(problem_id, prompt, level, gold, shape.system)
+        if prompt in found:
+            repeated.append(problem)
+        elif prompt in seen:
+            shared.append(problem)
+        else:
+            found[prompt] = problem
+    _warn(repeated, f"{where} problems that stand there before are left out")
+    _warn(shared, f"{where} problems that are held out are left out")
+    _warn(unlevelled, f"{where} problems without a level are left out")
+    problems = list(found.values())
+    _check_ids(problems, recipe.columns)
+    if not problems:
+        known = sorted({level for row in rows if (level := _level(row, columns)) is not None})
+        asked = f"levels: expected some of {known or 'those in level_file'}, got "
+        raise ConfigError(f"{asked}{list(recipe.levels)}; no {where} problem is left")
+    return problems
+
+
+def _warn(left_out: Sequence[Problem | str], what: str) -> None:
+    if left_out:
+        first = left_out[0]
+        example = first if isinstance(first, str) else f"{first.id}: {_start(first.prompt)}"
+        warnings.warn(f"{len(left_out)} {what} ({example})", AdvsweepWarning, stacklevel=2)
+
+
+def _start(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else line[:59] + "…"
+
+
+def _check_ids(problems: Sequence[Problem], columns: Columns) -> None:
+    ids: set[str] = set()
+    for problem in problems:
+        if problem.id in ids:
+            raise ConfigError(
+                f"id_column: expected another '{columns.id}' in every row, got "
+                f"'{problem.id}' for two problems; leave it empty for ids made of the questions"
+            )
+        ids.add(problem.id)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The columns of one data set; empty texts where there is none."""
+
+    question: str
+    gold: str
+    level: str
+    id: str
+    options: str
+    tests: str
+    setup: str
+
+
+def _columns(columns: Columns, rows: Rows) -> _Chosen:
+    existing = list(dict.fromkeys(key for row in rows[:100] for key in row))
+
+    def choose(field: str, names: tuple[str, ...]) -> str:
+        found = next((name for name in names if name in existing), None)
+        if found is None and any(names):
+            asked = " or ".join(f"'{name}'" for name in names)
+            raise ConfigError(
+                f"{field}_column: the data has no column {asked}; it has {', '.join(existing)}"
+            )
+        return found or ""
+
+    return _Chosen(
+        question=choose("question", columns.question),
+        gold="" if columns.tests else choose("gold", columns.gold),
+        **{
+            field: choose(field, (getattr(columns, field),))
+            for field in ("level", "id", "options", "tests", "setup")
+        },
+    )
+
+
+def _question(row: Mapping[str, Any], columns: _Chosen, number: int) -> str:
+    question = row.get(columns.question)
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError(
+            f"question_column: expected a text in '{columns.question}' of row {number}, "
+            f"got {question!r}"
+        )
+    if not columns.options:
+        return question.strip()
+    options = row.get(columns.options)
+    if not isinstance(options, list) or not 1 <= len(options) <= 26:
+        raise ConfigError(
+            f"options_column: expected a list of 1 to 26 options in '{columns.options}' of "
+            f"row {number}, got {options!r}"
+        )
+    lines = (f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options))
+    return "\n".join([question.strip(), *lines])
+
+
+def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int) -> dict[str, Any]:
+    if columns.tests:
+        tests = row.get(columns.tests)
+        if not isinstance(tests, list) or not tests or not all(isinstance(t, str) for t in tests):
+            raise ConfigError(
+                f"tests_column: expected a list of tests in '{columns.tests}' of row {number}, "
+                f"got {tests!r}"
+            )
+        setup = row.get(columns.setup) if columns.setup else None
+        return {
+            "tests": tests,
+            "setup": "\n".join(setup) if isinstance(setup, list) else setup or "",
+        }
+    value = row.get(columns.gold)
+    if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
+        raise ConfigError(
+            f"gold_column: expected an answer in '{columns.gold}' of row {number}, got {value!r}"
+        )
+    if columns.options and isinstance(value, int):
+        return {"answer": chr(ord("A") + value)}
+    return {"answer": _part(_text(value), part)}
+
+
+def _text(value: Any) -> str:
+    """An answer as text: several as a list with commas, 27.0 as 27."""
+    if isinstance(value, list):
+        # One pair of dollars around each of several would end the formula between them.
+        return ", ".join(_text(item).replace("$", "") for item in value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _part(text: str, part: GoldPart) -> str:
+    after = text.rpartition("####")[2] if "####" in text else None
+    boxed = last_boxed(text) if "\\boxed" in text else None
+    chosen = {
+        GoldPart.WHOLE: None,
+        GoldPart.HASHES: after,
+        GoldPart.BOXED: boxed,
+        GoldPart.AUTO: boxed if after is None else after,
+    }[part]
+    return (text if chosen is None else chosen).strip()
+
+
+def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
+    """The level of a row, such as 3 for "Level 3"; 0 where there is no such column."""
+    if not columns.level:
+        return 0
+    value = row.get(columns.level)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return int(value)
+    match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+    return int(match[1]) if match else None
+
+
+@functools.lru_cache(maxsize=8)
+def _read_level_file(path: str, changed: int) -> Mapping[str, int]:
+    levels = {}
+    for row in Source(path).read(""):
+        if not isinstance(row.get("level"), int) or "id" not in row:
+            raise ConfigError(
+                f"level_file: expected lines with an id and a level, a whole number, in "
+                f"'{path}', got {str(row)[:60]}"
+            )
+        levels[str(row["id"])] = row["level"]
+    return levels
+
+
+def _read_levels(path: str) -> Mapping[str, int]:
+    if not path:
+        return {}
+    if not Path(path).is_file():
+        raise ConfigError(f"level_file: expected a file of JSON lines, got '{path}'")
+    return _read_level_file(path, Path(path).stat().st_mtime_ns)
+
+
+def _cut(
+    problems: list[Problem], count: int, rng: np.random.Generator
+) -> tuple[list[Problem], list[Problem]]:
+    """Some of the problems, in order, and the others."""
+    if count >= len(problems):
+        raise ConfigError(
+            f"held_out: expected fewer than the {len(problems)} problems that there are, got "
+            f"{count}"
+        )
+    chosen = set(rng.permutation(len(problems))[:count].tolist())
+    held_out = [problem for i, problem in enumerate(problems) if i in chosen]
+    return held_out, [problem for i, problem in enumerate(problems) if i not in chosen]
+
+
+def _subset(
+    problems: Sequence[Problem], count: int, rng: np.random.Generator
+) -> tuple[Problem, ...]:
+    """So many of the problems, in order; all of them for 0 or where there are no more."""
+    if not 0 < count < len(problems):
+        return tuple(problems)
+    return tuple(problems[i] for i in sorted(rng.permutation(len(problems))[:count].tolist()))
+
+
+def _digest(splits: Mapping[Split, Sequence[Problem]]) -> str:
+    material = {
+        split.value: [[p.id, p.prompt, p.system, p.level, p.gold] for p in problems]
+        for split, problems in splits.items()
+    }
+    return _hash(json.dumps(material, sort_keys=True))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def with_solutions(problems: Sequence[Problem], solve: Any) -> list[Problem]:
+    """The problems with a known correct completion under `solution`."""
+    return [replace(p, gold={**p.gold, "solution": solve(p.gold)}) for p in problems]

@@ -1,0 +1,159 @@
+"""Rows of a data set: from a file, from a folder with a file per split, or from the hub."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import ConfigError, nearest
+
+Rows = list[dict[str, Any]]
+
+HUB = "hub:"
+_LINES, _JSON, _PARQUET = (".jsonl", ".ndjson"), (".json",), (".parquet",)
+_ENDINGS = (*_LINES, *_JSON, *_PARQUET)
+_EXPECTED = (
+    f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from.
+
+    Attributes:
+        place: a path, absolute, or `hub:OWNER/NAME[@REVISION]`.
+        subset: the hub's configuration, or a folder in the folder; empty: none.
+    """
+
+    place: str
+    subset: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        return not self.place.startswith(HUB) and Path(self.place).is_file()
+
+    def read(self, split: str) -> Rows:
+        """The rows of a split; of a single file all rows, whatever the split.
+
+        Raises:
+            ConfigError: there is nothing of that name, nothing in it, or nothing to read it with.
+        """
+        if not self.place:
+            raise ConfigError(f"data: expected {_EXPECTED}, got nothing")
+        if self.place.startswith(HUB):
+            return _from_hub(self.place.removeprefix(HUB), self.subset, split)
+        path = Path(self.place)
+        if path.is_dir():
+            files = _files_of(path, self.subset, split)
+        elif path.is_file():
+            files = [path]
+        else:
+            raise ConfigError(f"data: expected {_EXPECTED}; there is no '{path}'")
+        rows = [row for file in files for row in _from_file(file, file.stat().st_mtime_ns)]
+        if not rows:
+            raise ConfigError(f"data: expected problems, got none: '{files[0]}' is empty")
+        return rows
+
+
+def absolute(place: str) -> str:
+    """A path as it is found from any working directory; places on the hub as they are."""
+    if not place or place.startswith(HUB):
+        return place
+    return str(Path(place).expanduser().absolute())
+
+
+def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
+    """The files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` as the hub has them."""
+    places = dict.fromkeys((folder / subset, folder, folder / "data"))
+    listings = (sorted(filter(_is_data, place.glob("*"))) for place in places)
+    found = next(filter(None, listings), [])
+    chosen = [f for f in found if f.stem == split or f.name.startswith(f"{split}-")]
+    if chosen or len(found) == 1:
+        return chosen or found
+    if not found:
+        raise ConfigError(f"data: expected files ({', '.join(_ENDINGS)}) in '{folder}', got none")
+    names = ", ".join(file.name for file in found)
+    raise ConfigError(
+        f"data: expected a file of split '{split}' in '{folder}', got {names}; "
+        f"name the splits by train_split and held_out_split"
+    )
+
+
+def _is_data(file: Path) -> bool:
+    return file.suffix in _ENDINGS and file.is_file()
+
+
+@functools.lru_cache(maxsize=16)
+def _from_file(path: Path, changed: int) -> Rows:
+    """The rows of a file; `changed`, its time of change, has it read again after one."""
+    if path.suffix in _PARQUET:
+        return _from_parquet(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"data: '{path}': expected a text in UTF-8: {error}") from error
+    if path.suffix in _JSON and text.lstrip().startswith("["):
+        return [_mapping(row, f"'{path}', entry {i}") for i, row in _parsed(text, path)]
+    return [
+        _mapping(row, f"'{path}', line {number}")
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line.strip()
+        for _, row in _parsed(f"[{line}]", path, number)
+    ]
+
+
+def _parsed(text: str, path: Path, line: int = 0) -> Iterator[tuple[int, Any]]:
+    try:
+        return enumerate(json.loads(text), start=1)
+    except json.JSONDecodeError as error:
+        where = f"line {line or error.lineno}"
+        raise ConfigError(f"data: '{path}', {where}: expected JSON: {error.msg}") from error
+
+
+def _mapping(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"data: {where}: expected an object with columns, got {str(row)[:40]!r}")
+    return dict(row)
+
+
+def _from_parquet(path: Path) -> Rows:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_table
+    except ImportError as error:
+        raise ConfigError(
+            f"data: '{path}' needs pyarrow, which is not installed; pip install 'advsweep[data]', "
+            f"or give JSON lines"
+        ) from error
+    try:
+        rows: Rows = read_table(path).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise ConfigError(f"data: '{path}': expected a parquet file: {error}") from error
+    return rows
+
+
+@functools.lru_cache(maxsize=16)
+def _from_hub(name: str, subset: str, split: str) -> Rows:
+    local = f"a local copy does as well: task.data=FILE_OR_FOLDER ({', '.join(_ENDINGS)})"
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError(
+            f"data: '{HUB}{name}' needs the library datasets, which is not installed; "
+            f"pip install 'advsweep[data]'; {local}"
+        ) from error
+    repository, _, revision = name.partition("@")
+    try:
+        loaded = datasets.load_dataset(repository, subset or None, revision=revision or None)
+    except Exception as error:  # four libraries raise here, each from a tree of its own
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}") from error
+    if split not in loaded:
+        hint = nearest(split, loaded)
+        raise ConfigError(f"data: '{HUB}{name}' has no split '{split}'; {hint}")
+    return [dict(row) for row in loaded[split]]

@@ -1,0 +1,300 @@
+"""A task whose problems are data, and whose verifier and reward are chosen by name."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from advsweep.components import Component, Plain, option
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.dataset.problems import (
+    Columns,
+    GoldPart,
+    Problems,
+    Recipe,
+    make_problems,
+    with_solutions,
+)
+from advsweep.tasks.dataset.rows import HUB, Source, absolute
+from advsweep.tasks.dataset.templates import template
+from advsweep.tasks.rewards import build_reward
+from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
+from advsweep.tasks.verifiers.pool import pool_for, usable_cores
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from advsweep.tasks.verifiers.server import Answer, Job
+
+_REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
+_EXAMPLES = 3
+
+
+@dataclass(kw_only=True)
+class Dataset(Task):
+    """Problems from a file, a folder or the hub; `conf/task` has the well-known sets.
+
+    Prompts are made of questions by a template, answers verified against a gold column, and
+    problems drawn uniformly, without repetition within a draw as far as there are enough. Its
+    identity is made of the problems themselves: the same problems from another place, or under
+    other column names, are the same task.
+    """
+
+    name: ClassVar[str] = "dataset"
+
+    data: str = option("", help="a file, a folder with a file per split, or hub:OWNER/NAME[@REV]")
+    held_out_data: str = option("", help="another such place for held-out problems")
+    subset: str = option("", help="the hub's configuration, such as main; or a folder of data")
+    train_split: str = option("train", help="split of the training problems; empty: none")
+    held_out_split: str = option("test", help="split of the held-out problems; empty: cut them")
+    question_column: str | tuple[str, ...] = option(
+        ("question", "problem", "prompt"), help="column of the question, or several to look for"
+    )
+    gold_column: str | tuple[str, ...] = option(
+        ("answer", "solution"), help="column of the gold answer, or several to look for"
+    )
+    level_column: str = option("", help="column of the difficulty level; empty: all are level 0")
+    id_column: str = option("", help="column of the ids; empty: made of the questions")
+    options_column: str = option("", help="column of the options of multiple choice")
+    tests_column: str = option("", help="column of the tests of a program")
+    setup_column: str = option("", help="column of what runs before the tests of a program")
+    gold_part: GoldPart = option(
+        GoldPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
+    )
+    prompt: str = option("boxed", help="name of a template, or a text with {question} in it")
+    levels: tuple[int, ...] = option((), help="difficulty levels in use; empty: all")
+    level_file: str = option("", help="JSON lines with an id and a level, in place of a column")
+    train: int = option(0, ge=0, help="training problems, chosen by the seed; 0: all")
+    held_out: int = option(0, ge=0, help="held-out problems, chosen by the seed; 0: all")
+    seed: int = option(0, ge=0, help="chooses problems where not all are taken")
+    verifier: str | dict[str, Any] | Component = option(
+        "boxed_math", help="what judges answers: a name or a mapping"
+    )
+    reward: str | dict[str, Any] = option(
+        "accuracy", help="what training rewards: a part, or parts with their weights"
+    )
+    deadline: float = option(5.0, gt=0, help="seconds that verifying one answer may take")
+    workers: int = option(0, ge=0, identity=False, help="processes that verify; 0: one per core")
+    title: str = option("", identity=False, help="what reports call it; empty: the data's name")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.data, self.held_out_data = absolute(self.data), absolute(self.held_out_data)
+        self.level_file = absolute(self.level_file)
+        self.levels = tuple(sorted(set(self.levels)))
+        template(self.prompt)
+        if not isinstance(self.verifier, Component):
+            self.verifier = VERIFIERS.build(self.verifier, where="verifier")
+        self._reward = build_reward(self.reward)
+        self.reward = self._reward.plain()
+        self._judged: tuple[Sequence[Problem], Sequence[str], list[Verdict]] | None = None
+
+    @property
+    def label(self) -> str:
+        return self.title or Path(self.data.removeprefix(HUB)).stem or self.name
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return self._reward.range
+
+    @property
+    def is_binary(self) -> bool:
+        return self._reward.is_binary
+
+    def identity(self) -> Plain:
+        """The problems, the verifier and the reward; where the problems lie is no part of it."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "problems": self._problems.digest,
+            "verifier": self._verifier.identity(),
+            "deadline": self.deadline,
+            "reward": [part.identity() for part in self._reward.parts],
+        }
+
+    @property
+    def can_train(self) -> bool:
+        return bool(self._problems.splits[Split.TRAIN])
+
+    def check(self) -> None:
+        with _naming_the_task():
+            self._verifier.check()
+            _check_gold(self._problems, self._verifier, self.deadline, self.workers)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return self._solved[split]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        problems = self.problems(Split.TRAIN)
+        rows = rng.choice(len(problems), count, replace=count > len(problems))
+        return [problems[row] for row in rows.tolist()]
+
+    def score(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Float[np.ndarray, " completions"]:
+        verdicts = self._judge(problems, completions)
+        return np.array([_REWARDS[verdict.outcome] for verdict in verdicts])
+
+    def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
+        return [verdict.answer for verdict in self._judge(problems, completions)]
+
+    def rewards(
+        self,
+        completions: Sequence[str],
+        outcomes: Float[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        return self._reward.values(completions, outcomes, lengths)
+
+    @property
+    def _verifier(self) -> Verifier:
+        assert isinstance(self.verifier, Verifier)
+        return self.verifier
+
+    @property
+    def _recipe(self) -> Recipe:
+        source = Source(self.data, self.subset)
+        return Recipe(
+            train_source=source,
+            held_out_source=Source(self.held_out_data, self.subset),
+            train_split=self.train_split,
+            held_out_split=self.held_out_split,
+            columns=Columns(
+                question=_names(self.question_column),
+                gold=_names(self.gold_column),
+                level=self.level_column,
+                id=self.id_column,
+                options=self.options_column,
+                tests=self.tests_column,
+                setup=self.setup_column,
+            ),
+            gold_part=self.gold_part,
+            prompt=self.prompt,
+            levels=self.levels,
+            level_file=self.level_file,
+            train=self.train,
+            held_out=self.held_out,
+            seed=self.seed,
+        )
+
+    @functools.cached_property
+    def _problems(self) -> Problems:
+        places = (self.data, self.held_out_data, self.level_file)
+        with _naming_the_task():
+            return make_problems(self._recipe, tuple(map(_changed, places)))
+
+    @functools.cached_property
+    def _solved(self) -> Mapping[Split, list[Problem]]:
+        solve = self._verifier.solution
+        splits = self._problems.splits.items()
+        return {split: with_solutions(problems, solve) for split, problems in splits}
+
+    def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
+        """The verdicts; kept for the next call, as scores and answers are asked for in turn."""
+        if self._judged is not None:
+            before, texts, verdicts = self._judged
+            if list(before) == list(problems) and list(texts) == list(completions):
+                return verdicts
+        quickly = self._verifier.judge_quickly
+        found = [quickly(p.gold, c) for p, c in zip(problems, completions, strict=True)]
+        left = [i for i, verdict in enumerate(found) if verdict is None]
+        jobs: list[Job] = [(problems[i].gold, completions[i]) for i in left]
+        for i, verdict in zip(left, self._ask(jobs), strict=True):
+            found[i] = verdict
+        verdicts = [verdict for verdict in found if verdict is not None]
+        assert len(verdicts) == len(completions)
+        _warn_of_unscorable(problems, verdicts)
+        self._judged = (problems, completions, verdicts)
+        return verdicts
+
+    def _ask(self, jobs: Sequence[Job]) -> list[Answer]:
+        return _ask(self._verifier, self.deadline, self.workers, jobs)
+
+
+def _ask(verifier: Verifier, deadline: float, workers: int, jobs: Sequence[Job]) -> list[Answer]:
+    if not jobs:
+        return []
+    pool = pool_for(verifier, workers=workers or usable_cores(), deadline=deadline)
+    return pool.judge(jobs)
+
+
+@contextmanager
+def _naming_the_task() -> Iterator[None]:
+    """Puts the group before the keys in errors that come after the fields were checked."""
+    try:
+        yield
+    except ConfigError as error:
+        message = str(error).removeprefix("task.")
+        raise type(error)(f"task.{message}") from error
+
+
+def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def _changed(place: str) -> int:
+    """When a file was changed last, or the newest file of a folder; 0 for what is neither."""
+    path = Path(place)
+    if not place or place.startswith(HUB) or not path.exists():
+        return 0
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return max(file.stat().st_mtime_ns for file in files)
+
+
+_checked: dict[tuple[str, str], None] = {}
+
+
+def _check_gold(problems: Problems, verifier: Verifier, deadline: float, workers: int) -> None:
+    """Warns of gold answers that cannot be read; refuses a set with more of them than others."""
+    key = (problems.digest, repr(verifier.plain()))
+    if key in _checked:
+        return
+    everything = [problem for split in problems.splits.values() for problem in split]
+    left = [p for p in everything if verifier.reads_quickly(p.gold) is None]
+    answers = _ask(verifier, deadline, workers, [(p.gold, None) for p in left])
+    asked = dict(zip((p.id for p in left), answers, strict=True))
+    bad = [p for p in everything if _is_unreadable(p, verifier, asked)]
+    if bad:
+        examples = "; ".join(f"{p.id}: {_gold_text(p)}" for p in bad[:_EXAMPLES])
+        message = f"{len(bad)} of {len(everything)} gold answers cannot be read by verifier "
+        message += f"'{verifier.name}', such as {examples}"
+        if 2 * len(bad) > len(everything):
+            raise ConfigError(
+                f"gold_column: {message}; name the column of the answers (gold_column, "
+                f"gold_part) or another verifier"
+            )
+        message += "; what is answered to these problems counts as unscorable"
+        warnings.warn(message, AdvsweepWarning, stacklevel=2)
+    _checked[key] = None
+
+
+def _is_unreadable(problem: Problem, verifier: Verifier, asked: Mapping[str, Answer]) -> bool:
+    quickly = verifier.reads_quickly(problem.gold)
+    return asked[problem.id] is not None if quickly is None else not quickly
+
+
+def _gold_text(problem: Problem) -> str:
+    text = str(problem.gold.get("answer", problem.gold))
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def _warn_of_unscorable(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for problem, verdict in zip(problems, verdicts, strict=True):
+        if verdict.outcome is Outcome.UNSCORABLE:
+            reasons.setdefault(verdict.reason, []).append(problem.id)
+    for reason, ids in reasons.items():
+        warnings.warn(
+            f"{len(ids)} of {len(verdicts)} answers could not be scored: {reason} "
+            f"(problem {ids[0]})",
+            AdvsweepWarning,
+            stacklevel=4,
+        )

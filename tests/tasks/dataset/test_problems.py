@@ -1,0 +1,240 @@
+"""Rows become problems: columns, levels, duplicates, splits; and what makes two tasks the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.dataset import Dataset
+
+Write = Callable[..., str]
+
+
+def make(data: str, **fields: Any) -> Dataset:
+    return Dataset(**{"data": data, "verifier": "numeric", **fields})
+
+
+def train(task: Dataset) -> list[Problem]:
+    return list(task.problems(Split.TRAIN))
+
+
+def held_out(task: Dataset) -> list[Problem]:
+    return list(task.problems(Split.HELD_OUT))
+
+
+def test_a_file_is_cut_in_two_parts_that_share_nothing(sums: str) -> None:
+    task = make(sums, held_out=5)
+    assert (len(train(task)), len(held_out(task))) == (15, 5)
+    assert len({p.id for p in (*train(task), *held_out(task))}) == 20
+    other = make(sums, held_out=5, seed=1)
+    assert held_out(other) != held_out(task)
+    assert held_out(make(sums, held_out=5)) == held_out(task)
+
+
+def test_a_prompt_is_made_of_the_question(sums: str) -> None:
+    problem = train(make(sums, held_out=1))[0]
+    text = "Please reason step by step, and put your final answer within \\boxed{}."
+    assert problem.prompt == f"What is 0 + 0?\n{text}\n"
+    assert problem.messages is None
+    assert problem.gold == {"answer": "0", "solution": "\\boxed{0}"}
+    chat = train(make(sums, held_out=1, prompt="boxed_system"))[0]
+    assert chat.messages == [
+        {"role": "system", "content": text},
+        {"role": "user", "content": "What is 0 + 0?"},
+    ]
+    alone = train(make(sums, held_out=1, prompt="chat"))[0]
+    assert alone.messages == [{"role": "user", "content": "What is 0 + 0?"}]
+    own = train(make(sums, held_out=1, prompt="Q: {question} \\boxed{}\nA:"))[0]
+    assert own.prompt == "Q: What is 0 + 0? \\boxed{}\nA:"
+
+
+def test_splits_of_a_folder_and_a_file_beside(write: Write, tmp_path: Path) -> None:
+    rows = [{"question": f"{i}?", "answer": i} for i in range(6)]
+    first = write("set/train.jsonl", rows[:4])
+    second = write("set/test.jsonl", rows[4:])
+    folder = make(str(tmp_path / "set"))
+    assert [p.gold["answer"] for p in train(folder)] == ["0", "1", "2", "3"]
+    assert [p.gold["answer"] for p in held_out(folder)] == ["4", "5"]
+    files = make(first, held_out_data=second)
+    assert files.identity() == folder.identity()
+    assert len(train(make(str(tmp_path / "set"), train=3))) == 3
+    assert len(held_out(make(str(tmp_path / "set"), held_out=1))) == 1
+    only = make(second, train_split="")
+    assert not only.can_train
+    assert len(held_out(only)) == 2
+
+
+def test_problems_are_known_by_what_they_are_not_by_where_they_lie(write: Write, sums: str) -> None:
+    rows = [{"q": f"What is {i} + {i}?", "a": f"{2 * i}", "hard": 1 + i % 4} for i in range(20)]
+    renamed = make(
+        write("other/place.jsonl", rows),
+        held_out=5,
+        question_column="q",
+        gold_column="a",
+        level_column="hard",
+        title="other",
+    )
+    task = make(sums, held_out=5, level_column="level")
+    assert renamed.identity() == task.identity()
+    assert (task.label, renamed.label) == ("sums", "other")
+    for change in (
+        {"held_out": 6},
+        {"prompt": "plain"},
+        {"seed": 1},
+        {"levels": [1, 2]},
+        {"verifier": "boxed_math"},
+        {"reward": "cosine"},
+        {"deadline": 1.0},
+    ):
+        base = {"held_out": 5, "level_column": "level"}
+        assert make(sums, **{**base, **change}).identity() != task.identity()
+
+
+def test_levels_are_read_and_chosen(sums: str, write: Write) -> None:
+    task = make(sums, held_out=2, level_column="level", levels=[4, 2])
+    assert task.levels == (2, 4)
+    assert Counter(p.level for p in (*train(task), *held_out(task))) == {2: 5, 4: 5}
+    plain = make(sums, held_out=2)
+    assert {p.level for p in train(plain)} == {0}
+    odd = [{"question": "a?", "answer": 1, "level": "Level ?"}]
+    odd += [{"question": f"{i}?", "answer": i, "level": level} for i, level in enumerate([3, 2.0])]
+    with pytest.warns(AdvsweepWarning, match="1 training problems without a level are left out"):
+        found = train(make(write("odd.jsonl", odd), held_out=1, level_column="level", seed=0))
+    assert len(found) == 1
+
+
+def test_levels_may_come_from_a_file(sums: str, write: Write) -> None:
+    ids = [p.id for p in train(make(sums, held_out=1))]
+    levels = [{"id": id, "level": i % 7, "solve_rate": 0.5} for i, id in enumerate(ids[:14])]
+    path = write("levels.jsonl", levels)
+    task = make(sums, held_out=2, level_file=path, levels=[6, 0])
+    with pytest.warns(AdvsweepWarning, match="6 training problems without a level are left out"):
+        found = train(task)
+    found += held_out(task)
+    assert Counter(p.level for p in found) == {0: 2, 6: 2}
+    assert {p.id for p in found} == {ids[i] for i in (0, 6, 7, 13)}
+
+
+def test_duplicates_are_left_out(write: Write) -> None:
+    rows = [{"question": f"{i}?", "answer": i} for i in range(4)]
+    first = write("a.jsonl", [*rows, {"question": " 0?", "answer": 5}])
+    second = write("b.jsonl", rows[3:])
+    task = make(first, held_out_data=second)
+    with pytest.warns(AdvsweepWarning) as found:
+        assert [p.gold["answer"] for p in train(task)] == ["0", "1", "2"]
+    assert [p.gold["answer"] for p in held_out(task)] == ["3"]
+    assert [str(w.message).partition(" (")[0] for w in found] == [
+        "1 training problems that stand there before are left out",
+        "1 training problems that are held out are left out",
+    ]
+
+
+def test_nothing_is_said_of_data_without_faults(sums: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task = make(sums, held_out=5, level_column="level")
+        task.check()
+        assert train(task)
+
+
+@pytest.mark.parametrize(
+    ("value", "part", "answer"),
+    [
+        ("She has 48.\n#### 1,080", "auto", "1,080"),
+        (r"so \boxed{3} or \boxed{4}", "auto", "4"),
+        ("72", "auto", "72"),
+        ("#### 7", "whole", "#### 7"),
+        (r"#### 7 \boxed{8}", "boxed", "8"),
+        (27.0, "auto", "27"),
+        (27.5, "auto", "27.5"),
+        (0, "auto", "0"),
+        (["$3$", "$4$"], "whole", "3, 4"),
+        (["2"], "auto", "2"),
+    ],
+)
+def test_gold_answers_are_read_from_their_column(
+    write: Write, value: Any, part: str, answer: str
+) -> None:
+    path = write("a.jsonl", [{"question": "a?", "answer": value}])
+    task = make(path, train_split="", gold_part=part, verifier="regex")
+    assert held_out(task)[0].gold["answer"] == answer
+
+
+def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
+    choice = {"question": "Which?", "options": ["one", "two"], "answer": "B"}
+    fields = {"train_split": "", "options_column": "options", "prompt": "choice"}
+    task = make(write("c.jsonl", [choice]), verifier="choice", **fields)
+    assert held_out(task)[0].prompt.startswith("Which?\nA. one\nB. two\nPlease")
+    index = make(write("d.jsonl", [{**choice, "answer": 1}]), verifier="choice", **fields)
+    assert index.identity() == task.identity()
+    program = {"text": "Double.", "tests": ["assert f(1) == 2"], "setup": "", "code": "x"}
+    code = make(
+        write("e.jsonl", [program]),
+        train_split="",
+        question_column="text",
+        tests_column="tests",
+        setup_column="setup",
+        prompt="code",
+        verifier="code",
+    )
+    problem = held_out(code)[0]
+    assert problem.prompt.startswith("Double.\nThe code has to pass these tests:\nassert f(1) == 2")
+    assert problem.gold["tests"] == ["assert f(1) == 2"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"question_column": "text"}, "question_column: the data has no column 'text'; it has pro"),
+        ({"gold_column": ["a", "b"]}, "gold_column: the data has no column 'a' or 'b'; it has"),
+        ({"level_column": "hardness"}, "level_column: the data has no column 'hardness'; it has"),
+        ({"level_column": "level", "levels": [9]}, r"levels: expected some of \[1, 2, 3, 4\], got"),
+        ({"levels": [3]}, r"levels: expected some of \[0\], got \[3\]"),
+        ({"held_out": 0}, "held_out: expected how many problems to hold out, .* got 0"),
+        ({"held_out": 20}, "held_out: expected fewer than the 20 problems that there are, got 20"),
+        ({"id_column": "level"}, "id_column: expected another 'level' in every row, got 'Level 1'"),
+        ({"options_column": "level"}, "options_column: expected a list of 1 to 26 options"),
+        ({"tests_column": "level"}, "tests_column: expected a list of tests in 'level' of row 1"),
+        ({"level_file": "/none"}, "level_file: expected a file of JSON lines, got '/none'"),
+        ({"data": "/none.jsonl"}, "data: expected a file .* there is no '/none.jsonl'"),
+    ],
+)
+def test_bad_data_is_refused(sums: str, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^task\.{message}"):
+        make(**{"data": sums, "held_out": 5, **fields}).check()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"question": "a?", "answer": None},
+            "gold_column: expected an answer in 'answer' of row 2",
+        ),
+        ({"question": "a?", "answer": []}, "gold_column: expected an answer"),
+        ({"question": " ", "answer": 1}, "question_column: expected a text in 'question' of row 2"),
+        ({"answer": 1}, "question_column: expected a text"),
+    ],
+)
+def test_bad_rows_are_refused(write: Write, row: dict[str, Any], message: str) -> None:
+    path = write("a.jsonl", [{"question": "0?", "answer": 0}, row])
+    with pytest.raises(ConfigError, match=message):
+        make(path, train_split="").check()
+
+
+def test_a_level_file_needs_ids_and_levels(sums: str, write: Write) -> None:
+    path = write("levels.jsonl", [{"id": "x", "level": "3"}])
+    with pytest.raises(ConfigError, match=r"task\.level_file: expected lines with an id and a lev"):
+        make(sums, held_out=5, level_file=path).check()
+
+
+def test_an_unknown_template_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"prompt: expected a text with \{question\}.*'boxed'"):
+        make("a.jsonl", prompt="boxd")

@@ -1,0 +1,158 @@
+"""Rows from files, folders and the hub, and what is said where there are none."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.tasks.dataset.rows import Source, absolute
+
+ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}]
+Write = Callable[..., str]
+
+
+def test_json_lines_and_lists(write: Write, tmp_path: Path) -> None:
+    assert Source(write("a.jsonl", ROWS)).read("train") == ROWS
+    assert Source(write("a.json", ROWS)).read("train") == ROWS
+    (tmp_path / "list.json").write_text(json.dumps(ROWS, indent=1))
+    assert Source(str(tmp_path / "list.json")).read("train") == ROWS
+    # A line separator of Unicode within a text ends no line of JSON.
+    odd = [{"question": "a\u2028b\u0085c", "answer": "1"}]
+    (tmp_path / "odd.jsonl").write_text(json.dumps(odd[0], ensure_ascii=False), encoding="utf-8")
+    assert Source(str(tmp_path / "odd.jsonl")).read("train") == odd
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    assert Source(str(tmp_path / "a.parquet")).read("train") == ROWS
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    with pytest.raises(ConfigError, match=r"bad\.parquet': expected a parquet file"):
+        Source(str(tmp_path / "bad.parquet")).read("train")
+
+
+def test_a_folder_has_a_file_per_split(write: Write, tmp_path: Path) -> None:
+    write("set/train.jsonl", ROWS[:1])
+    write("set/test-00000-of-00002.jsonl", ROWS[:1])
+    write("set/test-00001-of-00002.jsonl", ROWS[1:])
+    source = Source(str(tmp_path / "set"))
+    assert source.read("train") == ROWS[:1]
+    assert source.read("test") == ROWS
+    with pytest.raises(ConfigError, match=r"a file of split 'dev' in .*, got test-00000-of-00002"):
+        source.read("dev")
+
+
+@pytest.mark.parametrize("place", ["", "data", "main"])
+def test_a_folder_is_laid_out_as_on_the_hub(write: Write, tmp_path: Path, place: str) -> None:
+    write(f"set/{place}/test.jsonl", ROWS)
+    assert Source(str(tmp_path / "set"), "main").read("test") == ROWS
+
+
+def test_a_single_file_of_a_folder_is_every_split(write: Write, tmp_path: Path) -> None:
+    write("set/aime.jsonl", ROWS)
+    assert Source(str(tmp_path / "set")).read("test") == ROWS
+
+
+def test_a_changed_file_is_read_again(write: Write) -> None:
+    import os
+
+    path = write("a.jsonl", ROWS)
+    assert Source(path).read("train") == ROWS
+    write("a.jsonl", ROWS[:1])
+    os.utime(path, ns=(1, 1))  # the clock of a file system may be too coarse to tell
+    assert Source(path).read("train") == ROWS[:1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("none.jsonl", None, r"expected a file \(\.jsonl.*\), a folder .*, or hub:OWNER/NAME"),
+        ("empty.jsonl", "", r"expected problems, got none: '.*empty\.jsonl' is empty"),
+        ("empty.json", "[]", r"expected problems, got none"),
+        ("a.jsonl", '{"a": 1}\n\n{"a": }', r"a\.jsonl', line 3: expected JSON"),
+        ("a.jsonl", '{"a": 1}\n[1]', r"line 2: expected an object with columns, got '\[1\]'"),
+        ("a.json", "[1]", r"entry 1: expected an object with columns, got '1'"),
+        ("a.json", "[1", r"a\.json', line 1: expected JSON"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, name: str, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=f"data: .*{message}"):
+        Source(str(tmp_path / name)).read("train")
+
+
+def test_other_bad_places_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data: expected a file .*, got nothing"):
+        Source("").read("train")
+    with pytest.raises(ConfigError, match=r"data: expected files .*, got none"):
+        Source(str(tmp_path)).read("train")
+    (tmp_path / "latin.jsonl").write_bytes(b'{"a": "\xe9"}')
+    with pytest.raises(ConfigError, match="expected a text in UTF-8"):
+        Source(str(tmp_path / "latin.jsonl")).read("train")
+
+
+def test_paths_are_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute("a.jsonl") == str(tmp_path / "a.jsonl")
+    assert absolute("hub:a/b") == "hub:a/b"
+    assert absolute("") == ""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the stand-in for datasets was asked for; it has a set of one split, and no other."""
+    asked: list[Any] = []
+
+    def load(name: str, subset: str | None, *, revision: str | None) -> dict[str, Any]:
+        asked.append((name, subset, revision))
+        if name == "a/down":
+            raise ConnectionError("Couldn't reach the Hub\nand more")
+        return {"train": ROWS}
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return asked
+
+
+def test_the_hub_is_asked_for_a_set_a_subset_and_a_revision(hub: list[Any]) -> None:
+    assert Source("hub:a/set-1@abc", "main").read("train") == ROWS
+    assert Source("hub:a/set-2").read("train") == ROWS
+    assert hub == [("a/set-1", "main", "abc"), ("a/set-2", None, None)]
+    with pytest.raises(ConfigError, match=r"'hub:a/set-3' has no split 'test'; known: train"):
+        Source("hub:a/set-3").read("test")
+
+
+def test_a_hub_out_of_reach_points_to_local_files(hub: list[Any]) -> None:
+    message = r"cannot load 'hub:a/down': Couldn't reach the Hub; .*task\.data=FILE_OR_FOLDER"
+    with pytest.raises(ConfigError, match=message):
+        Source("hub:a/down").read("train")
+
+
+@pytest.mark.parametrize(("missing", "place"), [("datasets", "hub:a/b"), ("pyarrow", "a.parquet")])
+def test_missing_packages_are_named(
+    missing: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def fail(name: str, *arguments: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ImportError(name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", fail)
+    (tmp_path / "a.parquet").touch()
+    place = place if place.startswith("hub:") else str(tmp_path / place)
+    with pytest.raises(ConfigError, match=rf"{missing}, which is not .*'advsweep\[data\]'"):
+        Source(place).read("train")

@@ -1,0 +1,130 @@
+"""The dataset task: scores, answers, draws, rewards, and gold answers that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advsweep.backends.run import build_run
+from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks.base import Split
+from advsweep.tasks.dataset import Dataset
+from advsweep.tasks.registry import TASKS
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def mixed(write: Write) -> str:
+    """Problems whose answers are a number, an expression, and nothing that can be read."""
+    golds = ["72", r"\frac{1}{2}", "np.arcsin(1)"]
+    return write("mixed.jsonl", [{"question": f"{g}?", "answer": g} for g in golds])
+
+
+def test_scores_and_answers(mixed: str) -> None:
+    task = Dataset(data=mixed, train_split="")
+    number, expression, unreadable = task.problems(Split.HELD_OUT)
+    problems = [number, number, expression, expression, unreadable, number]
+    texts = [r"\boxed{72}", r"\boxed{73}", r"\boxed{0.5}", r"\boxed{2}", r"\boxed{1}", "72"]
+    with pytest.warns(AdvsweepWarning, match="1 of 6 answers could not be scored: its gold"):
+        scores = task.score(problems, texts)
+    assert scores.dtype == np.float64
+    assert scores.tolist() == pytest.approx([1, 0, 1, 0, np.nan, 0], nan_ok=True)
+    assert task.answers(problems, texts) == ["72", "73", "0.5", "2", None, None]
+    # Other texts are judged anew.
+    assert task.score([number], [r"\boxed{72}"]).tolist() == [1]
+    assert task.answers([], []) == []
+
+
+def test_known_solutions_are_correct(sums: str) -> None:
+    task = Dataset(data=sums, held_out=5)
+    problems = task.problems(Split.TRAIN)
+    assert task.score(problems, [p.gold["solution"] for p in problems]).all()
+
+
+def test_an_answer_that_hangs_is_unscorable(write: Write) -> None:
+    path = write("a.jsonl", [{"question": "a?", "answer": "x"}])
+    slow = {"name": "regex", "pattern": r"(?:a+)+$|is ([a-z]+)"}
+    task = Dataset(data=path, train_split="", verifier=slow, deadline=0.5, workers=1)
+    (problem,) = task.problems(Split.HELD_OUT)
+    with pytest.warns(AdvsweepWarning, match=r"could not be scored: it took more than 0\.5 s"):
+        scores = task.score([problem] * 3, ["is x", "a" * 60 + "!", "is y"])
+    assert scores.tolist() == pytest.approx([1, np.nan, 0], nan_ok=True)
+
+
+def test_draws_have_no_repetition_while_there_are_enough(sums: str) -> None:
+    task = Dataset(data=sums, held_out=5)
+    known = {p.id for p in task.problems(Split.TRAIN)}
+    drawn = task.draw(15, np.random.default_rng(0))
+    assert {p.id for p in drawn} == known
+    assert drawn != task.draw(15, np.random.default_rng(1))
+    assert drawn == task.draw(15, np.random.default_rng(0))
+    assert {p.id for p in task.draw(40, np.random.default_rng(0))} <= known
+
+
+def test_rewards_are_graded_where_asked_for(sums: str) -> None:
+    plain = Dataset(data=sums, held_out=5)
+    outcomes, lengths = np.array([1.0, 0.0, np.nan]), np.array([10.0, 10.0, 10.0])
+    assert plain.is_binary
+    assert plain.rewards(["", "", ""], outcomes, lengths).tolist() == pytest.approx(
+        outcomes.tolist(), nan_ok=True
+    )
+    graded = Dataset(data=sums, held_out=5, reward={"cosine": {"length": 10, "weight": 2}})
+    assert not graded.is_binary
+    assert graded.reward_range == (-2, 2)
+    # At u = 1 a correct answer gets c_min = 0.5 and a wrong one w_max = -0.5, here twice.
+    assert graded.rewards(["", "", ""], outcomes, lengths).tolist() == pytest.approx(
+        [1, -1, np.nan], nan_ok=True
+    )
+
+
+def test_a_task_is_rebuilt_from_its_plain_form(sums: str) -> None:
+    task = Dataset(data=sums, held_out=5, reward={"format": 1, "cosine": 2}, verifier="numeric")
+    again = TASKS.build(task.plain())
+    assert again == task
+    assert again.identity() == task.identity()
+
+
+def test_gold_answers_that_cannot_be_read_are_told_of_before_training(mixed: str) -> None:
+    message = r"1 of 3 gold answers cannot be read by verifier 'boxed_math', such as .*'np\.arcsin"
+    with pytest.warns(AdvsweepWarning, match=message):
+        Dataset(data=mixed, train_split="").check()
+
+
+def test_gold_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.gold_column: 2 of 3 gold answers cannot be"):
+        Dataset(data=mixed, train_split="", verifier="numeric").check()
+
+
+def test_the_verifier_is_checked(mixed: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.verifier: 'code' runs programs"):
+        Dataset(data=mixed, train_split="", verifier="code").check()
+
+
+RUN: dict[str, Any] = {
+    "estimator": "grpo",
+    "objective": "clipped",
+    "rollout": "plain",
+    "model": "tiny",
+    "optimizer": "adamw",
+    "generation": "sampling",
+    "evaluation": {"name": "standard", "n": 2, "k": [1]},
+    "backend": "fake",
+    "group_size": 4,
+    "prompts_per_step": 4,
+    "steps": 2,
+    "seed": 0,
+}
+
+
+def test_runs_are_refused_before_anything_starts(sums: str, mixed: str) -> None:
+    task = {"name": "file", "data": sums, "held_out": 5}
+    run = build_run({**RUN, "task": task})
+    assert run.task.label == "sums"
+    with pytest.raises(ConfigError, match="'nsr' is defined for rewards of 0 and 1 only"):
+        build_run({**RUN, "task": {**task, "reward": "cosine"}, "estimator": "nsr"})
+    with pytest.raises(ConfigError, match="task: 'mixed' has no training problems"):
+        build_run({**RUN, "task": {"name": "dataset", "data": mixed, "train_split": ""}})
