@@ -1,11 +1,8 @@
-"""Where the config groups lie, and what is kept for other sweeps of this user."""
+"""Where the config groups lie."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import platformdirs
 
 from advsweep.errors import ConfigError
 
@@ -23,9 +20,3 @@ def conf_directory() -> Path:
     raise ConfigError(
         f"expected config groups in {package / 'conf'}, got none; install advsweep again"
     )
-
-
-def cache_folder() -> Path:
-    """Where base models are kept, among others: $ADVSWEEP_CACHE, or the user's cache folder."""
-    configured = os.environ.get("ADVSWEEP_CACHE")
-    return Path(configured) if configured else platformdirs.user_cache_path("advsweep")

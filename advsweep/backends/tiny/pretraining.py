@@ -18,7 +18,7 @@ from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.vocabulary import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
-from advsweep.config.directory import cache_folder
+from advsweep.cache import cache_folder
 from advsweep.errors import CheckpointError
 
 if TYPE_CHECKING:

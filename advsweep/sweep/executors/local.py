@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from advsweep.cache import cache_folder
 from advsweep.components import option
-from advsweep.config.directory import cache_folder
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.sweep.environment import COMMAND_VARIABLE
 from advsweep.sweep.executors.base import Executor, Handle, Job

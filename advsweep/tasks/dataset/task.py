@@ -15,6 +15,7 @@ import numpy as np
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.dataset.gold import check_gold
 from advsweep.tasks.dataset.problems import (
     Columns,
     GoldPart,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from advsweep.tasks.verifiers.server import Answer, Job
 
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
-_EXAMPLES = 3
 
 
 @dataclass(kw_only=True)
@@ -127,7 +127,7 @@ class Dataset(Task):
     def check(self) -> None:
         with _naming_the_task():
             self._verifier.check()
-            _check_gold(self._problems, self._verifier, self.deadline, self.workers)
+            check_gold(self._problems, self._verifier, self._ask)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._solved[split]
@@ -216,14 +216,10 @@ class Dataset(Task):
         return verdicts
 
     def _ask(self, jobs: Sequence[Job]) -> list[Answer]:
-        return _ask(self._verifier, self.deadline, self.workers, jobs)
-
-
-def _ask(verifier: Verifier, deadline: float, workers: int, jobs: Sequence[Job]) -> list[Answer]:
-    if not jobs:
-        return []
-    pool = pool_for(verifier, workers=workers or usable_cores(), deadline=deadline)
-    return pool.judge(jobs)
+        if not jobs:
+            return []
+        workers = self.workers or usable_cores()
+        return pool_for(self._verifier, workers=workers, deadline=self.deadline).judge(jobs)
 
 
 @contextmanager
@@ -247,43 +243,6 @@ def _changed(place: str) -> int:
         return 0
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
     return max(file.stat().st_mtime_ns for file in files)
-
-
-_checked: dict[tuple[str, str], None] = {}
-
-
-def _check_gold(problems: Problems, verifier: Verifier, deadline: float, workers: int) -> None:
-    """Warns of gold answers that cannot be read; refuses a set with more of them than others."""
-    key = (problems.digest, repr(verifier.plain()))
-    if key in _checked:
-        return
-    everything = [problem for split in problems.splits.values() for problem in split]
-    left = [p for p in everything if verifier.reads_quickly(p.gold) is None]
-    answers = _ask(verifier, deadline, workers, [(p.gold, None) for p in left])
-    asked = dict(zip((p.id for p in left), answers, strict=True))
-    bad = [p for p in everything if _is_unreadable(p, verifier, asked)]
-    if bad:
-        examples = "; ".join(f"{p.id}: {_gold_text(p)}" for p in bad[:_EXAMPLES])
-        message = f"{len(bad)} of {len(everything)} gold answers cannot be read by verifier "
-        message += f"'{verifier.name}', such as {examples}"
-        if 2 * len(bad) > len(everything):
-            raise ConfigError(
-                f"gold_column: {message}; name the column of the answers (gold_column, "
-                f"gold_part) or another verifier"
-            )
-        message += "; what is answered to these problems counts as unscorable"
-        warnings.warn(message, AdvsweepWarning, stacklevel=2)
-    _checked[key] = None
-
-
-def _is_unreadable(problem: Problem, verifier: Verifier, asked: Mapping[str, Answer]) -> bool:
-    quickly = verifier.reads_quickly(problem.gold)
-    return asked[problem.id] is not None if quickly is None else not quickly
-
-
-def _gold_text(problem: Problem) -> str:
-    text = str(problem.gold.get("answer", problem.gold))
-    return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
 def _warn_of_unscorable(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:

@@ -44,9 +44,11 @@ class Verifier(Component):
 
     Attributes:
         memory_limit: bytes of address space that a process which judges may have; None: any.
+        distribution: the package that does the reading of answers, if not this one.
     """
 
     memory_limit: ClassVar[int | None] = 4 * 2**30
+    distribution: ClassVar[str | None] = None
 
     def check(self) -> None:
         """Refuses settings and installations that it cannot work with.

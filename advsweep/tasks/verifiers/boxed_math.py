@@ -39,6 +39,7 @@ class BoxedMath(Verifier):
     """
 
     name: ClassVar[str] = "boxed_math"
+    distribution: ClassVar[str | None] = "math-verify"
 
     def check(self) -> None:
         if importlib.util.find_spec("math_verify") is None:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
+from advsweep.tasks.dataset import gold
+
 Write = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gold answers are checked once per process: here in every test."""
+    monkeypatch.setattr(gold, "_checked", set())
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from advsweep.backends.run import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Split
-from advsweep.tasks.dataset import Dataset
+from advsweep.tasks.dataset import Dataset, gold
 from advsweep.tasks.registry import TASKS
 
 Write = Callable[..., str]
@@ -92,6 +93,22 @@ def test_gold_answers_that_cannot_be_read_are_told_of_before_training(mixed: str
     message = r"1 of 3 gold answers cannot be read by verifier 'boxed_math', such as .*'np\.arcsin"
     with pytest.warns(AdvsweepWarning, match=message):
         Dataset(data=mixed, train_split="").check()
+
+
+def test_what_gold_answers_can_be_read_is_kept(
+    mixed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
+    task = Dataset(data=mixed, train_split="")
+    asked: list[int] = []
+    ask = task._ask
+    monkeypatch.setattr(Dataset, "_ask", lambda _, jobs: asked.append(len(jobs)) or ask(jobs))
+    for _ in range(2):
+        monkeypatch.setattr(gold, "_checked", set())
+        with pytest.warns(AdvsweepWarning, match="1 of 3 gold answers"):
+            Dataset(data=mixed, train_split="").check()
+    # 72 can be told at once; the others are asked about once.
+    assert asked == [2]
 
 
 def test_gold_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> None:
