@@ -142,7 +142,8 @@ def _print_evaluations(evaluations: Iterable[EvaluationRecord]) -> None:
         typer.echo(f"\nevaluation after step {e.step}: {e.task}, {how}")
         _print_pairs({k: f"{v:.4f}" for k, v in e.scores().items()}, indent="  ")
         by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
-        rates = "  ".join(f"{level}: {e.c[at].sum() / e.n[at].sum():.3f}" for level, at in by_level)
+        counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
+        rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
         typer.echo(f"  pass@1 by level  {rates}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from advsweep.errors import ReportError
 from advsweep.report.columns import Column
-from advsweep.statistics import pass_at_k
+from advsweep.statistics import mean_over_problems, pass_at_k
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 # What an evaluation was asked for, but no part of how its samples came to be.
@@ -33,6 +33,13 @@ class Evaluated:
     protocol: Mapping[str, Any] | None
     final: Mapping[int, EvaluationRecord]
     base: Mapping[int, EvaluationRecord]
+
+    @property
+    def unscorable(self) -> float:
+        """The share of the final evaluations' samples that the verifier could not judge."""
+        unscorable = sum(int(record.unscorable.sum()) for record in self.final.values())
+        scored = sum(int(record.n.sum()) for record in self.final.values())
+        return unscorable / max(unscorable + scored, 1)
 
 
 def choose_evaluations(store: Store, runs: Sequence[RunRecord]) -> Evaluated:
@@ -113,8 +120,8 @@ def score(
 ) -> dict[str, list[float]]:
     """The value of each column of evaluations in each of some evaluations alike.
 
-    It is the mean over the problems; NaN where it is undefined, as pass@k is for a problem
-    with less than k samples that could be scored.
+    It is the mean over the problems that have one: pass@k is undefined for a problem with less
+    than k samples that could be scored. NaN where none has.
     """
     own = [column for column in columns if column.metric is None]
     if not evaluations:
@@ -130,5 +137,5 @@ def score(
             by_problem = pass_at_k(pair_n, pair_c, column.k)[which].reshape(n.shape)
         else:
             by_problem = np.stack([evaluation.answer_entropy for evaluation in evaluations])
-        values[column.name] = by_problem.mean(axis=1).tolist()
+        values[column.name] = mean_over_problems(by_problem).tolist()
     return values

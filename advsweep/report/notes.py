@@ -30,6 +30,11 @@ def notes(report: Report, best: str, second: str) -> list[str]:
     lines.append(f"learning rates: {'; '.join(map(_matched, report.provenance.learning_rates))}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
+    if report.unscorable:
+        lines.append(
+            f"{report.unscorable:.2%} of the samples could not be scored: neither right nor wrong; "
+            "problems with fewer than k others are left out of pass@k"
+        )
     lines += _pruned(report)
     runs = sum(row.n for row in report.rows if not row.is_base)
     for column in report.columns:

@@ -73,12 +73,14 @@ class Report:
         rows: base models first, then the rows in the order of the sweep's plan.
         left_out: how many runs are not in the table, by their state.
         pruned: how many of these were stopped early, by the name of the rule.
+        unscorable: share of the evaluations' samples that the verifier could not judge.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     left_out: Mapping[Status, int]
     pruned: Mapping[str, int]
+    unscorable: float
     provenance: Provenance
 
     @property
@@ -133,6 +135,7 @@ def build_report(
         rows=tuple(rows),
         left_out=left_out,
         pruned=Counter(run.stopping["name"] for run in pruned if run.stopping),
+        unscorable=evaluated.unscorable,
         provenance=describe_provenance(store, sweep, done, evaluated.protocol),
     )
 

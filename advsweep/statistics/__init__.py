@@ -2,7 +2,14 @@
 
 from advsweep.statistics.entropy import answer_entropy
 from advsweep.statistics.intervals import Interval, student_t_interval
-from advsweep.statistics.pass_at_k import pass_at_k
+from advsweep.statistics.pass_at_k import mean_over_problems, pass_at_k
 from advsweep.statistics.regression import predict
 
-__all__ = ["Interval", "answer_entropy", "pass_at_k", "predict", "student_t_interval"]
+__all__ = [
+    "Interval",
+    "answer_entropy",
+    "mean_over_problems",
+    "pass_at_k",
+    "predict",
+    "student_t_interval",
+]

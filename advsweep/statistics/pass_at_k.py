@@ -45,3 +45,18 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " p
             share = more / np.maximum(n - i, 1)
             log_fail += np.where(i < fewer, np.log1p(-np.minimum(share, 1.0)), 0.0)
     return np.where(n < k, np.nan, -np.expm1(log_fail))
+
+
+def mean_over_problems(
+    values: Float[np.ndarray, "*means problems"],
+) -> Float[np.ndarray, "*means"]:
+    """The mean over the problems that have a value; NaN where none has.
+
+    A problem has no pass@k where fewer than k of its samples could be scored.
+    """
+    defined = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        means: Float[np.ndarray, "*means"] = np.where(defined, values, 0.0).sum(-1) / defined.sum(
+            -1
+        )
+    return means

@@ -273,18 +273,18 @@ class EvaluationRecord:
     token_entropy: Float[np.ndarray, " problems"]
 
     def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
-        """pass@k, answer and token entropy: means over the problems, by name.
+        """pass@k, answer and token entropy: means over the problems that have them, by name.
 
         Args:
             ks: the k of pass@k; by default those that the evaluation was first asked for.
                 Runs share the evaluation of their base whatever their own k.
         """
         # Imports scipy, which opening a store must not.
-        from advsweep.statistics import pass_at_k
+        from advsweep.statistics import mean_over_problems, pass_at_k
 
         ks = self.settings["k"] if ks is None else ks
         return {
-            **{f"pass@{k}": float(pass_at_k(self.n, self.c, k).mean()) for k in ks},
+            **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
             "entropy/answer": float(self.answer_entropy.mean()),
             "entropy/token": float(self.token_entropy.mean()),
         }

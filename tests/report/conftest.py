@@ -38,11 +38,13 @@ STEPS = 20
 class Lab:
     """Fills a store with finished runs.
 
-    Two problems are evaluated, `SAMPLES` times each; `solved` are the correct samples of each.
+    Two problems are evaluated, `samples` times each, of which `unscorable` could not be scored;
+    `solved` are the correct samples of each.
     """
 
     store: Store
     samples: int = 4
+    unscorable: tuple[int, int] = (0, 0)
 
     def run(
         self,
@@ -109,10 +111,10 @@ class Lab:
                         problem_id=f"{i}",
                         prompt=f"{i}=",
                         level=i,
-                        n=settings["n"],
+                        n=settings["n"] - self.unscorable[i],
                         c=c,
                         distinct=1,
-                        unscorable=0,
+                        unscorable=self.unscorable[i],
                         answer_entropy=0.25 * c,
                     )
                     for i, c in enumerate(solved)

@@ -210,6 +210,19 @@ def test_pass_at_k_beyond_what_could_be_scored_is_undefined(lab):
     assert _rows(report)["grpo"].cells["pass@1"].mean == 0.5
 
 
+def test_problems_without_enough_scored_samples_are_left_out_of_pass_at_k(lab):
+    lab.unscorable = (3, 0)
+    lab.run("grpo", 0, solved=(0, 2))
+    report = build_report(lab.store, "demo")
+    cells = _rows(report)["grpo"].cells
+    # Of the first problem one sample is left, so that it has pass@1 = 0 and no pass@2; of the
+    # second two of four are right: 1 - C(2, 2)/C(4, 2) = 5/6.
+    assert cells["pass@1"].mean == 0.25
+    assert cells["pass@2"].mean == pytest.approx(5 / 6)
+    assert report.unscorable == 3 / 8
+    assert "37.50% of the samples could not be scored" in "\n".join(notes(report, "*", "+"))
+
+
 def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
     lab.run("grpo", 0)
     lab.samples = 8

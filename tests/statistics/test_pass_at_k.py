@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError
-from advsweep.statistics import pass_at_k
+from advsweep.statistics import mean_over_problems, pass_at_k
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -70,6 +70,13 @@ def test_undefined_where_there_are_fewer_samples_than_k() -> None:
     values = pass_at_k([4, 8], [2, 2], 8)
     assert np.isnan(values[0])
     assert values[1] == 1.0
+
+
+def test_means_are_over_the_problems_that_have_a_value() -> None:
+    # pass@4 is undefined for the first problem of both rows, and for all of the last row.
+    table = np.stack([pass_at_k([3, 4, 4], c, 4) for c in ([0, 4, 0], [3, 4, 4])])
+    assert mean_over_problems(table).tolist() == [0.5, 1.0]
+    assert np.isnan(mean_over_problems(pass_at_k([3, 0], [0, 0], 4)))
 
 
 @pytest.mark.parametrize(

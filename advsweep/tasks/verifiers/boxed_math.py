@@ -62,17 +62,15 @@ class BoxedMath(Verifier):
         from math_verify import verify
 
         expected = _parse_gold(str(gold["answer"]))
-        if not expected:
-            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
         boxed = last_boxed(completion)
-        if boxed is None:
-            return verdict(False, None)
-        found = _parse(boxed)
+        found = [] if boxed is None else _parse(boxed)
+        answer = None if boxed is None else _spell(boxed, found)
+        if not expected:
+            return Verdict(Outcome.UNSCORABLE, answer, UNREADABLE_GOLD)
         if not found:
-            return verdict(False, "".join(boxed.split()))
+            return verdict(False, answer)
         right = verify(expected, found, timeout_seconds=None, raise_on_error=True)
-        value = plain_number(boxed)
-        return verdict(right, str(found[0]) if value is None else spell(value))
+        return verdict(right, answer)
 
     def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
         text = str(gold["answer"])
@@ -95,6 +93,14 @@ class BoxedMath(Verifier):
 @functools.lru_cache(_CACHED_GOLDS)
 def _parse_gold(text: str) -> list[Any]:
     return _parse(text)
+
+
+def _spell(text: str, parsed: list[Any]) -> str:
+    """An answer in the same spelling for most ways to write it."""
+    value = plain_number(text)
+    if value is not None:
+        return spell(value)
+    return str(parsed[0]) if parsed else "".join(text.split())
 
 
 def _parse(text: str) -> list[Any]:

@@ -34,7 +34,7 @@ def test_scores_and_answers(mixed: str) -> None:
         scores = task.score(problems, texts)
     assert scores.dtype == np.float64
     assert scores.tolist() == pytest.approx([1, 0, 1, 0, np.nan, 0], nan_ok=True)
-    assert task.answers(problems, texts) == ["72", "73", "0.5", "2", None, None]
+    assert task.answers(problems, texts) == ["72", "73", "0.5", "2", "1", None]
     # Other texts are judged anew.
     assert task.score([number], [r"\boxed{72}"]).tolist() == [1]
     assert task.answers([], []) == []
