@@ -52,11 +52,12 @@ def rollout_metrics(
         tolerance: groups whose rewards deviate less than this count as collapsed.
 
     Returns:
-        `reward/mean`, `reward/std`, `collapse/*`, `prompts/fully_unsolved` (a number of
-        prompts), `cost/rollouts` (generated rollouts per rollout asked for),
-        `cost/utilisation` (share of the generated rollouts that take part in the update),
-        `entropy/*`; `collapse/acr_after`, `advantage/*` and `mass/*` unless no group is
-        trained on, and the estimator's own as `estimator/*`.
+        `reward/mean`, `reward/std`, `reward/unscorable` (share of the rollouts that the mask
+        leaves out), `collapse/*`, `prompts/fully_unsolved` (a number of prompts),
+        `cost/rollouts` (generated rollouts per rollout asked for), `cost/utilisation` (share of
+        the generated rollouts that take part in the update), `entropy/*`;
+        `collapse/acr_after`, `advantage/*` and `mass/*` unless no group is trained on, and the
+        estimator's own as `estimator/*`.
     """
     verdicts = batch.rewards if outcomes is None else outcomes
     scorable = torch.ones_like(verdicts, dtype=torch.bool) if batch.mask is None else batch.mask
@@ -65,6 +66,7 @@ def rollout_metrics(
     generated = batch.rewards.numel() + references
     metrics = {
         **_drawn_metrics(batch, None if verifier_free else tolerance),
+        "reward/unscorable": (~scorable).double().mean().item(),
         "prompts/fully_unsolved": float((scorable.any(dim=1) & ~successes.any(dim=1)).sum()),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
         "cost/utilisation": advantages.keep.sum().item() / generated,

@@ -31,6 +31,7 @@ MakeRun = Callable[..., Run]
 METRICS = {
     "reward/mean",
     "reward/std",
+    "reward/unscorable",
     "collapse/acr",
     "collapse/all_wrong",
     "collapse/all_correct",

@@ -41,6 +41,7 @@ def test_all_metrics(dtype: torch.dtype) -> None:
             "advantage/abs_mean": (4 * 0.5 + 0.75 + 3 * 0.25) / 16,
             "mass/success": (2 * 0.5 + 0.75) / 16,
             "mass/failure": (2 * 0.5 + 3 * 0.25) / 16,
+            "reward/unscorable": 0.0,
             "prompts/fully_unsolved": 1.0,
             "cost/rollouts": 1.0,
             "cost/utilisation": 1.0,
@@ -121,6 +122,7 @@ def test_groups_in_another_order_keep_their_outcomes_and_masks() -> None:
     metrics = rollout_metrics(batch, advantages, groups=groups)
     assert metrics["mass/success"] == pytest.approx(5 / 3)
     assert metrics["mass/failure"] == pytest.approx(2 / 3)
+    assert metrics["reward/unscorable"] == 1 / 8
     assert metrics["cost/utilisation"] == 3 / 8
 
 
@@ -134,6 +136,7 @@ def test_nothing_to_train_on_leaves_what_was_drawn() -> None:
         "collapse/acr": 1.0,
         "collapse/all_wrong": 0.5,
         "collapse/all_correct": 0.5,
+        "reward/unscorable": 0.0,
         "prompts/fully_unsolved": 1.0,
         "cost/rollouts": 1.0,
         "cost/utilisation": 0.0,
