@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ class Checkpoint:
     Attributes:
         step: the training step after which it was written.
         path: its directory.
-        files: contents by file name.
+        files: contents by file name, each read when it is asked for.
     """
 
     step: int
@@ -79,20 +79,41 @@ class Checkpoints:
             CheckpointError: the disk is full or cannot be written; what was there before
                 is still there.
         """
+
+        def write(folder: Path) -> None:
+            for name, content in files.items():
+                write_durably(folder / name, content)
+
+        return self.save_folder(step, write)
+
+    def save_folder(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Like `save`, for files too large to be held in memory.
+
+        Args:
+            write: writes the files, folders of them too, into the empty folder it is given.
+
+        Raises:
+            CheckpointError: the disk is full or cannot be written; what was there before
+                is still there.
+        """
         partial, aside = self._scratch(step), self._scratch(step)
         target = self.path(step)
         try:
             partial.mkdir(parents=True)
-            for name, content in files.items():
-                write_durably(partial / name, content)
-            manifest = {"format": FORMAT, "step": step, "run": self._run, "files": _sums(files)}
+            write(partial)
+            sums = {}
+            for path in sorted(partial.rglob("*")):
+                if path.is_file():
+                    sums[path.relative_to(partial).as_posix()] = _sum(path)
+                _flush(path)
+            manifest = {"format": FORMAT, "step": step, "run": self._run, "files": sums}
             write_durably(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
-            flush_directory(partial)
+            _flush(partial)
             while not _renamed(partial, target):
                 with contextlib.suppress(FileNotFoundError):
                     target.rename(aside)
                     shutil.rmtree(aside)
-            flush_directory(self.directory)
+            _flush(self.directory)
         except OSError as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise CheckpointError(
@@ -165,16 +186,15 @@ class Checkpoints:
                 f"{path} belongs to the run {manifest['run'][:12]}, not to {self._run[:12]}; "
                 f"expected a directory of the run's own"
             )
-        try:
-            files = {name: (path / name).read_bytes() for name in manifest["files"]}
-        except OSError as error:
-            raise _DamagedError(f"{Path(error.filename).name}: {error.strerror}") from error
-        for name, found in _sums(files).items():
-            expected = manifest["files"][name]
+        for name, expected in manifest["files"].items():
+            try:
+                found = _sum(path / name)
+            except OSError as error:
+                raise _DamagedError(f"{name}: {error.strerror}") from error
             if found != expected:
                 what = "length" if found["bytes"] != expected["bytes"] else "checksum"
                 raise _DamagedError(f"{name}: wrong {what}")
-        return Checkpoint(step, path, files)
+        return Checkpoint(step, path, _Files(path, tuple(manifest["files"])))
 
     def _scratch(self, step: int) -> Path:
         return self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}"
@@ -182,6 +202,25 @@ class Checkpoints:
     def _last_words(self) -> str:
         steps = self.steps()
         return f"step {steps[-1]}" if steps else "the beginning"
+
+
+class _Files(Mapping[str, bytes]):
+    """The files of a folder."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._folder = folder
+        self._names = names
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._names:
+            raise KeyError(name)
+        return (self._folder / name).read_bytes()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class _DamagedError(CheckpointError):
@@ -221,8 +260,8 @@ def write_durably(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def flush_directory(path: Path) -> None:
-    """Waits until the disk knows the names in a directory."""
+def _flush(path: Path) -> None:
+    """Waits until the disk has a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -230,8 +269,7 @@ def flush_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sums(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        for name, content in files.items()
-    }
+def _sum(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,36 +41,76 @@ class Trainer(Protocol):
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
     """Trains to the last step, or until the reporter asks to stop.
 
+    Args:
+        trainer: in the state of the base model.
+        directory: the run's; its newest sound checkpoint is gone on from.
+    """
+
+    def save(checkpoints: Checkpoints, step: int) -> Path:
+        return checkpoints.save(step, trainer.state())
+
+    loop = Loop(run, directory, reporter, trainer.sampler, save)
+    if loop.newest:
+        trainer.restore(loop.newest.files)
+    loop.begin()
+    for step in range(loop.start + 1, run.steps + 1):
+        if loop.end_step(step, trainer.step(step)):
+            return
+
+
+class Loop:
+    """What stands around the steps of a training, for trainers that make their steps themselves.
+
     An evaluation comes before the checkpoint of its step, and a training that goes on asks for
     that of the step it starts from again: a death between the two costs a second evaluation,
     a request to stop costs no step, and none of both leaves an evaluation out.
 
     Args:
-        trainer: in the state of the base model.
         directory: the run's; its newest sound checkpoint is gone on from.
+        sampler: gives the present weights, for an evaluation.
+        save: writes the present state as the checkpoint of a step.
+
+    Attributes:
+        newest: the checkpoint to go on from, which is to be restored before `begin`.
+        start: the step to go on from; 0 without a checkpoint.
     """
-    checkpoints = Checkpoints(directory, run.identity)
-    checkpoints.discard_unfinished()
-    start = 0
-    if newest := checkpoints.newest_sound(reporter.log):
-        start = newest.step
-        trainer.restore(newest.files)
-        reporter.resumed(start)
-    if _is_evaluated(run, start):
-        reporter.evaluate(start, trainer.sampler())
-    backend = run.backend
-    for step in range(start + 1, run.steps + 1):
-        reporter.metrics(step, trainer.step(step))
-        last = step == run.steps
-        if _is_evaluated(run, step):
-            reporter.evaluate(step, trainer.sampler())
-        stopping = reporter.stop_requested()
-        if last or stopping or _due(step, backend.checkpoint_every):
-            reporter.checkpoint(step, checkpoints.save(step, trainer.state()))
-            for old in checkpoints.prune(backend.keep_last, backend.keep_every):
-                reporter.pruned(old)
-        if stopping:
-            return
+
+    def __init__(
+        self,
+        run: Run,
+        directory: Path,
+        reporter: Reporter,
+        sampler: Callable[[], Sampler],
+        save: Callable[[Checkpoints, int], Path],
+    ) -> None:
+        self._run = run
+        self._reporter = reporter
+        self._sampler = sampler
+        self._save = save
+        self._checkpoints = Checkpoints(directory, run.identity)
+        self._checkpoints.discard_unfinished()
+        self.newest = self._checkpoints.newest_sound(reporter.log)
+        self.start = self.newest.step if self.newest else 0
+
+    def begin(self) -> None:
+        """To be called once, before the first step."""
+        if self.newest:
+            self._reporter.resumed(self.start)
+        if _is_evaluated(self._run, self.start):
+            self._reporter.evaluate(self.start, self._sampler())
+
+    def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """To be called after each step; true if the training is to be left there."""
+        backend = self._run.backend
+        self._reporter.metrics(step, metrics)
+        if _is_evaluated(self._run, step):
+            self._reporter.evaluate(step, self._sampler())
+        stopping = self._reporter.stop_requested()
+        if step == self._run.steps or stopping or _due(step, backend.checkpoint_every):
+            self._reporter.checkpoint(step, self._save(self._checkpoints, step))
+            for old in self._checkpoints.prune(backend.keep_last, backend.keep_every):
+                self._reporter.pruned(old)
+        return stopping
 
 
 def _is_evaluated(run: Run, step: int) -> bool:

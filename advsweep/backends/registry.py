@@ -15,14 +15,24 @@ _SETTINGS = "advsweep.config.settings"
 
 BACKENDS: Registry[Backend] = Registry(
     "backend",
-    {"tiny": "advsweep.backends.tiny.backend", "fake": "advsweep.backends.fake"},
+    {
+        "tiny": "advsweep.backends.tiny.backend",
+        "fake": "advsweep.backends.fake",
+        "trl": "advsweep.backends.trl.backend",
+    },
     group="advsweep.backends",
 )
 MODELS: Registry[Component] = Registry(
     "model",
-    {"tiny": "advsweep.backends.tiny.model_config"},
+    {
+        "tiny": "advsweep.backends.tiny.model_config",
+        "hf": "advsweep.backends.trl.model_config",
+    },
     group="advsweep.models",
 )
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS})
-GENERATIONS: Registry[Generation] = Registry("generation", {"sampling": _SETTINGS})
+GENERATIONS: Registry[Generation] = Registry(
+    "generation",
+    {"sampling": _SETTINGS, "transformers": "advsweep.backends.trl.generation_config"},
+)
 EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

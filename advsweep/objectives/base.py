@@ -28,8 +28,10 @@ class LossInputs:
         completion_mask: true for generated tokens, the end mark included. What stands in
             the other places is never read.
         advantages: one number per rollout; each of its tokens gets it.
-        rollouts: the minibatch's rollouts, those left out included.
-        tokens: their generated tokens, those left out included.
+        rollouts: the minibatch's rollouts, those left out included. Where a minibatch is
+            computed in several parts, each of them is given an equal share of the number, so
+            that the mean of their losses is the minibatch's.
+        tokens: their generated tokens, likewise.
         reference_log_probs: log π of the sampled tokens under the base model, no gradient.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
@@ -38,8 +40,8 @@ class LossInputs:
     old_log_probs: Float[Tensor, "rollouts tokens"]
     completion_mask: Bool[Tensor, "rollouts tokens"]
     advantages: Float[Tensor, " rollouts"]
-    rollouts: int
-    tokens: int
+    rollouts: float
+    tokens: float
     reference_log_probs: Float[Tensor, "rollouts tokens"] | None = None
     entropies: Float[Tensor, "rollouts tokens"] | None = None
 

@@ -114,26 +114,56 @@ def _killed_error() -> type[Exception]:
     return KilledError
 
 
+@pytest.fixture(scope="session")
+def exported_base(
+    tmp_path_factory: pytest.TempPathFactory, cache_directory: Path
+) -> Callable[[], Path]:
+    """A folder that transformers loads: the tiny base model that the small runs start from."""
+    folder = tmp_path_factory.mktemp("base")
+
+    def export() -> Path:
+        if not (folder / "config.json").exists():
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("ADVSWEEP_CACHE", str(cache_directory))
+                run = build_run(_config("tiny", SMALL_MODEL))
+                run.backend.export(run, folder, 0, folder)
+        return folder
+
+    return export
+
+
+def _config(backend: str, model: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    return {
+        "estimator": {"name": "grpo"},
+        "objective": {"name": "clipped"},
+        "rollout": {"name": "plain"},
+        "task": {"name": "countdown", "levels": [0, 1], "held_out_per_level": 3},
+        "model": model,
+        "optimizer": {"name": "adamw", "lr": 0.003},
+        "generation": {"name": "sampling"},
+        "evaluation": {"name": "standard", "n": 2, "k": [1, 2], "every": 2},
+        "backend": {"name": backend, "checkpoint_every": 2, **settings},
+        "group_size": 6,
+        "prompts_per_step": 8,
+        "steps": 5,
+        "seed": 1,
+    }
+
+
 @pytest.fixture
-def small_config() -> Callable[..., dict[str, Any]]:
+def small_config(exported_base: Callable[[], Path]) -> Callable[..., dict[str, Any]]:
     """Makes the config of a run of a backend that takes a moment."""
 
     def make(backend: str, /, **changes: Any) -> dict[str, Any]:
-        config = {
-            "estimator": {"name": "grpo"},
-            "objective": {"name": "clipped"},
-            "rollout": {"name": "plain"},
-            "task": {"name": "countdown", "levels": [0, 1], "held_out_per_level": 3},
-            "model": SMALL_MODEL,
-            "optimizer": {"name": "adamw", "lr": 0.003},
-            "generation": {"name": "sampling"},
-            "evaluation": {"name": "standard", "n": 2, "k": [1, 2], "every": 2},
-            "backend": {"name": backend, "checkpoint_every": 2},
-            "group_size": 6,
-            "prompts_per_step": 8,
-            "steps": 5,
-            "seed": 1,
-        }
+        if backend == "trl":
+            model = {"name": "hf", "path": str(exported_base())}
+            # Two updates a step of two passes each, as small runs of tiny have two minibatches.
+            settings = {"minibatches": 2, "device_batch": 12, "skip_zero_advantages": True}
+            config = _config(backend, model, gradient_checkpointing=False, **settings)
+            # Each of whose five steps has a mixed group.
+            config["seed"] = 4
+        else:
+            config = _config(backend, SMALL_MODEL)
         for key, value in changes.items():
             merged = isinstance(value, dict) and isinstance(config[key], dict)
             config[key] = {**config[key], **value} if merged else value

@@ -13,9 +13,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
-from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.vocabulary import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
 from advsweep.cache import cache_folder

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from advsweep.backends.randomness import Stream, torch_generator
 from advsweep.backends.tiny.network import MASKED, extend, fuse, lay_out, rotations
 from advsweep.backends.tiny.packing import pack
-from advsweep.backends.tiny.randomness import Stream, torch_generator
 from advsweep.backends.tiny.vocabulary import Encoded, decode, encode
 from advsweep.tasks.base import Completions
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from advsweep.backends.advantages import compute_advantages
+from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.network import fuse
-from advsweep.backends.tiny.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.vocabulary import Encoded, decode, encode

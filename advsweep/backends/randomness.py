@@ -24,6 +24,12 @@ def numpy_generator(seed: int, stream: Stream, step: int = 0) -> np.random.Gener
 
 
 def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator:
-    (state,) = np.random.SeedSequence((seed, stream, step)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(torch_seed(seed, stream, step))
+
+
+def torch_seed(seed: int, stream: Stream, step: int = 0, process: int = 0) -> int:
+    """A seed for `torch.manual_seed`, one of its own for each of several processes."""
+    entropy = (seed, stream, step, process)[: 4 if process else 3]
+    (state,) = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     # torch takes signed 64-bit seeds.
-    return torch.Generator().manual_seed(int(state) >> 1)
+    return int(state) >> 1

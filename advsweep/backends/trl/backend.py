@@ -1,0 +1,184 @@
+"""The production backend: trains models of transformers with TRL's GRPOTrainer."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.trl.generation_config import TransformersGeneration
+from advsweep.backends.trl.layout import Layout, lay_out
+from advsweep.backends.trl.model_config import HfModel
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import SymbolTask
+
+if TYPE_CHECKING:
+    from advsweep.backends.run import Run
+    from advsweep.backends.trl.sampling import ModelSampler
+    from advsweep.tasks.base import Sampler
+
+_DEFAULT_TOKENS = 512
+
+
+@dataclass(kw_only=True)
+class TrlBackend(Backend):
+    """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
+
+    name: ClassVar[str] = "trl"
+    provides: ClassVar[frozenset[str]] = frozenset(
+        {
+            "lengths",
+            "token_entropy",
+            "token_entropy_exact",
+            "self_certainty",
+            "solve_rates",
+            "step",
+            "total_steps",
+        }
+    )
+    keeps_reference: ClassVar[bool] = True
+
+    minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
+    inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
+    skip_zero_advantages: bool = option(
+        False, help="leave rollouts of advantage 0 out of the computation where that is exact"
+    )
+    mixed_precision: bool = option(
+        True, help="compute in bfloat16 on a GPU; a CPU computes in the weights' own type"
+    )
+    # What follows changes a result by rounding, or which samples are drawn, and is often
+    # changed to make a run fit into memory: the run is to go on then, not to start again.
+    device_batch: int | None = option(
+        None, ge=1, identity=False, help="most rollouts of one forward pass; null: a minibatch"
+    )
+    evaluation_batch: int = option(
+        64, ge=1, identity=False, help="answers to held-out problems that are sampled together"
+    )
+    gradient_checkpointing: bool = option(
+        True, identity=False, help="compute activations again instead of keeping them"
+    )
+    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+
+    def check(self, run: Run) -> None:
+        model = self.model_of(run)
+        missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
+        if missing:
+            raise ConfigError(
+                f"backend: 'trl' needs {' and '.join(missing)}, which is not installed: "
+                f"pip install 'advsweep[trl]'"
+            )
+        if model.lora_rank and importlib.util.find_spec("peft") is None:
+            raise ConfigError(
+                "model.lora_rank: a LoRA adapter needs peft, which is not installed: "
+                "pip install 'advsweep[trl]'"
+            )
+        if run.group_size < 2:
+            raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
+        self.layout_of(run)
+
+    def cpu_threads(self) -> int:
+        return self.threads
+
+    def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
+        from advsweep.backends.trl import training
+
+        torch.set_num_threads(self.threads)
+        training.train(run, self, self.layout_of(run), directory, reporter)
+
+    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+        from advsweep.backends.trl.loading import load_model, load_tokenizer
+
+        torch.set_num_threads(self.threads)
+        folder = self._folder(run, directory, step)
+        model = load_model(self.model_of(run), folder)
+        tokenizer = load_tokenizer(self.model_of(run), folder)
+        return self.answering(run, lambda: contextlib.nullcontext(model), tokenizer)
+
+    def base_key(self, run: Run) -> str:
+        material = {
+            "backend": self.name,
+            "revision": self.revision,
+            "model": self.model_of(run).identity(),
+            "task": run.task.identity(),
+            "tokens": self.completion_tokens(run),
+        }
+        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+    def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
+        from advsweep.backends.trl.loading import load_model, load_tokenizer
+
+        folder = self._folder(run, directory, step)
+        try:
+            load_model(self.model_of(run), folder).save_pretrained(target)
+            load_tokenizer(self.model_of(run), folder).save_pretrained(target)
+        except OSError as error:
+            raise ConfigError(
+                f"{target}: expected a folder that can be written, got: {error.strerror or error}"
+            ) from error
+
+    def model_of(self, run: Run) -> HfModel:
+        """The run's model, where it is such as this backend can train."""
+        if not isinstance(run.model, HfModel):
+            raise ConfigError(
+                f"model: backend 'trl' trains a model of transformers, got '{run.model.name}'; "
+                f"give model=hf model.path=..."
+            )
+        return run.model
+
+    def generation_of(self, run: Run) -> TransformersGeneration:
+        """The run's generation settings; plain sampling is transformers' with its defaults."""
+        if isinstance(run.generation, TransformersGeneration):
+            return run.generation
+        return TransformersGeneration(temperature=run.generation.temperature)
+
+    def completion_tokens(self, run: Run) -> int:
+        """The most tokens of a completion."""
+        task = run.task
+        given = self.generation_of(run).max_tokens
+        needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
+        return needed if given is None else given
+
+    def layout_of(self, run: Run) -> Layout:
+        """How a step's rollouts are spread over updates and forward passes."""
+        return lay_out(
+            prompts=run.prompts_per_step,
+            group_size=run.group_size,
+            minibatches=self.minibatches,
+            inner_epochs=self.inner_epochs,
+            processes=1,
+            device_batch=self.device_batch,
+        )
+
+    def answering(
+        self, run: Run, opened: Callable[[], AbstractContextManager[Any]], tokenizer: Any
+    ) -> ModelSampler:
+        """A sampler that generates as this run does.
+
+        Args:
+            opened: gives the model, ready to generate, for as long as it is entered.
+        """
+        from advsweep.backends.trl.sampling import ModelSampler
+
+        return ModelSampler(
+            opened=opened,
+            tokenizer=tokenizer,
+            model=self.model_of(run),
+            generation=self.generation_of(run),
+            tokens=self.completion_tokens(run),
+            batch=self.evaluation_batch,
+        )
+
+    def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
+        """Where the weights after `step` steps lie; None: they are the base model's."""
+        return Checkpoints(directory, run.identity).load(step).path if step else None

@@ -1,0 +1,118 @@
+"""Models and tokenisers of transformers, refused where they cannot be trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils.logging import disable_progress_bar
+
+from advsweep.backends.trl.model_config import Prompt
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.backends.trl.model_config import HfModel
+
+
+def model_arguments(model: HfModel) -> dict[str, Any]:
+    """What `from_pretrained` is given beside the place."""
+    arguments = {
+        "dtype": model.dtype.value,
+        "revision": model.hub_revision,
+        "attn_implementation": model.attention,
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
+    """The model's tokeniser, set up to pad on the left.
+
+    Args:
+        folder: where it lies; None: where the model does.
+
+    Raises:
+        ConfigError: there is no model, it is not causal, or nothing can fill its batches.
+    """
+    if folder is None:
+        _check_causal(model)
+    # They would stand in the logs of runs.
+    disable_progress_bar()
+    place = model.location if folder is None else str(folder)
+    revision = model.hub_revision if folder is None else None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model.path: expected a model with a tokeniser, got {model.path}: {_first(error)}"
+        ) from error
+    if model.pad_token is not None:
+        if tokenizer.convert_tokens_to_ids(model.pad_token) in (None, tokenizer.unk_token_id):
+            raise ConfigError(
+                f"model.pad_token: expected a token of {model.path}, got {model.pad_token!r}"
+            )
+        tokenizer.pad_token = model.pad_token
+    if tokenizer.eos_token is None:
+        raise ConfigError(
+            f"model.path: expected a tokeniser with an end mark, which {model.path} has none of"
+        )
+    if tokenizer.pad_token is None:
+        raise ConfigError(
+            f"model.pad_token: expected a token, as the tokeniser of {model.path} has none to fill "
+            f"batches with; name one, such as its end mark: model.pad_token={tokenizer.eos_token!r}"
+        )
+    if model.prompt is Prompt.CHAT and tokenizer.chat_template is None:
+        raise ConfigError(
+            f"model.prompt: expected auto or plain, as the tokeniser of {model.path} has no chat "
+            f"template, got chat"
+        )
+    return tokenizer
+
+
+def _check_causal(model: HfModel) -> None:
+    model.check_folder()
+    try:
+        config = AutoConfig.from_pretrained(model.location, revision=model.hub_revision)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model.path: expected a model that transformers loads, got {model.path}: "
+            f"{_first(error)}"
+        ) from error
+    architectures = config.architectures or []
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+    causal = {known} if isinstance(known, str) else set(known or ())
+    if not causal.intersection(architectures):
+        raise ConfigError(
+            f"model.path: expected a causal language model, got {model.path}: "
+            f"{', '.join(architectures) or config.model_type}"
+            + (f"; expected {' or '.join(sorted(causal))}" if causal else "")
+        )
+
+
+def load_model(model: HfModel, folder: Path | None = None) -> Any:
+    """The model in evaluation mode, with the weights of a checkpoint if a folder is given."""
+    if folder is not None and model.lora_rank:
+        from peft import PeftModel
+
+        base = load_model(model)
+        return PeftModel.from_pretrained(base, str(folder)).merge_and_unload().eval()
+    arguments = model_arguments(model)
+    if folder is None:
+        model.check_folder()
+    else:
+        arguments.pop("revision", None)
+    place = model.location if folder is None else str(folder)
+    loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
+    return loaded.to(device()).eval()
+
+
+def device() -> torch.device:
+    """Where a single process computes."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _first(error: Exception) -> str:
+    """The first line of what a library says."""
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,134 @@
+"""Answers of a transformers model to problems, for evaluations and reference rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl.model_config import Prompt
+from advsweep.backends.trl.signals import SignalRecorder, Signals, recording
+from advsweep.tasks.base import Completions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from advsweep.backends.trl.generation_config import TransformersGeneration
+    from advsweep.backends.trl.model_config import HfModel
+    from advsweep.tasks.base import Problem
+
+Conversation = list[dict[str, str]]
+
+
+def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Conversation:
+    """What the model is given: the problem's text, or a conversation that it opens."""
+    chat = model.prompt is Prompt.CHAT or (
+        model.prompt is Prompt.AUTO and tokenizer.chat_template is not None
+    )
+    return [{"role": "user", "content": problem.prompt}] if chat else problem.prompt
+
+
+@dataclass(frozen=True)
+class ModelSampler:
+    """A model that answers problems.
+
+    Attributes:
+        opened: gives the model, ready to generate, for as long as it is entered.
+        tokens: the most tokens of a completion.
+        batch: completions that are generated together.
+    """
+
+    opened: Callable[[], AbstractContextManager[Any]]
+    tokenizer: Any
+    model: HfModel
+    generation: TransformersGeneration
+    tokens: int
+    batch: int
+
+    def sample(
+        self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
+    ) -> Completions:
+        """Draws n completions per problem; the same seed gives the same completions."""
+        prompts = [problem for problem in problems for _ in range(n)]
+        texts, signals = self.complete(
+            prompts, temperature, torch_seed(seed, Stream.EVALUATION), cut=False
+        )
+        entropy = signals.entropy.view(len(problems), n).sum(dim=1)
+        lengths = signals.lengths.view(len(problems), n).sum(dim=1)
+        return Completions(
+            texts=[texts[i : i + n] for i in range(0, len(texts), n)],
+            token_entropy=(entropy / lengths).double().numpy(),
+        )
+
+    def complete(
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
+    ) -> tuple[list[str], Signals]:
+        """Draws one completion per problem; the process's generators are left alone.
+
+        Args:
+            cut: sample as training does, with its top-p and top-k.
+        """
+        cuda = range(torch.cuda.device_count())
+        with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
+            torch.manual_seed(seed)
+            parts = [
+                self._generate(model, problems[start : start + self.batch], temperature, cut)
+                for start in range(0, len(problems), self.batch)
+            ]
+        texts = [text for part, _ in parts for text in part]
+        return texts, Signals.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
+
+    def _generate(
+        self, model: Any, problems: Sequence[Problem], temperature: float, cut: bool
+    ) -> tuple[list[str], Signals]:
+        from transformers import GenerationConfig
+
+        prompts = [prompt_of(problem, self.model, self.tokenizer) for problem in problems]
+        encode = self.tokenizer.apply_chat_template
+        if isinstance(prompts[0], str):
+            ids = self.tokenizer(text=prompts)["input_ids"]
+        else:
+            ids = encode(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
+        inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+        ends = end_marks(model, self.tokenizer)
+        recorder = SignalRecorder(temperature)
+        with recording(model, recorder):
+            generated = model.generate(
+                **inputs.to(model.device),
+                generation_config=GenerationConfig(
+                    max_new_tokens=self.tokens,
+                    do_sample=True,
+                    temperature=temperature,
+                    top_p=self.generation.top_p if cut else 1.0,
+                    top_k=self.generation.top_k if cut else 0,
+                    repetition_penalty=1.0,
+                    pad_token_id=self.tokenizer.pad_token_id,
+                    bos_token_id=self.tokenizer.bos_token_id,
+                    eos_token_id=ends,
+                    disable_compile=True,
+                ),
+            )
+        completions = [
+            _up_to_end(tokens, ends)
+            for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist()
+        ]
+        texts = self.tokenizer.batch_decode(completions, skip_special_tokens=True)
+        return texts, recorder.signals(completions)
+
+
+def end_marks(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a completion: the tokeniser's, and those that the model names."""
+    named = model.generation_config.eos_token_id
+    marks = [named] if isinstance(named, int) else list(named or ())
+    return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]
+
+
+def _up_to_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
+    for place, token in enumerate(tokens):
+        if token in ends:
+            return tokens[: place + 1]
+    return tokens

@@ -1,0 +1,127 @@
+"""Rollouts of one step, generated and scored by TRL; what a rollout policy draws from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
+from advsweep.backends.trl import rows as rollout_rows
+from advsweep.backends.trl.signals import Signals
+from advsweep.estimators import GroupBatch
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.backends.run import Run
+    from advsweep.backends.trl.rows import Rows
+    from advsweep.backends.trl.trainer import EstimatorTrainer
+    from advsweep.tasks.base import Problem
+
+
+class StepSource:
+    """Draws groups; every process makes an equal share of each draw and knows all rewards.
+
+    Attributes:
+        step: the training step, counted from 1.
+        references: rollouts of the reference model sampled so far.
+        seconds: what drawing took, in all.
+    """
+
+    def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
+        self._trainer = trainer
+        self._run = run
+        self.step = step
+        self.references = 0
+        self.seconds = 0.0
+        self._rng = numpy_generator(run.seed, Stream.PROMPTS, step)
+        self._problems: list[Problem] = []
+        self._parts: list[Rows] = []
+        self._shares: list[int] = []
+        self._places: list[tuple[int, int]] = []
+        self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
+        self._signals: list[Float[Tensor, "rows 4"]] = []
+        process = trainer.accelerator.process_index
+        torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, process))
+
+    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
+        started = time.perf_counter()
+        problems = list(self._run.task.draw(prompts, self._rng))
+        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
+        share = self._share(repeated)
+        part, rewards, signals = self._trainer.roll_out(share)
+        self._problems += problems
+        first = sum(self._shares)
+        for row in range(len(repeated)):
+            self._places.append((row // len(share), first + row % len(share)))
+        self._shares.append(len(share))
+        self._parts.append(part)
+        self._signals.append(signals[: len(repeated)])
+        groups = rewards[: len(repeated)].view(len(problems), self._run.group_size)
+        self._rewards.append(groups)
+        self.seconds += time.perf_counter() - started
+        return groups
+
+    def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        started = time.perf_counter()
+        problems = [self._problems[group] for group in groups.tolist()]
+        repeated = [problem for problem in problems for _ in range(self._run.group_size)]
+        process = self._trainer.accelerator.process_index
+        seed = torch_seed(self._run.seed, Stream.REFERENCE, self.step, process)
+        rewards = self._trainer.refer(self._share(repeated), seed)[: len(repeated)]
+        self.references += len(repeated)
+        self.seconds += time.perf_counter() - started
+        return rewards.view(len(problems), self._run.group_size)
+
+    def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
+        """This process's share of the rollouts of some groups.
+
+        The whole has as many rows as a step asks for: where groups are missing, other
+        rollouts stand in their place, which are not to be trained on.
+        """
+        size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
+        wanted = (groups[:, None] * size + torch.arange(size)).flatten()
+        wanted = torch.cat((wanted, torch.zeros(whole - len(wanted), dtype=wanted.dtype)))
+        if len(self._parts) == 1 and torch.equal(wanted, torch.arange(len(self._places))):
+            return self._parts[0]
+        accelerator, pad_id = self._trainer.accelerator, self._trainer.pad_id
+        local = rollout_rows.concatenate(self._parts, pad_id)
+        gathered = rollout_rows.gather(local, accelerator, pad_id)
+        places = torch.tensor(self._places)[wanted]
+        index = places[:, 0] * sum(self._shares) + places[:, 1]
+        share = whole // accelerator.num_processes
+        start = accelerator.process_index * share
+        return rollout_rows.pick(gathered, index[start : start + share])
+
+    def batch(self) -> GroupBatch:
+        """All that an estimator is told of the groups drawn."""
+        rewards = torch.cat(self._rewards)
+        signals = Signals.unstacked(torch.cat(self._signals))
+        scored = ~rewards.isnan()
+
+        def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
+            return (sums / signals.lengths).view(rewards.shape)
+
+        return GroupBatch(
+            rewards=rewards,
+            mask=None if scored.all() else scored,
+            lengths=signals.lengths.view(rewards.shape),
+            token_entropy=token_mean(signals.surprisal),
+            token_entropy_exact=token_mean(signals.entropy),
+            self_certainty=token_mean(signals.certainty),
+            solve_rates=((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            step=self.step,
+            total_steps=self._run.steps,
+        )
+
+    def _share(self, problems: Sequence[Problem]) -> list[Problem]:
+        """This process's part of a list, which is filled up to equal parts by its first."""
+        accelerator = self._trainer.accelerator
+        size = -(-len(problems) // accelerator.num_processes)
+        filled = [*problems, *problems[:1] * (size * accelerator.num_processes - len(problems))]
+        start = accelerator.process_index * size
+        return filled[start : start + size]

@@ -1,0 +1,237 @@
+"""One training with TRL: settings, checkpoints, and the loop around the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback, TrainerState
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOConfig
+from trl.models import unwrap_model_for_generation
+
+from advsweep.backends.loop import Loop
+from advsweep.backends.trl.loading import load_model, load_tokenizer, model_arguments
+from advsweep.backends.trl.sampling import ModelSampler
+from advsweep.backends.trl.trainer import EstimatorTrainer
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Reporter
+    from advsweep.backends.checkpoints import Checkpoints
+    from advsweep.backends.run import Run
+    from advsweep.backends.trl.backend import TrlBackend
+    from advsweep.backends.trl.layout import Layout
+    from advsweep.tasks.base import Sampler
+
+_ESTIMATOR_FILE = "estimator.json"
+_REFERENCE_FILE = "reference.safetensors"
+_TRAINER_STATE_FILE = "trainer_state.json"
+
+
+def train(
+    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter
+) -> None:
+    """Trains to the last step, or until the reporter asks to stop; see `Backend.train`."""
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        # TRL calls some of transformers by its old names.
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+        _Training(run, backend, layout, directory, reporter, Path(scratch)).train()
+
+
+class _Training:
+    """A trainer, and what goes around it.
+
+    Args:
+        scratch: a folder that transformers may write to; nothing of it is kept.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        backend: TrlBackend,
+        layout: Layout,
+        directory: Path,
+        reporter: Reporter,
+        scratch: Path,
+    ) -> None:
+        self._run = run
+        self._backend = backend
+        self._layout = layout
+        self._tokenizer = load_tokenizer(backend.model_of(run))
+        self._loop = Loop(run, directory, reporter, self._sampler, self._save)
+        self._reference: Any = None
+        self._renewed = False
+        self._trainer = EstimatorTrainer(
+            run,
+            backend.model_of(run),
+            layout,
+            skip=backend.skip_zero_advantages,
+            reference=self._reference_sampler,
+            args=self._settings(scratch),
+            train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
+            processing_class=self._tokenizer,
+            peft_config=_peft(run, backend),
+            callbacks=[_AroundSteps(self)],
+        )
+        # It prints to stdout, where a run's own output goes.
+        self._trainer.remove_callback(PrinterCallback)
+
+    def train(self) -> None:
+        newest = self._loop.newest
+        if newest:
+            self._restore(newest.path)
+        self._trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+
+    def begin(self) -> None:
+        self._loop.begin()
+
+    def end_update(self) -> bool:
+        """To be called after each update; true if the training is to be left there."""
+        trainer = self._trainer
+        if trainer.state.global_step % self._layout.updates:
+            return False
+        step = trainer.steps_done
+        if self._run.rollout.renews_reference(step):
+            self._renew_reference()
+        return self._loop.end_step(step, trainer.step_metrics())
+
+    def _settings(self, scratch: Path) -> GRPOConfig:
+        run, layout, backend = self._run, self._layout, self._backend
+        generation = backend.generation_of(run)
+        cpu = not torch.cuda.is_available()
+        return GRPOConfig(
+            output_dir=str(scratch),
+            model_init_kwargs=model_arguments(backend.model_of(run)),
+            # The pace: a step of ours is one generation and an epoch of the dataset.
+            max_steps=run.steps * layout.updates,
+            per_device_train_batch_size=layout.device_batch,
+            gradient_accumulation_steps=layout.passes,
+            steps_per_generation=layout.minibatches * layout.passes,
+            num_iterations=layout.inner_epochs,
+            num_generations=run.group_size,
+            shuffle_dataset=False,
+            ignore_data_skip=True,
+            # Generation.
+            temperature=generation.temperature,
+            top_p=generation.top_p,
+            top_k=generation.top_k,
+            max_completion_length=backend.completion_tokens(run),
+            # The loss is the objective's; of TRL's it takes the reference's log-probabilities.
+            beta=1.0 if run.objective.needs_reference else 0.0,
+            router_aux_loss_coef=0.0,
+            max_grad_norm=run.optimizer.max_grad_norm,
+            # Precision and memory.
+            use_cpu=cpu,
+            bf16=not cpu and backend.mixed_precision,
+            gradient_checkpointing=backend.gradient_checkpointing,
+            disable_dropout=True,
+            # What advsweep does itself.
+            seed=run.seed,
+            save_strategy="no",
+            logging_strategy="no",
+            logging_nan_inf_filter=False,
+            report_to="none",
+            disable_tqdm=True,
+            ddp_timeout=7 * 24 * 3600,
+        )
+
+    # Weights that answer
+
+    def _sampler(self) -> Sampler:
+        return self._answering(self._opened)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        trainer = self._trainer
+        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+            training = model.training
+            model.eval()
+            yield model
+            model.train(training)
+
+    def _reference_sampler(self) -> ModelSampler:
+        return self._answering(lambda: contextlib.nullcontext(self._reference_model()))
+
+    def _answering(self, opened: Any) -> ModelSampler:
+        return self._backend.answering(self._run, opened, self._tokenizer)
+
+    def _reference_model(self) -> Any:
+        """The model that reference rollouts are drawn with: the base, until it is renewed."""
+        if self._reference is None:
+            self._reference = load_model(self._backend.model_of(self._run))
+            self._reference.to(self._trainer.accelerator.device)
+        return self._reference
+
+    def _renew_reference(self) -> None:
+        trained = self._trainer.accelerator.unwrap_model(self._trainer.model_wrapped)
+        self._reference_model().load_state_dict(trained.state_dict())
+        self._renewed = True
+
+    # Checkpoints
+
+    def _save(self, checkpoints: Checkpoints, step: int) -> Path:
+        return checkpoints.save_folder(step, self._write)
+
+    def _write(self, folder: Path) -> None:
+        trainer = self._trainer
+        trainer.save_model(str(folder), _internal_call=True)
+        # Its paths would make equal checkpoints differ, and nothing reads it.
+        (folder / "training_args.bin").unlink(missing_ok=True)
+        trainer._save_optimizer_and_scheduler(str(folder))
+        state = TrainerState(
+            global_step=trainer.state.global_step,
+            max_steps=trainer.state.max_steps,
+            train_batch_size=trainer.state.train_batch_size,
+            num_input_tokens_seen=trainer.state.num_input_tokens_seen,
+        )
+        state.save_to_json(str(folder / _TRAINER_STATE_FILE))
+        memory = json.dumps(trainer.estimator.state_dict())
+        (folder / _ESTIMATOR_FILE).write_text(memory, encoding="utf-8")
+        if self._renewed:
+            safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
+
+    def _restore(self, folder: Path) -> None:
+        """Takes up what transformers' own resumption leaves out."""
+        memory = (folder / _ESTIMATOR_FILE).read_text(encoding="utf-8")
+        self._trainer.estimator.load_state_dict(json.loads(memory))
+        if (folder / _REFERENCE_FILE).exists():
+            safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
+            self._renewed = True
+
+
+class _AroundSteps(TrainerCallback):  # type: ignore[misc]
+    """Calls the loop when transformers' Trainer has come to the place."""
+
+    def __init__(self, training: _Training) -> None:
+        self._training = training
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._training.begin()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        if self._training.end_update():
+            control.should_training_stop = True
+        return control
+
+
+def _peft(run: Run, backend: TrlBackend) -> Any:
+    model = backend.model_of(run)
+    if model.lora_rank == 0:
+        return None
+    from peft import LoraConfig
+
+    targets = list(model.lora_targets)
+    return LoraConfig(
+        r=model.lora_rank,
+        lora_alpha=model.lora_alpha,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+        task_type="CAUSAL_LM",
+    )
