@@ -215,7 +215,7 @@ def test_refusals_name_the_key(
     ("key", "message"),
     [
         ("group_size", "group_size: expected an integer, got nothing"),
-        ("backend", "backend: expected one of fake, tiny, got nothing"),
+        ("backend", "backend: expected one of fake, tiny, trl, got nothing"),
     ],
 )
 def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) -> None:

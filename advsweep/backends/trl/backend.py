@@ -68,7 +68,13 @@ class TrlBackend(Backend):
     gradient_checkpointing: bool = option(
         True, identity=False, help="compute activations again instead of keeping them"
     )
-    threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+    processes: int | None = option(
+        None, ge=1, identity=False, help="of one run; null: one for each GPU that it has, or one"
+    )
+    accelerate: str | None = option(
+        None, help="a configuration file of accelerate's own, for DeepSpeed or FSDP; null: DDP"
+    )
+    threads: int = option(1, ge=1, help="CPU threads of each process that trains")
 
     def check(self, run: Run) -> None:
         model = self.model_of(run)
@@ -85,16 +91,25 @@ class TrlBackend(Backend):
             )
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
-        self.layout_of(run)
+        if self.accelerate is not None:
+            self._check_accelerate(run, self.accelerate)
+        self.layout_of(run, self.processes or 1)
 
     def cpu_threads(self) -> int:
-        return self.threads
+        return self.threads * (self.processes or 1)
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        from advsweep.backends.trl import training
+        count = self.processes or max(1, torch.cuda.device_count())
+        layout = self.layout_of(run, count)
+        if count > 1 or self.accelerate is not None:
+            from advsweep.backends.trl import processes
 
-        torch.set_num_threads(self.threads)
-        training.train(run, self, self.layout_of(run), directory, reporter)
+            processes.train(run, self, count, directory, reporter)
+        else:
+            from advsweep.backends.trl import training
+
+            torch.set_num_threads(self.threads)
+            training.train(run, self, layout, directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
@@ -149,14 +164,18 @@ class TrlBackend(Backend):
         needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
         return needed if given is None else given
 
-    def layout_of(self, run: Run) -> Layout:
-        """How a step's rollouts are spread over updates and forward passes."""
+    def layout_of(self, run: Run, processes: int) -> Layout:
+        """How a step's rollouts are spread over updates, processes and forward passes.
+
+        Raises:
+            ConfigError: they cannot be divided equally.
+        """
         return lay_out(
             prompts=run.prompts_per_step,
             group_size=run.group_size,
             minibatches=self.minibatches,
             inner_epochs=self.inner_epochs,
-            processes=1,
+            processes=processes,
             device_batch=self.device_batch,
         )
 
@@ -178,6 +197,19 @@ class TrlBackend(Backend):
             tokens=self.completion_tokens(run),
             batch=self.evaluation_batch,
         )
+
+    def _check_accelerate(self, run: Run, file: str) -> None:
+        if not Path(file).expanduser().is_file():
+            raise ConfigError(
+                f"backend.accelerate: expected a file that 'accelerate config' wrote, got "
+                f"{file!r}, which is not there"
+            )
+        if run.rollout.draws_references:
+            raise ConfigError(
+                f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which "
+                f"backend 'trl' keeps only without backend.accelerate, whose weights may lie in "
+                f"pieces on several GPUs"
+            )
 
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Where the weights after `step` steps lie; None: they are the base model's."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from advsweep.errors import ConfigError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,3 +80,10 @@ def lay_out(
         inner_epochs=inner_epochs,
         device_batch=next(size for size in range(most, 0, -1) if share % size == 0),
     )
+
+
+def share_of(items: Sequence[T], process: int, processes: int) -> list[T]:
+    """One process's part of a list, which is filled up with its first item to equal parts."""
+    size = -(-len(items) // processes)
+    filled = [*items, *[items[0]] * (size * processes - len(items))]
+    return filled[process * size : (process + 1) * size]

@@ -53,16 +53,9 @@ class ModelSampler:
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
         """Draws n completions per problem; the same seed gives the same completions."""
-        prompts = [problem for problem in problems for _ in range(n)]
-        texts, signals = self.complete(
-            prompts, temperature, torch_seed(seed, Stream.EVALUATION), cut=False
-        )
-        entropy = signals.entropy.view(len(problems), n).sum(dim=1)
-        lengths = signals.lengths.view(len(problems), n).sum(dim=1)
-        return Completions(
-            texts=[texts[i : i + n] for i in range(0, len(texts), n)],
-            token_entropy=(entropy / lengths).double().numpy(),
-        )
+        repeated = [problem for problem in problems for _ in range(n)]
+        seed = torch_seed(seed, Stream.EVALUATION)
+        return as_completions(*self.complete(repeated, temperature, seed, cut=False), n)
 
     def complete(
         self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
@@ -118,6 +111,15 @@ class ModelSampler:
         ]
         texts = self.tokenizer.batch_decode(completions, skip_special_tokens=True)
         return texts, recorder.signals(completions)
+
+
+def as_completions(texts: Sequence[str], signals: Signals, n: int) -> Completions:
+    """Texts of which n at a time answer the same problem."""
+    entropy, lengths = (each.view(-1, n).sum(dim=1) for each in (signals.entropy, signals.lengths))
+    return Completions(
+        texts=[texts[i : i + n] for i in range(0, len(texts), n)],
+        token_entropy=(entropy / lengths).double().numpy(),
+    )
 
 
 def end_marks(model: Any, tokenizer: Any) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.trl import rows as rollout_rows
+from advsweep.backends.trl.layout import share_of
 from advsweep.backends.trl.signals import Signals
 from advsweep.estimators import GroupBatch
 
@@ -45,14 +45,15 @@ class StepSource:
         self._places: list[tuple[int, int]] = []
         self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
         self._signals: list[Float[Tensor, "rows 4"]] = []
-        process = trainer.accelerator.process_index
-        torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, process))
+        self._process = trainer.accelerator.process_index
+        self._processes = trainer.accelerator.num_processes
+        torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, self._process))
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        share = self._share(repeated)
+        share = share_of(repeated, self._process, self._processes)
         part, rewards, signals = self._trainer.roll_out(share)
         self._problems += problems
         first = sum(self._shares)
@@ -70,9 +71,9 @@ class StepSource:
         started = time.perf_counter()
         problems = [self._problems[group] for group in groups.tolist()]
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        process = self._trainer.accelerator.process_index
-        seed = torch_seed(self._run.seed, Stream.REFERENCE, self.step, process)
-        rewards = self._trainer.refer(self._share(repeated), seed)[: len(repeated)]
+        seed = torch_seed(self._run.seed, Stream.REFERENCE, self.step, self._process)
+        share = share_of(repeated, self._process, self._processes)
+        rewards = self._trainer.refer(share, seed)[: len(repeated)]
         self.references += len(repeated)
         self.seconds += time.perf_counter() - started
         return rewards.view(len(problems), self._run.group_size)
@@ -88,14 +89,13 @@ class StepSource:
         wanted = torch.cat((wanted, torch.zeros(whole - len(wanted), dtype=wanted.dtype)))
         if len(self._parts) == 1 and torch.equal(wanted, torch.arange(len(self._places))):
             return self._parts[0]
-        accelerator, pad_id = self._trainer.accelerator, self._trainer.pad_id
+        pad_id = self._trainer.pad_id
         local = rollout_rows.concatenate(self._parts, pad_id)
-        gathered = rollout_rows.gather(local, accelerator, pad_id)
+        gathered = rollout_rows.gather(local, self._trainer.accelerator, pad_id)
         places = torch.tensor(self._places)[wanted]
         index = places[:, 0] * sum(self._shares) + places[:, 1]
-        share = whole // accelerator.num_processes
-        start = accelerator.process_index * share
-        return rollout_rows.pick(gathered, index[start : start + share])
+        own = share_of(index.tolist(), self._process, self._processes)
+        return rollout_rows.pick(gathered, torch.tensor(own))
 
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn."""
@@ -117,11 +117,3 @@ class StepSource:
             step=self.step,
             total_steps=self._run.steps,
         )
-
-    def _share(self, problems: Sequence[Problem]) -> list[Problem]:
-        """This process's part of a list, which is filled up to equal parts by its first."""
-        accelerator = self._trainer.accelerator
-        size = -(-len(problems) // accelerator.num_processes)
-        filled = [*problems, *problems[:1] * (size * accelerator.num_processes - len(problems))]
-        start = accelerator.process_index * size
-        return filled[start : start + size]

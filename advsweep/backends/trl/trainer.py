@@ -132,9 +132,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """This process's part of one number per rollout; those that are missing are 0."""
         whole = torch.zeros(self._layout.rollouts, dtype=values.dtype)
         whole[: len(values)] = values
-        share = len(whole) // self.accelerator.num_processes
-        start = self.accelerator.process_index * share
-        return whole[start : start + share].to(self.accelerator.device)
+        parts = whole.view(self._layout.processes, -1)
+        return parts[self.accelerator.process_index].to(self.accelerator.device)
 
     def roll_out(
         self, problems: Sequence[Problem]

@@ -6,21 +6,27 @@ import contextlib
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import torch
+from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
+from torch import Tensor
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.loop import Loop
+from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl.layout import share_of
 from advsweep.backends.trl.loading import load_model, load_tokenizer, model_arguments
-from advsweep.backends.trl.sampling import ModelSampler
+from advsweep.backends.trl.sampling import ModelSampler, as_completions
+from advsweep.backends.trl.signals import Signals
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.backends.trl.backend import TrlBackend
     from advsweep.backends.trl.layout import Layout
-    from advsweep.tasks.base import Sampler
+    from advsweep.tasks.base import Completions, Problem, Sampler
 
 _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
@@ -37,9 +43,13 @@ _TRAINER_STATE_FILE = "trainer_state.json"
 
 
 def train(
-    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter
+    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter | None
 ) -> None:
-    """Trains to the last step, or until the reporter asks to stop; see `Backend.train`."""
+    """Trains to the last step, or until the reporter asks to stop; see `Backend.train`.
+
+    Args:
+        reporter: of the first of several processes; None in the others.
+    """
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # TRL calls some of transformers by its old names.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
@@ -48,6 +58,9 @@ def train(
 
 class _Training:
     """A trainer, and what goes around it.
+
+    Of several processes the first has the loop, and tells the others when to take part in an
+    evaluation, when in a checkpoint and when to go on.
 
     Args:
         scratch: a folder that transformers may write to; nothing of it is kept.
@@ -59,14 +72,14 @@ class _Training:
         backend: TrlBackend,
         layout: Layout,
         directory: Path,
-        reporter: Reporter,
+        reporter: Reporter | None,
         scratch: Path,
     ) -> None:
         self._run = run
         self._backend = backend
         self._layout = layout
         self._tokenizer = load_tokenizer(backend.model_of(run))
-        self._loop = Loop(run, directory, reporter, self._sampler, self._save)
+        self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
         self._trainer = EstimatorTrainer(
@@ -85,13 +98,19 @@ class _Training:
         self._trainer.remove_callback(PrinterCallback)
 
     def train(self) -> None:
-        newest = self._loop.newest
+        newest = self._loop.newest.path if self._loop and self._loop.newest else None
+        newest = self._tell(newest)
         if newest:
-            self._restore(newest.path)
-        self._trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+            self._restore(newest)
+        self._trainer.train(resume_from_checkpoint=str(newest) if newest else None)
 
     def begin(self) -> None:
+        """To be called once, before the first update."""
+        if self._loop is None:
+            self._follow()
+            return
         self._loop.begin()
+        self._tell(("go on", False))
 
     def end_update(self) -> bool:
         """To be called after each update; true if the training is to be left there."""
@@ -101,7 +120,51 @@ class _Training:
         step = trainer.steps_done
         if self._run.rollout.renews_reference(step):
             self._renew_reference()
-        return self._loop.end_step(step, trainer.step_metrics())
+        metrics = trainer.step_metrics()
+        if self._loop is None:
+            return self._follow()
+        stopping = self._loop.end_step(step, metrics)
+        self._tell(("go on", stopping))
+        return stopping
+
+    # Several processes
+
+    def _tell(self, message: Any) -> Any:
+        """Hands the first process's message to all of them, which must call this together."""
+        return broadcast_object_list([message])[0]
+
+    def _follow(self) -> bool:
+        """Takes part in what the first process does until it goes on; true if it stops."""
+        while True:
+            task, content = self._tell(None)
+            if task == "go on":
+                return bool(content)
+            if task == "complete":
+                self._complete_share(*content)
+            else:
+                self._write_share(content)
+
+    def complete(
+        self, problems: Sequence[Problem], temperature: float, seed: int
+    ) -> tuple[list[str], Signals]:
+        """One completion per problem, of all processes together; for the first to call."""
+        parts = self._complete_share(*self._tell(("complete", (problems, temperature, seed)))[1])
+        texts = [text for part, _ in parts for text in part][: len(problems)]
+        signals = torch.cat([part for _, part in parts])[: len(problems)]
+        return texts, Signals.unstacked(signals)
+
+    def _complete_share(
+        self, problems: Sequence[Problem], temperature: float, seed: int
+    ) -> list[tuple[list[str], Tensor]]:
+        process, processes = self._trainer.accelerator.process_index, self._layout.processes
+        texts, signals = self._answering(self._opened).complete(
+            share_of(problems, process, processes),
+            temperature,
+            torch_seed(seed, Stream.EVALUATION, process=process),
+            cut=False,
+        )
+        parts: list[tuple[list[str], Tensor]] = gather_object([(texts, signals.stacked())])
+        return parts
 
     def _settings(self, scratch: Path) -> GRPOConfig:
         run, layout, backend = self._run, self._layout, self._backend
@@ -146,12 +209,17 @@ class _Training:
     # Weights that answer
 
     def _sampler(self) -> Sampler:
-        return self._answering(self._opened)
+        return _SharedSampler(self) if self._layout.processes > 1 else self._answering(self._opened)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
+        """The model that is trained, ready to generate."""
         trainer = self._trainer
-        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        wrapped = trainer.model_wrapped
+        with (
+            unwrap_model_for_generation(wrapped, trainer.accelerator) as model,
+            trainer._dist.summon_full_params(wrapped, recurse=False),
+        ):
             training = model.training
             model.eval()
             yield model
@@ -178,14 +246,26 @@ class _Training:
     # Checkpoints
 
     def _save(self, checkpoints: Checkpoints, step: int) -> Path:
-        return checkpoints.save_folder(step, self._write)
+        return checkpoints.save_folder(step, lambda folder: self._write_share(self._told(folder)))
 
-    def _write(self, folder: Path) -> None:
+    def _told(self, folder: Path) -> Path:
+        _, told = self._tell(("write", folder))
+        assert isinstance(told, Path)
+        return told
+
+    def _write_share(self, folder: Path) -> None:
+        """Writes this process's files of a checkpoint, and waits for the others'."""
         trainer = self._trainer
         trainer.save_model(str(folder), _internal_call=True)
-        # Its paths would make equal checkpoints differ, and nothing reads it.
-        (folder / "training_args.bin").unlink(missing_ok=True)
         trainer._save_optimizer_and_scheduler(str(folder))
+        if self._loop:
+            self._write_common(folder)
+        trainer.accelerator.wait_for_everyone()
+
+    def _write_common(self, folder: Path) -> None:
+        trainer = self._trainer
+        # Its paths would make equal checkpoints differ, and nothing reads it.
+        (folder / "training_args.bin").unlink()
         state = TrainerState(
             global_step=trainer.state.global_step,
             max_steps=trainer.state.max_steps,
@@ -205,6 +285,20 @@ class _Training:
         if (folder / _REFERENCE_FILE).exists():
             safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
             self._renewed = True
+
+
+@dataclass(frozen=True)
+class _SharedSampler:
+    """The weights in training, which several processes hold and answer with together."""
+
+    training: _Training
+
+    def sample(
+        self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
+    ) -> Completions:
+        """Draws n completions per problem; the same seed gives the same completions."""
+        repeated = [problem for problem in problems for _ in range(n)]
+        return as_completions(*self.training.complete(repeated, temperature, seed), n)
 
 
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]
