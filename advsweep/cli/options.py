@@ -121,8 +121,9 @@ MemoryLimit = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="What a run's process may hold in memory (resident, not reserved), such as 512M or "
-        "8G; it is killed above that.",
+        help="What a run's process and those that it has started may hold in memory together "
+        "(resident, not reserved; what they share counts once), such as 512M or 8G; above that "
+        "they are killed.",
     ),
 ]
 

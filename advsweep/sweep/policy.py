@@ -33,7 +33,7 @@ class Policy:
         max_failures: starts nothing more once so many runs have failed; None: goes on.
         fail_fast: stops all other runs, with a checkpoint, at the first failed one.
         time_limit: seconds that one try may take, evaluations included; None: any.
-        memory_limit: bytes that a run's process may hold resident; None: any.
+        memory_limit: bytes that a run's process and its descendants may hold; None: any.
     """
 
     retries: int = 2

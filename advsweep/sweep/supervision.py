@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections import deque
@@ -13,11 +14,13 @@ from advsweep.store import Failure, Status, lease
 from advsweep.sweep import exits
 from advsweep.sweep.executors.base import Executor, Handle
 from advsweep.sweep.executors.detached import DetachedExecutor
-from advsweep.sweep.memory import is_measurable, kernel_kills, resident_bytes
+from advsweep.sweep.memory import held_bytes, is_measurable, kernel_kills
 from advsweep.sweep.policy import Policy, spell_duration, spell_size
 
 STOP_SECONDS = 20.0
 """What a worker that is asked to end has to write a checkpoint before it is killed."""
+MEASURE_SECONDS = 0.25
+"""How often a worker's memory is measured, where it is limited."""
 SILENT_SECONDS = 10.0
 """How long a lease stays lapsed before its living process is given up: after the machine
 slept, or its clock was set, all leases look lapsed until the next heartbeat."""
@@ -69,6 +72,7 @@ class Worker:
     _started: float = field(default_factory=time.monotonic)
     _deadline: float | None = None
     _silent: float | None = None
+    _measured: float = -math.inf
 
     def check(self) -> None:
         """Ends the worker if it takes more than it may."""
@@ -85,8 +89,9 @@ class Worker:
             self.handle.stop()
             return
         most, pid = self.policy.memory_limit, self.handle.pid()
-        if most is not None and pid is not None:
-            held = resident_bytes(pid)
+        if most is not None and pid is not None and now - self._measured >= MEASURE_SECONDS:
+            self._measured = now
+            held = held_bytes(pid, most)
             if held > most:
                 reason = f"held {spell_size(held)}, above its memory limit of {spell_size(most)}"
                 self._kill(Cause(Failure.OOM, reason))

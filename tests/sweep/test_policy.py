@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,8 +15,9 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
+from advsweep.store.lease import process_started
 from advsweep.sweep import memory, supervision
-from advsweep.sweep.executors.base import Handle
+from advsweep.sweep.executors.base import Handle, kill_session
 from advsweep.sweep.policy import (
     Policy,
     parse_duration,
@@ -106,7 +111,7 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
 
 
 def test_a_worker_beyond_its_memory_is_killed() -> None:
-    held = memory.resident_bytes(os.getpid())
+    held = memory.held_bytes(os.getpid(), 0)
     handle = Noted(process=os.getpid())
     Worker(handle, Policy(memory_limit=2 * held)).check()
     assert handle.told == []
@@ -136,11 +141,69 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -
     assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
 
 
-def test_memory_is_that_of_the_process() -> None:
-    before = memory.resident_bytes(os.getpid())
-    held = b"x" * 2**26
-    assert memory.resident_bytes(os.getpid()) - before > len(held) // 2
-    assert memory.resident_bytes(2**22 + 1) == 0
+FAMILY = """
+import os, sys, time
+held = bytearray(b"x") * (64 << 20)
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        own = bytearray(b"y") * (32 << 20)
+        print("ready", flush=True)
+        time.sleep(600)
+print("ready", flush=True)
+time.sleep(600)
+"""
+"""A process that holds 64 MiB, and children that hold 32 MiB each and share the 64."""
+
+
+@pytest.fixture
+def family() -> Iterator[Callable[[int], int]]:
+    """`family(children)`: the pid of such a process, once all of them hold what they do."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(children: int) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", FAMILY, str(children)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        for _ in range(children + 1):
+            assert process.stdout.readline() == "ready\n"
+        return process.pid
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_memory_is_that_of_a_process_and_its_descendants(family: Callable[[int], int]) -> None:
+    alone, three = (family(children) for children in (0, 3))
+    rest = 20 << 20  # of each interpreter, and more than what is not exact
+    least = 64 << 20
+    assert least <= memory.held_bytes(alone, 0) <= least + rest
+    least += 3 * (32 << 20)
+    assert least <= memory.held_bytes(three, 0) <= least + rest
+    # As long as that is not too much, sizes are added up: 64 MiB more for each child.
+    summed = memory.held_bytes(three, 1 << 40)
+    assert summed >= least + 3 * (64 << 20)
+    assert memory.held_bytes(three, summed - 1) <= least + rest
+    assert memory.held_bytes(2**22 + 1, 0) == 0
+
+
+def test_a_worker_that_is_killed_leaves_no_processes_behind(
+    family: Callable[[int], int],
+) -> None:
+    leader = family(2)
+    children = list(memory._descendants(leader))
+    assert len(children) == 2
+    kill_session(leader)
+    deadline = time.monotonic() + 60
+    while any(process_started(child) is not None for child in children):
+        assert time.monotonic() < deadline, "they live on"
+        time.sleep(0.01)
 
 
 def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(

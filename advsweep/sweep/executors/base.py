@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,6 +53,15 @@ class Handle(ABC):
     @abstractmethod
     def kill(self) -> None:
         """Ends it at once; harmless after its end."""
+
+
+def kill_session(pid: int) -> None:
+    """Ends a worker that leads a session, and with it what it has started and left in there."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        # It was forked this moment, and has yet to make its session.
+        os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from advsweep.cache import cache_folder
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.sweep.environment import COMMAND_VARIABLE
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Executor, Handle, Job, kill_session
 from advsweep.sweep.executors.devices import VISIBLE, Device, visible_devices
 from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
 from advsweep.sweep.executors.slots import Cores, Slot, Slots, room
@@ -210,7 +210,8 @@ class LocalHandle(Handle):
         self.process.terminate()
 
     def kill(self) -> None:
-        self.process.kill()
+        if self.process.poll() is None:
+            kill_session(self.process.pid)
 
 
 def _cores() -> list[int]:

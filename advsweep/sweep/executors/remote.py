@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from advsweep.sweep.environment import COMMAND_VARIABLE
-from advsweep.sweep.executors.base import Handle, Job
+from advsweep.sweep.executors.base import Handle, Job, kill_session
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -91,4 +91,5 @@ class ProcessHandle(Handle):
         self.process.terminate()
 
     def kill(self) -> None:
-        self.process.kill()
+        if self.process.poll() is None:
+            kill_session(self.process.pid)
