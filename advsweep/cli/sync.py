@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +64,7 @@ def sync(
         # What does not fit is refused before anything is sent.
         for run in runs:
             tracking_of(run)
-        with _progress(len(runs)) as on_run:
+        with _unasked(), _progress(len(runs)) as on_run:
             synced = sync_runs(opened, runs, tracking_of, on_run)
     if output is RecordFormat.JSON:
         print_json(_record(tracker, synced))
@@ -117,6 +119,17 @@ def _trackings(store: Store, tracker: str, given: Plain) -> Callable[[RunRecord]
         return made[key]
 
     return tracking_of
+
+
+@contextmanager
+def _unasked() -> Iterator[None]:
+    """Has trackers that would ask for something, such as a key, say so and fail instead."""
+    stdin = sys.stdin
+    with open(os.devnull) as sys.stdin:
+        try:
+            yield
+        finally:
+            sys.stdin = stdin
 
 
 @contextmanager
