@@ -94,6 +94,7 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
         ConfigError: the tracker cannot work here.
     """
     from advsweep.sweep.executors.detached import DetachedExecutor
+    from advsweep.sweep.tracking.base import sync_command
     from advsweep.sweep.tracking.feed import feeding
 
     tracking = plan.tracking
@@ -102,10 +103,8 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
         return
     if isinstance(plan.executor, DetachedExecutor):
         yield lambda event: None
-        warn(
-            f"tracking: runs in a queue are not followed; `advsweep sync {tracking.name} "
-            f"{plan.name}` sends those that are done"
-        )
+        how = sync_command(tracking, plan.name or "RUN", known=plan.name is not None)
+        warn(f"tracking: runs in a queue are not followed; {how} sends those that are done")
         return
     tracking.check()
     with feeding(store, lambda run: [tracking], warn) as feed:

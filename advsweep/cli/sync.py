@@ -64,8 +64,12 @@ def sync(
         # What does not fit is refused before anything is sent.
         for run in runs:
             tracking_of(run)
-        with _unasked(), _progress(len(runs)) as on_run:
-            synced = sync_runs(opened, runs, tracking_of, on_run)
+        try:
+            with _unasked(), _progress(len(runs)) as on_run:
+                synced = sync_runs(opened, runs, tracking_of, on_run)
+        except KeyboardInterrupt:
+            # On the usual way out the libraries of trackers would wait for their servers.
+            os._exit(130)
     if output is RecordFormat.JSON:
         print_json(_record(tracker, synced))
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +57,10 @@ class Tracking(Component, ABC):
     package: ClassVar[str | None] = None
 
     patience: float = option(
-        30.0, ge=0, help="seconds that a command waits at its end for what is not sent yet"
+        30.0,
+        ge=0,
+        lt=math.inf,
+        help="seconds that a command waits at its end for what is not sent yet",
     )
 
     @property
@@ -116,6 +121,20 @@ class NoTracking(Tracking):
 def remembered(tracking: Tracking) -> Plain:
     """What a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync`."""
     return {REMEMBERED: tracking.plain()} if tracking.is_on else {}
+
+
+def sync_command(tracking: Tracking, target: str, *, known: bool) -> str:
+    """What to type to have runs sent to a tracker afterwards.
+
+    Args:
+        target: a sweep or a run.
+        known: whether the target's sweep remembers the tracking.
+    """
+    defaults = type(tracking)().plain() | {"patience": tracking.patience}
+    given = {} if known else tracking.plain()
+    changes = [f"{key}={value}" for key, value in given.items() if value != defaults[key]]
+    options = "".join(f" -o {shlex.quote(change)}" for change in changes)
+    return f"`advsweep sync {tracking.name} {target}{options}`"
 
 
 def group_of(record: RunRecord) -> str:

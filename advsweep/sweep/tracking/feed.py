@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, StoreError
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.tracking.base import REMEMBERED, Tracking
+from advsweep.sweep.tracking.base import REMEMBERED, Tracking, sync_command
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -92,7 +92,7 @@ class Feed:
             if event.kind is EventKind.STARTED:
                 for tracking in self._trackings(run):
                     self._follow(run, tracking)
-            elif event.kind in _ENDS and any(run.id == run_id for run_id, _ in self._open):
+            elif event.kind in _ENDS and self._process is not None:
                 self._order({"ended": run.id})
         if self._process is not None:
             code = self._exchange(self._process)
@@ -121,7 +121,7 @@ class Feed:
             return
         target = run.sweeps[0] if run.sweeps else str(run.id)
         sending = (run.id, tracking.name)
-        self._followed[sending] = f"`advsweep sync {tracking.name} {target}`"
+        self._followed[sending] = sync_command(tracking, target, known=bool(run.sweeps))
         self._open.add(sending)
         self._patience = max(self._patience, tracking.patience)
         self._order({"run": run.id, "tracking": tracking.plain()})
@@ -223,7 +223,12 @@ def of_sweeps(store: Store, say: Callable[[str], None]) -> Trackings:
 
     def trackings(run: RunRecord) -> list[Tracking]:
         if not known.keys() >= set(run.sweeps):
-            for sweep in store.sweeps():
+            try:
+                sweeps = store.sweeps()
+            except StoreError as error:
+                say(f"run {run.id} is not tracked: {error}")
+                return []
+            for sweep in sweeps:
                 if sweep.name not in known:
                     known[sweep.name] = _tracking_of(sweep, say)
         found = [known[name] for name in run.sweeps]

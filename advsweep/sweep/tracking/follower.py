@@ -2,8 +2,8 @@
 
 It reads from its standard input which runs are being trained, one JSON object to a line, and
 polls the store for what is new of them; each line that it prints is one too. When its input
-ends it sends what is left, and is killed by itself when that takes too long. Whatever becomes
-of it, the training goes on.
+ends it sends what is left, and an alarm ends it where that takes too long. Whatever becomes of
+it, the training goes on.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _listen(stream: TextIO, orders: queue.SimpleQueue[Plain | None]) -> None:
         if "tracking" in order:
             patience = max(patience, order["tracking"]["patience"])
         orders.put(order)
-    # The system's own: it ends a tracker, too, that never lets Python come to its turn.
+    # The system's own, so that it ends trackers, too, that never let Python come to its turn.
     signal.alarm(math.ceil(patience + _GRACE_SECONDS))
     orders.put(None)
 

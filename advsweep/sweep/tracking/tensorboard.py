@@ -72,16 +72,19 @@ class TensorboardTrack(Track):
         return True
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
+        self.log(record.step, summaries)
+        # Readers believe the first that they find, and another end may be taken back.
+        if record.status is Status.DONE:
+            self._add_end()
+        self._writer.close()
+
+    def _add_end(self) -> None:
         from tensorboard.plugins.hparams.api_pb2 import Status as Ends
         from tensorboard.plugins.hparams.metadata import SESSION_END_INFO_TAG
         from tensorboard.plugins.hparams.plugin_data_pb2 import SessionEndInfo
 
-        self.log(record.step, summaries)
-        well = record.status in (Status.DONE, Status.PRUNED)
-        status = Ends.STATUS_SUCCESS if well else Ends.STATUS_FAILURE
-        end = SessionEndInfo(status=status, end_time_secs=time.time())
+        end = SessionEndInfo(status=Ends.STATUS_SUCCESS, end_time_secs=time.time())
         self._add_session(SESSION_END_INFO_TAG, session_end_info=end)
-        self._writer.close()
 
     def _add_config(self, record: RunRecord) -> None:
         from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG

@@ -9,7 +9,8 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.tracking.base import NoTracking
+from advsweep.sweep.tracking.base import NoTracking, sync_command
+from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 
 
 @pytest.mark.parametrize("name", TRACKINGS.names())
@@ -45,3 +46,15 @@ def test_a_missing_package_is_refused_with_the_extra_that_has_it(is_folder, tmp_
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_ours_can_be_had_here(name):
     TRACKINGS.build(name).check()
+
+
+def test_the_command_to_send_runs_later_has_what_no_sweep_remembers():
+    tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
+    assert sync_command(tracking, "two", known=True) == "`advsweep sync wandb two`"
+    options = """-o mode=offline -o project=mine -o 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
+    assert sync_command(tracking, "1", known=False) == f"`advsweep sync wandb 1 {options}`"
+
+
+def test_nobody_waits_for_ever():
+    with pytest.raises(ConfigError, match="patience"):
+        WandbTracking(patience=float("inf"))

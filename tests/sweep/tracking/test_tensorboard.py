@@ -74,15 +74,6 @@ def test_the_config_is_there_as_text_and_as_hyperparameters(store, new_run):
     assert hparams(events, "session_end_info").session_end_info.status == Ends.STATUS_SUCCESS
 
 
-def test_a_failed_run_is_marked(store, new_run):
-    run_id = start(store, new_run)
-    store.finish(run_id, Status.FAILED)
-    run = record_of(store, run_id)
-    sync(store, [run], lambda run: TensorboardTracking())
-    ended = hparams(read(store, run), "session_end_info").session_end_info
-    assert ended.status == Ends.STATUS_FAILURE
-
-
 def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
     run_id = start(store, new_run)
     for first, last, value, status in (
@@ -96,6 +87,8 @@ def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
         store.finish(run_id, status)
         run = record_of(store, run_id)
         assert sync(store, [run], lambda run: TensorboardTracking()).sent == [run_id]
+        tags = read(store, run).PluginTagToContent("hparams")
+        assert ("_hparams_/session_end_info" in tags) == (status is Status.DONE)
     events = read(store, run)
     assert curve(events, "reward/mean") == [(s, 1.0 if s < 6 else 2.0) for s in range(1, 9)]
 
