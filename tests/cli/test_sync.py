@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -14,6 +19,22 @@ from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
 from advsweep.sweep.plan import make_plan
 
+ENDLESS = """
+import atexit, time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from advsweep.sweep.tracking.base import Tracking
+
+@dataclass(kw_only=True)
+class Endless(Tracking):
+    name: ClassVar[str] = "endless"
+    def destination(self, runs): return "nowhere"
+    def open(self, record, sent):
+        atexit.register(time.sleep, 1000)
+        Path("asked").touch()
+        time.sleep(1000)
+"""
 EVALUATION = ["evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
 
 
@@ -43,6 +64,27 @@ def test_what_cannot_be_sent_is_exit_code_1(advsweep, tmp_path):
     assert done.returncode == 1
     assert done.stdout == "tensorboard: 1 failed\n"
     assert done.stderr.startswith("  run 1 failed: ")
+
+
+@pytest.mark.usefixtures("two")
+def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
+    points = {"advsweep.trackings": {"endless": "endless_tracker:Endless"}}
+    site = install("endless-tracker", points, endless_tracker=ENDLESS)
+    # The tests may have been started where the signal is ignored.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heeding}; from advsweep.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "sync", "endless", "two"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), *sys.path[1:]])},
+    )
+    try:
+        while not (tmp_path / "asked").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow

@@ -56,11 +56,10 @@ class TensorboardTrack(Track):
         self._event = event_pb2.Event
         self._summary = summary_pb2.Summary
         self._writer = EventFileWriter(str(folder))
-        if sent.steps:
-            # Readers drop what earlier files have past the steps that they are known to have.
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(step=sent.last_step + 1, session_log=start)
-        else:
+        # Readers drop what earlier files have past the steps that they are known to have.
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(step=sent.last_step + 1, session_log=start)
+        if not sent.steps:
             self._add_config(record)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:

@@ -93,7 +93,8 @@ def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
     assert curve(events, "reward/mean") == [(s, 1.0 if s < 6 else 2.0) for s in range(1, 9)]
 
 
-def test_what_was_written_but_not_noted_before_a_death_is_there_once(store, new_run):
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost):
     run_id = start(store, new_run)
     run = record_of(store, run_id)
     sender = Sender(store, run, TensorboardTracking())
@@ -104,7 +105,7 @@ def test_what_was_written_but_not_noted_before_a_death_is_there_once(store, new_
     store.add_points(run_id, [("reward/mean", 2, 1.0)])
     sender.send(run)
     sender.release()
-    noted.write_text(before)
+    noted.unlink() if is_lost else noted.write_text(before)
     store.finish(run_id, Status.DONE)
     run = record_of(store, run_id)
     sync(store, [run], lambda run: TensorboardTracking())
