@@ -172,7 +172,8 @@ class Watch(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear", "All", show=False),
-        Binding("enter", "log", "Log", show=True, priority=False),
+        # The table itself takes Enter, and its keys are not shown.
+        Binding("l", "log", "Log", key_display="enter"),
         Binding("s", "stop", "Stop"),
         Binding("r", "restart", "Start again"),
         Binding("q", "quit", "Leave"),

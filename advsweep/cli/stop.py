@@ -22,8 +22,9 @@ def stop(
 ) -> None:
     """Stop runs: they write a checkpoint and end as interrupted.
 
-    Runs that wait for their turn are not started. Both stay so until they are started again by
-    `advsweep retry`, or by the `run` or `sweep` that made them.
+    Runs that wait for their turn, or could be taken up again by a worker or by a job that is
+    queued, are not started. All stay so until they are started again by `advsweep retry`, or by
+    the `run` or `sweep` that made them.
     """
     from advsweep.cli.targets import find_targets
     from advsweep.store import Status, open_store
@@ -31,12 +32,13 @@ def stop(
     with open_store(store, create=False) as opened:
         runs = find_targets(opened, targets).runs
         running = [run for run in runs if run.status is Status.RUNNING]
-        waiting = [run for run in runs if run.status is Status.PENDING]
+        open_ = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
+        waiting = [run for run in runs if run.status in open_]
         for run in [*running, *waiting]:
             opened.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
     typer.echo(
-        f"asked {len(running)} running and {len(waiting)} pending runs to stop; "
+        f"asked {len(running)} running and {len(waiting)} waiting runs to stop; "
         f"{len(runs) - len(running) - len(waiting)} had ended before",
         err=True,
     )

@@ -133,14 +133,17 @@ def test_a_log_is_followed_from_before_its_start_to_the_end(store):
     assert advsweep("logs", str(run.id), "--follow").stdout == "begun\nended\n"
 
 
-def test_stop_asks_running_and_pending_runs_alone(store):
+def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
     store.claim(3, Owner.current())
-    pending = make_plan([*FAKE, "seed=7"], single=True)
-    [unit] = make_units(pending, store, force=False)
-    done = advsweep("stop", "other", str(unit.run_id))
-    assert "asked 1 running and 1 pending runs to stop; 1 had ended before" in done.stderr
+    waiting = make_plan([*FAKE, "seed=7,8"], name="waiting")
+    pending, interrupted = (u.run_id for u in make_units(waiting, store, force=False))
+    store.claim(interrupted, Owner.current())
+    store.finish(interrupted, Status.INTERRUPTED)
+    done = advsweep("stop", "other", "waiting")
+    assert "asked 1 running and 2 waiting runs to stop; 1 had ended before" in done.stderr
     asked = {run.id for run in store.runs() if run.stop_requested}
-    assert asked == {3, unit.run_id}
+    assert asked == {3, pending, interrupted}
+    assert store.claim_next(Owner.current()) is None
     with pytest.raises(NotFoundError):
         advsweep("stop", "77")
 

@@ -129,6 +129,8 @@ def test_a_log_is_opened_and_grows(store):
     log_path(run).write_text("step 1 [of] 9\n")
 
     async def keys(pilot: Pilot[Any]) -> None:
+        shown = [b.description for _, b, _, _ in pilot.app.active_bindings.values() if b.show]
+        assert "Log" in shown
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, LogScreen))
         log = pilot.app.screen.query_one(RichLog)
