@@ -17,7 +17,7 @@ from advsweep.sweep.executors.base import Executor, Job
 from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.policy import Policy
 from advsweep.sweep.signals import signals_taken
-from advsweep.sweep.submission import submit
+from advsweep.sweep.submission import check_policy, submit
 from advsweep.sweep.supervision import Cause, Coroner, Worker, check_limits
 from advsweep.sweep.units import Unit, make_units
 
@@ -64,6 +64,8 @@ def execute(
     policy = policy or Policy()
     check_limits(policy, plan.executor)
     plan.executor.check()
+    if isinstance(plan.executor, DetachedExecutor):
+        check_policy(policy, plan.executor)
     units = make_units(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):

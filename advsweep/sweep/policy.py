@@ -44,15 +44,15 @@ class Policy:
     memory_limit: int | None = None
 
     @property
+    def counts_failures(self) -> bool:
+        """Whether the failures of some runs are to keep others from going on."""
+        return self.fail_fast or self.max_failures is not None
+
+    @property
     def limits(self) -> frozenset[str]:
         """The names of the limits that are set, as executors name those they can hold to."""
         names = {"time": self.time_limit, "memory": self.memory_limit}
         return frozenset(name for name, limit in names.items() if limit is not None)
-
-    @property
-    def counts_failures(self) -> bool:
-        """Whether the failures of some runs are to keep others from going on."""
-        return self.fail_fast or self.max_failures is not None
 
     def backoff(self, in_vain: int) -> float:
         """Seconds to wait after a run's first (1), second, ... failure at no later step."""

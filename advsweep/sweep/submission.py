@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from filelock import FileLock
 
+from advsweep.errors import ConfigError
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Job
@@ -30,6 +31,20 @@ class Wanted(Protocol):
     def is_done(self, record: RunRecord, store: Store) -> bool: ...
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]: ...
+
+
+def check_policy(policy: Policy, executor: DetachedExecutor) -> None:
+    """Refuses what takes somebody who sees all runs.
+
+    Raises:
+        ConfigError: failures are to be counted.
+    """
+    if policy.counts_failures:
+        option = "--fail-fast" if policy.fail_fast else "--max-failures"
+        raise ConfigError(
+            f"{option}: executor '{executor.name}' hands its runs to a queue and does not see them "
+            "fail; leave it out, or choose another executor"
+        )
 
 
 def submit(

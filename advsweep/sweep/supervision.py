@@ -13,7 +13,6 @@ from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status, lease
 from advsweep.sweep import exits
 from advsweep.sweep.executors.base import Executor, Handle
-from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.memory import held_bytes, is_measurable, kernel_kills
 from advsweep.sweep.policy import Policy, spell_duration, spell_size
 
@@ -37,19 +36,12 @@ def check_limits(policy: Policy, executor: Executor) -> None:
     """Refuses limits that nobody would hold the workers to.
 
     Raises:
-        ConfigError: the executor cannot, sees no failures that are to be counted, or this
-            system does not tell how much memory a process holds.
+        ConfigError: the executor cannot, or this system does not tell how much they hold.
     """
     if beyond := sorted(policy.limits - executor.limits):
         raise ConfigError(
             f"--{beyond[0]}-limit: executor '{executor.name}' cannot hold its runs to it; leave it "
             "out, or choose another executor"
-        )
-    if isinstance(executor, DetachedExecutor) and policy.counts_failures:
-        option = "--fail-fast" if policy.fail_fast else "--max-failures"
-        raise ConfigError(
-            f"{option}: executor '{executor.name}' hands its runs to a queue and does not see them "
-            "fail; leave it out, or choose another executor"
         )
     if policy.memory_limit is not None and not is_measurable():
         raise ConfigError(
