@@ -38,7 +38,7 @@ from advsweep.store import store as store_module
 from advsweep.store.base import utc_now
 from advsweep.store.lease import process_started
 from advsweep.sweep import heartbeat, supervision
-from advsweep.sweep.engine import execute
+from advsweep.sweep.engine import LOOK_SECONDS, execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
@@ -133,10 +133,18 @@ def parents(*plans: Plan, url: str, policy: Policy = PATIENT) -> Iterator[list[C
             finally:
                 os._exit(code)
         children.append(Child(pid))
-    yield children
-    for child in children:
-        child.kill()
-        wait_until(lambda child=child: child.poll() is not None)
+    try:
+        yield children
+    except BaseException:
+        # Runs that are stopped, or hang, would outlive the test that failed.
+        with open_store(url) as store:
+            for run in training(store, step=0):
+                kill(run)
+        raise
+    finally:
+        for child in children:
+            child.kill()
+            wait_until(lambda child=child: child.poll() is not None)
     with open_store(url) as store:
         wait_until(lambda: not workers(store))
 
@@ -640,10 +648,16 @@ def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
         # Two of them, as each may take what it believes that the other has lost.
         with parents(forty, forty, url=store.url) as sweeps:
             wait_until(lambda: len(training(store, step=8)) == 2)
-            had = {run.pid for run in store.runs()}
+            # They have no occasion to beat by the new clock before both sweeps look at them.
+            had = store.runs()
+            stop_between_writes(had, store)
             clock.value = -3600
+            time.sleep(2 * LOOK_SECONDS)
+            for run in had:
+                kill(run, signal.SIGCONT)
+            assert [run.pid for run in store.runs()] == [run.pid for run in had]
             wait_until(lambda: len(training(store, step=16)) == 2)
-            assert {run.pid for run in store.runs()} == had
+            assert [run.pid for run in store.runs()] == [run.pid for run in had]
             # Who is killed now was alive an hour later.
             for process in sweeps:
                 process.kill()
