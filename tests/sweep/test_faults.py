@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -170,6 +170,16 @@ def kill(run: RunRecord, number: signal.Signals = signal.SIGKILL) -> None:
     assert run.pid is not None
     assert run.pid != os.getpid()
     os.kill(run.pid, number)
+
+
+def kill_all(parents: Sequence[Child], store: Store) -> None:
+    """Kills processes and their runs, and gives neither the time to see the others die."""
+    for parent in parents:
+        os.kill(parent.process, signal.SIGSTOP)
+    for run in training(store, step=0):
+        kill(run)
+    for parent in parents:
+        parent.kill()
 
 
 def measured(store: Store) -> Measured:
@@ -323,9 +333,10 @@ def test_a_parent_and_its_runs_killed_at_random_moments(
         moment = 12 * i + moments.randint(1, 12)
         with parents(forty, url=store.url) as [parent]:
             wait_until(lambda moment=moment: sum(run.step for run in store.runs()) >= moment)
-            parent.kill()
-            for run in training(store) if i % 2 else []:
-                kill(run)
+            if i % 2:
+                kill_all([parent], store)
+            else:
+                parent.kill()
         assert Status.RUNNING not in {run.status for run in store.runs()}
     assert execute(forty, store).exit_code == 0
     assert_sound(store, undisturbed, forty)
@@ -659,10 +670,7 @@ def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
             wait_until(lambda: len(training(store, step=16)) == 2)
             assert [run.pid for run in store.runs()] == [run.pid for run in had]
             # Who is killed now was alive an hour later.
-            for process in sweeps:
-                process.kill()
-            for run in training(store):
-                kill(run)
+            kill_all(sweeps, store)
         assert {run.status for run in store.runs()} == {Status.LOST}
         assert all(log_of(run).count("training grpo") == 1 for run in store.runs())
         assert execute(forty, store).done == 2
