@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import CompoundSelect, Select, func, select, union
 
 from advsweep.store.base import chunks
 from advsweep.store.models import Metric, Point, Run, SweepRun
-from advsweep.store.records import RunLine, Status
+from advsweep.store.records import Peer, RunLine, Status
 from advsweep.store.runs import Runs
 
 _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
@@ -96,6 +97,40 @@ class Overview(Runs):
                     if mean is not None:
                         found.setdefault(run_id, {})[name] = mean
         return found
+
+    def peers(self, run_id: int) -> list[Peer]:
+        """A run and all that share a sweep with it, by id."""
+        columns = (Run.id, Run.config_hash, Run.step, Run.steps, Run.status == Status.DONE)
+        query = select(*columns).where(Run.id.in_(_peers(run_id))).order_by(Run.id)
+        with self._read() as connection:
+            return [Peer(*row) for row in connection.execute(query)]
+
+    def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
+        """The means of a metric over the steps `first` to `last`, of a run and its peers.
+
+        Steps whose value is not finite are left out, and so are runs without any other.
+        """
+        query = (
+            select(Point.run_id, func.avg(Point.value).label("mean"))
+            .where(
+                Point.run_id.in_(_peers(run_id)),
+                Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
+                Point.step.between(first, last),
+                Point.value.between(-sys.float_info.max, sys.float_info.max),
+            )
+            .group_by(Point.run_id)
+        )
+        with self._read() as connection:
+            return {row.run_id: row.mean for row in connection.execute(query)}
+
+
+def _peers(run_id: int) -> CompoundSelect[int]:
+    """The ids of a run and of all that share a sweep with it."""
+    own = select(SweepRun.sweep_id).where(SweepRun.run_id == run_id)
+    return union(
+        select(SweepRun.run_id).where(SweepRun.sweep_id.in_(own)),
+        select(Run.id).where(Run.id == run_id),
+    )
 
 
 def _of_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:

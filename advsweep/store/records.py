@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -150,6 +150,20 @@ class RunLine:
     error: str | None
     host: str | None
     pid: int | None
+
+
+class Peer(NamedTuple):
+    """A run as a rule for early stopping sees it; attributes as in `RunRecord`.
+
+    Attributes:
+        done: true when it was trained to its last step.
+    """
+
+    id: int
+    config_hash: str
+    step: int
+    steps: int
+    done: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,3 +68,28 @@ def test_recent_means_are_of_the_newest_steps(store, ids):
     assert store.recent_means([run_id, other], names, 3) == {
         run_id: {"time/update": 9.0, "time/reward": 4.0}
     }
+
+
+def test_peers_share_a_sweep(store, ids, new_run):
+    store.add_sweep("two", {})
+    [other] = store.add_runs([new_run(6)], "two")
+    store.add_runs([new_run(0)], "two")
+    store.claim(ids[0], Owner.current(), holder=Owner.current())
+    store.heartbeat(ids[0], step=3)
+    peers = store.peers(ids[0])
+    assert [peer.id for peer in peers] == [*ids[:5], other]
+    assert [peer.done for peer in peers] == [False, False, False, True, False, False]
+    assert [peer.step for peer in peers] == [3, 0, 0, 0, 0, 0]
+    assert [peer.id for peer in store.peers(other)] == [ids[0], other]
+    assert [peer.id for peer in store.peers(ids[5])] == [ids[5]]
+
+
+def test_means_of_peers_leave_out_what_is_not_finite_and_steps_outside(store, ids):
+    values = [9.0, 1.0, math.nan, math.inf, 3.0, 9.0]
+    store.add_points(ids[4], [("x", step, value) for step, value in enumerate(values, 1)])
+    store.add_points(ids[0], [("x", 5, 0.5), ("y", 4, 8.0)])
+    store.add_points(ids[5], [("x", 5, 7.0)])
+    assert store.peers_means(ids[1], "x", 2, 5) == {ids[4]: 2.0, ids[0]: 0.5}
+    assert store.peers_means(ids[1], "x", 3, 4) == {}
+    assert store.peers_means(ids[5], "x", 1, 9) == {ids[5]: 7.0}
+    assert store.peers_means(ids[1], "z", 1, 9) == {}

@@ -42,10 +42,6 @@ class EarlyAcr(Stopping):
     metric: str = option("reward/mean", help="what is predicted; higher is better")
     last: int = option(10, ge=1, help="steps at the end that its final value is the mean of")
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return (ACR, self.metric)
-
     def is_due(self, step: int) -> bool:
         return step == self.first
 

@@ -1,21 +1,15 @@
-"""The contract of a rule that stops runs early: curves in, a reason or None out."""
+"""The contract of a rule that stops runs early: means in, a reason or None out."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar
-
-import numpy as np
+from statistics import fmean
+from typing import ClassVar
 
 from advsweep.components import Component, Plain, option
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Int
-
-    Curve = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,34 +21,19 @@ class Trial:
         step: training steps done.
         steps: training steps that are planned.
         done: true when it was trained to the last of them.
-        curves: steps (rising) and values of each metric that the rule asks for and the run has.
+        mean: the mean of a metric over the steps from the first to the last that are given;
+            None where there is no number. Steps whose value is not finite are left out.
     """
 
     config_hash: str
     step: int
     steps: int
     done: bool = False
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-
-    def mean(self, metric: str, first: int, last: int) -> float | None:
-        """The mean over the steps `first` to `last`; None where there is no number.
-
-        Steps whose value is not finite are left out.
-        """
-        if metric not in self.curves:
-            return None
-        steps, values = self.curves[metric]
-        chosen = values[(steps >= first) & (steps <= last) & np.isfinite(values)]
-        return float(chosen.mean()) if chosen.size else None
+    mean: Callable[[str, int, int], float | None]
 
 
 class Stopping(Component, ABC):
     """Base of all rules. A rule keeps nothing between its judgements."""
-
-    @property
-    @abstractmethod
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics whose curves it looks at."""
 
     def rule(self) -> Plain | None:
         """The rule as the store keeps it; None where nothing is ever stopped."""
@@ -69,7 +48,7 @@ class Stopping(Component, ABC):
         """Why a run is to be stopped after a step; None to let it go on.
 
         Args:
-            own: the run, with its curves up to this step.
+            own: the run, with what it measured up to this step.
             others: the other runs of its sweeps, whatever became of them.
         """
 
@@ -82,10 +61,6 @@ class Never(Stopping):
 
     def rule(self) -> Plain | None:
         return None
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return ()
 
     def is_due(self, step: int) -> bool:
         return False
@@ -114,10 +89,6 @@ class Comparison(Stopping):
     better: Better = option(Better.HIGHER, help="which values of it are better")
     window: int = option(10, ge=1, help="steps up to the present one that are averaged over")
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return (self.metric,)
-
     def compared(
         self, own: Trial, others: Sequence[Trial], step: int
     ) -> tuple[float, list[float]] | None:
@@ -131,7 +102,7 @@ class Comparison(Stopping):
             value = trial.mean(self.metric, step - self.window + 1, step)
             if value is not None and trial.step >= step:
                 by_config.setdefault(trial.config_hash, []).append(value)
-        means = {key: float(np.mean(values)) for key, values in by_config.items()}
+        means = {key: fmean(values) for key, values in by_config.items()}
         value = means.pop(own.config_hash, None)
         return None if value is None else (value, list(means.values()))
 

@@ -1,17 +1,19 @@
-"""Applies a rule to a run that is being trained: the curves come from the store."""
+"""Applies a rule to a run that is being trained: the means come from the store."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advsweep.store import Status
 from advsweep.sweep.registry import STOPPINGS
 from advsweep.sweep.stopping.base import Trial
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.stopping.base import Curve, Stopping
+    from advsweep.store.records import Peer
+    from advsweep.sweep.stopping.base import Stopping
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,18 @@ class Judge:
         if own.stopping != self.rule.plain():
             # Whoever planned the run since wants it to go by another rule, or to its end.
             return None
-        runs = {own.id: own}
-        for sweep in own.sweeps:
-            runs.update((run.id, run) for run in self.store.runs(sweep=sweep))
-        curves = {name: self.store.series(list(runs), name) for name in self.rule.metrics}
-        trials = {
-            run.id: _trial(run, {n: c[run.id] for n, c in curves.items() if run.id in c})
-            for run in runs.values()
-        }
-        judged = trials.pop(own.id)
+        means = functools.cache(functools.partial(self.store.peers_means, self.run_id))
+        trials = {peer.id: _trial(peer, means) for peer in self.store.peers(self.run_id)}
+        judged = trials.pop(self.run_id)
         return self.rule.judge(judged, list(trials.values()), step)
 
 
-def _trial(run: RunRecord, curves: dict[str, Curve]) -> Trial:
+def _trial(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> Trial:
+    """A run whose means are looked up, with those of all others, when a rule first asks."""
     return Trial(
-        config_hash=run.config_hash,
-        step=run.step,
-        steps=run.steps,
-        done=run.status is Status.DONE,
-        curves=curves,
+        config_hash=peer.config_hash,
+        step=peer.step,
+        steps=peer.steps,
+        done=peer.done,
+        mean=lambda metric, first, last: means(metric, first, last).get(peer.id),
     )
