@@ -75,6 +75,16 @@ def execute(
         feed: is told what happens, too; what `tracked` gives.
     """
     from advsweep.sweep.engine import execute as run_plan
+
+    with shown(plan, store, feed) as on_event:
+        return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
+
+
+@contextmanager
+def shown(
+    plan: Plan, store: Store, feed: Callable[[Event], None]
+) -> Iterator[Callable[[Event], None]]:
+    """A live view on stderr of what is told to the yielded function, and to `feed` by it."""
     from advsweep.sweep.live import watching
 
     with watching(plan, store) as show:
@@ -83,7 +93,7 @@ def execute(
             show(event)
             feed(event)
 
-        return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
+        yield on_event
 
 
 @contextmanager

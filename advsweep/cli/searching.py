@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -11,6 +12,7 @@ from advsweep.cli import execution
 from advsweep.cli.options import ListFormat, RecordFormat
 from advsweep.cli.output import print_columns, print_json, print_listing, show_number
 from advsweep.cli.plan import LISTED, describe_rest, existing, rest_record, tell_cut
+from advsweep.sweep.search.dimensions import spell
 
 if TYPE_CHECKING:
     from advsweep.sweep.policy import Policy
@@ -41,22 +43,22 @@ def search(
     output: RecordFormat,
 ) -> NoReturn:
     """Makes a search and says what is best; ends the command."""
+    from advsweep.sweep.search.execution import execute_search
+
     with execution.opened(url) as store:
-        with execution.tracked(study.example, store) as feed:
-            outcome = study.run(
-                store,
-                jobs,
-                lambda plan: execution.execute(
-                    plan, store, jobs=jobs, force=False, policy=policy, feed=feed
-                ),
-            )
-        best = study.best(store)
+        with (
+            execution.tracked(study.example, store) as feed,
+            execution.shown(replace(study.example, runs=[]), store, feed) as on_event,
+        ):
+            outcome = execute_search(study, store, jobs, on_event, policy=policy)
+        results = study.results(store)
+        best = study.search.best(results, study.dimensions)
         if output is RecordFormat.JSON:
             record = execution.outcome_record(study.example, outcome)
             print_json({**record, "best": [_record(study, result) for result in best]})
         else:
             execution.print_outcome(study.example, outcome)
-            _print_best(study, best, len(store.trials(study.name)))
+            _print_best(study, best, len(results))
     raise typer.Exit(outcome.exit_code)
 
 
@@ -123,7 +125,7 @@ def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> No
                     str(result.number),
                     result.state.value,
                     *(map(show_number, result.values) or [""] * len(study.search.metrics)),
-                    _point(result),
+                    spell(result.params),
                 ]
                 for result in shown
             ],
@@ -154,18 +156,13 @@ def _record(study: Study, result: Result) -> dict[str, Any]:
 
 def _print_best(study: Study, best: Sequence[Result], trials: int, *, err: bool = True) -> None:
     if not best:
+        if trials:
+            metrics = " and ".join(study.search.metrics)
+            typer.echo(f"no trial of {trials} is done and has {metrics}", err=err)
         return
     what = "best" if len(study.search.metrics) == 1 else "not beaten in both metrics"
     typer.echo(f"{what} of {trials} trials, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
-        typer.echo(f"  trial {result.number}: {_point(result)}: {scores}", err=err)
-
-
-def _point(result: Result) -> str:
-    return " ".join(f"{key}={_value(value)}" for key, value in result.params.items())
-
-
-def _value(value: Any) -> str:
-    return show_number(value) if isinstance(value, float) else str(value)
+        typer.echo(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)

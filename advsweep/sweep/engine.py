@@ -38,6 +38,7 @@ def execute(
     *,
     force: bool = False,
     policy: Policy | None = None,
+    make: Callable[..., _Execution] | None = None,
 ) -> Outcome:
     """Does what is missing of a plan and returns when all its runs are in a final state.
 
@@ -55,6 +56,7 @@ def execute(
         on_event: is told what happens, in the calling thread.
         force: train again what is done or was stopped early, as new attempts.
         policy: retries and limits; the default one when None.
+        make: makes the execution, where more runs are to follow those of the plan.
 
     Raises:
         ConfigError: the executor cannot do what the policy asks for, never has room for a run,
@@ -70,7 +72,7 @@ def execute(
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):
         return submit(units, store, plan.executor, slots, on_event, policy)
-    execution = _Execution(store, plan.executor, slots, on_event, policy, units)
+    execution = (make or _Execution)(store, plan.executor, slots, on_event, policy, units)
     with signals_taken(execution.ask_to_stop), closing(plan.executor):
         execution.run()
     return execution.outcome()
@@ -111,13 +113,7 @@ class _Execution:
 
     def run(self) -> None:
         """Returns when nothing is left to do, or after a request when all workers are gone."""
-        records = {r.id: r for r in self._store.runs(ids=[u.run_id for u in self._units])}
-        free = [r for r in records.values() if r.status is not Status.RUNNING]
-        self._store.withdraw_stops([r.id for r in free if r.stop_requested])
-        records.update((r.id, replace(r, stop_requested=False)) for r in free)
-        for unit in self._units:
-            if self._sort(unit, records[unit.run_id]):
-                self._queue.append(unit)
+        self._admit(self._units)
         try:
             while self._active or (not self._over and self._has_more()):
                 self._reap()
@@ -137,6 +133,14 @@ class _Execution:
             for unit in self._active:
                 assert unit.worker is not None
                 unit.worker.handle.stop()
+
+    def _admit(self, units: Sequence[Unit]) -> None:
+        """Queues units as far as something is left to do; earlier requests to stop are over."""
+        records = {r.id: r for r in self._records(units)}
+        free = [r for r in records.values() if r.status is not Status.RUNNING]
+        self._store.withdraw_stops([r.id for r in free if r.stop_requested])
+        records.update((r.id, replace(r, stop_requested=False)) for r in free)
+        self._queue.extend(unit for unit in units if self._sort(unit, records[unit.run_id]))
 
     @property
     def _halted(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -56,7 +56,22 @@ class Progress:
     stopping: bool
 
 
-Event = RunEvent | Progress
+@dataclass(frozen=True)
+class Added:
+    """Runs join an execution that is under way.
+
+    Attributes:
+        message: which, for people.
+        labels: what to call each of them, by identity.
+        total: runs of the execution in all, as far as is known.
+    """
+
+    message: str
+    labels: Mapping[str, str]
+    total: int
+
+
+Event = RunEvent | Progress | Added
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from advsweep.sweep.events import Event, EventKind, Progress, RunEvent
+from advsweep.sweep.events import Added, Event, EventKind, Progress, RunEvent
 from advsweep.sweep.labels import labels
 
 if TYPE_CHECKING:
@@ -74,6 +74,11 @@ class View(ABC):
             if event.kind in _STYLES:
                 self._ends[event.run.id] = event.kind
             self._happened(event)
+            return
+        if isinstance(event, Added):
+            self._labels.update(event.labels)
+            self._total = event.total
+            self._say(event.message)
             return
         asked = event.stopping and not self._progress.stopping
         self._progress = event

@@ -220,14 +220,14 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
 
 def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
     _make(other, new_run(0), Status.DONE, 8, "searched")
-    for delta in (0.5, 1.5):
-        other.add_trial("searched", {"estimator.delta": delta}, "hash")
+    for number, delta in enumerate((0.5, 1.5)):
+        other.add_trial("searched", number, {"estimator.delta": delta}, "hash")
     for _ in range(2):  # merging again adds none
         merge(store, other)
         assert store.trials("searched") == other.trials("searched")
     # Here the search went on by itself: its own numbering stands.
-    store.add_trial("searched", {"estimator.delta": 2.5}, "hash")
-    other.add_trial("searched", {"estimator.delta": 3.5}, "hash")
+    store.add_trial("searched", 2, {"estimator.delta": 2.5}, "hash")
+    other.add_trial("searched", 2, {"estimator.delta": 3.5}, "hash")
     merge(store, other)
     deltas = [trial.params["estimator.delta"] for trial in store.trials("searched")]
     assert deltas == [0.5, 1.5, 2.5]

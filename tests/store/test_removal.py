@@ -84,7 +84,7 @@ def test_a_sweep_goes_without_its_runs(store, pair):
 
 def test_a_sweep_goes_with_the_trials_of_its_search(store):
     store.add_sweep("searched", {})
-    store.add_trial("searched", {"estimator.delta": 0.5}, "hash")
+    store.add_trial("searched", 0, {"estimator.delta": 0.5}, "hash")
     store.remove_sweep("searched")
     store.add_sweep("searched", {})
     assert store.trials("searched") == []

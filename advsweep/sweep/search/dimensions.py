@@ -134,6 +134,13 @@ def fits(params: Mapping[str, Any], dimensions: Mapping[str, Dimension]) -> bool
     )
 
 
+def spell(params: Mapping[str, Any]) -> str:
+    """A point for people, numbers in six digits."""
+    return " ".join(
+        f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items()
+    )
+
+
 def override(key: str, *values: Any) -> str:
     """Values of a dimension as an override."""
     return f"{key}={','.join(map(_spelt, values))}"

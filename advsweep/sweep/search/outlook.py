@@ -52,7 +52,7 @@ def look_out(study: Study, store: Store | None, slots: int) -> Outlook:
     done = store.runs(sweep=study.name, status=Status.DONE) if store and results else []
     own = Pace(store, done)
     other = Pace(store, [] if store is None or done else store.runs(status=Status.DONE))
-    batches = [_left(study, store, r, slots).runs for r in results if r.is_unfinished]
+    batches = [_left(study, store, r, slots).runs for r in results if not r.is_over]
     if done:
         batches = [
             [replace(run, seconds_left=own.seconds_of_any(run.steps_left)) for run in batch]

@@ -1,9 +1,9 @@
-"""A search over configurations: asks for trials, has the engine train them, asks again."""
+"""A search over configurations: what it is over, its trials, and what to try next."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 from advsweep.backends.run import INERT
 from advsweep.config.compose import Composer
 from advsweep.config.overrides import Override, parse_overrides
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.sweep.events import Outcome
 from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.plan import Plan, PlannedRun, make_plan, sweep_nodes
 from advsweep.sweep.points import GROUPS, KEYS
 from advsweep.sweep.registry import SEARCHES
-from advsweep.sweep.search.dimensions import Dimension, fits, in_file, override, split
+from advsweep.sweep.search.dimensions import Dimension, fits, in_file, override, spell, split
 from advsweep.sweep.search.tpe import OptunaSearch, Result, State
 from advsweep.sweep.settings import Off
 from advsweep.sweep.tracking.base import remembered
@@ -27,6 +26,9 @@ from advsweep.sweep.tracking.base import remembered
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.store.records import TrialRecord
+
+ATTEMPTS = 100
+"""How many points in a row may turn out to be no run before a search gives up."""
 
 MOST_CORNERS = 512
 """How large a space may be for all combinations of its ends to be checked."""
@@ -88,10 +90,6 @@ class Study:
             if fits(trial.params, self.dimensions)
         ]
 
-    def best(self, store: Store) -> list[Result]:
-        """The best trial, or with two metrics the Pareto front."""
-        return self.search.best(self.results(store), self.dimensions)
-
     def plan(self, params: Mapping[str, Any]) -> Plan:
         """The runs of a trial.
 
@@ -107,40 +105,49 @@ class Study:
         """Whether trials run side by side, as one by itself does not fill the slots."""
         return slots > len(self.seeds)
 
-    def run(self, store: Store, jobs: int | None, execute: Callable[[Plan], Outcome]) -> Outcome:
-        """Trains trials until there are as many as asked for.
+    def next_number(self, store: Store) -> int:
+        """The number of the next trial."""
+        trials = store.trials(self.name)
+        return trials[-1].number + 1 if trials else 0
 
-        What an earlier start left unfinished comes first; runs that are done are not
-        repeated, whatever trial or sweep they were made for.
+    def ask(
+        self, store: Store, number: int, results: Sequence[Result]
+    ) -> tuple[dict[str, Any], Plan]:
+        """The next trial's point and runs, given the trials so far.
 
-        Args:
-            jobs: runs side by side; the executor's capacity when None. As many trials are
-                asked for at once as their seeds fill.
-            execute: trains a plan.
+        Raises:
+            ConfigError: no point can be had that can be a run, or the runs so far lack a
+                metric that is searched for.
         """
-        store.add_sweep(self.name, self.example.spec)
-        slots = jobs or self.example.executor.capacity()
-        side_by_side = max(1, slots // len(self.seeds))
-        outcomes: list[Outcome] = []
-        batch = [self.plan(r.params) for r in self.results(store) if r.is_unfinished]
-        while True:
-            results = self.results(store)
-            while len(batch) < side_by_side and len(results) < self.search.trials:
-                batch.append(self._ask(store, results))
-                results = self.results(store)
-            if not batch:
-                return _together(outcomes)
-            runs = {p.run.identity: p for plan in batch for p in plan.runs}
-            outcomes.append(execute(replace(self.example, runs=list(runs.values()))))
-            if outcomes[-1].stopped or outcomes[-1].unfinished:
-                return _together(outcomes)
-            batch = []
+        self._check_metrics(store, results)
+        reason: ConfigError
+        for attempt in range(ATTEMPTS):
+            params = self.search.suggest(results, self.dimensions, number, attempt)
+            try:
+                return params, self.plan(params)
+            except ConfigError as error:
+                reason = error
+        raise ConfigError(
+            f"search: expected points that can be runs, got {ATTEMPTS} in a row that cannot; the "
+            f"last was {spell(params)}: {reason}"
+        ) from reason
 
-    def _ask(self, store: Store, results: Sequence[Result]) -> Plan:
-        params = self.search.suggest(results, self.dimensions)
-        plan = self.plan(params)
-        store.add_trial(self.name, params, plan.runs[0].run.config_hash)
-        return plan
+    def _check_metrics(self, store: Store, results: Sequence[Result]) -> None:
+        """Refuses a misspelt metric once there are runs to tell."""
+        unmeasured = next((r for r in results if r.state is State.UNMEASURED), None)
+        if unmeasured is None:
+            return
+        known = store.metric_names(unmeasured.runs[0])
+        for metric in self.search.metrics:
+            if metric not in known:
+                raise UnknownNameError(
+                    f"search.metrics: the runs of trial {unmeasured.number} have no metric "
+                    f"'{metric}'; {nearest(metric, known)}"
+                )
+
+    def add(self, store: Store, number: int, params: Mapping[str, Any], plan: Plan) -> bool:
+        """Records a trial; False where another process has taken its number."""
+        return store.add_trial(self.name, number, params, plan.runs[0].run.config_hash)
 
 
 def plan_search(
@@ -279,7 +286,8 @@ def _result(
     seeds: int,
     measured: Sequence[Mapping[int, float]],
 ) -> Result:
-    known = partial(Result, number=trial.number, params=trial.params)
+    ids = tuple(run.id for run in runs)
+    known = partial(Result, number=trial.number, params=trial.params, runs=ids)
     states = {run.status for run in runs}
     if Status.RUNNING in states:
         return known(state=State.RUNNING)
@@ -293,23 +301,5 @@ def _result(
         sum(of_run.get(run.id, math.nan) for run in runs) / len(runs) for of_run in measured
     )
     if not all(map(math.isfinite, values)):
-        return known(state=State.FAILED)
+        return known(state=State.UNMEASURED)
     return known(state=State.DONE, values=values)
-
-
-def _together(outcomes: Sequence[Outcome]) -> Outcome:
-    """Several executions as one; runs that several of them had count once."""
-    ids = dict.fromkeys(run_id for outcome in outcomes for run_id in outcome.run_ids)
-    done = sum(outcome.done for outcome in outcomes)
-    failed = {run_id: why for outcome in outcomes for run_id, why in outcome.failed.items()}
-    pruned = {run_id: why for outcome in outcomes for run_id, why in outcome.pruned.items()}
-    unfinished = sum(outcome.unfinished for outcome in outcomes)
-    return Outcome(
-        run_ids=list(ids),
-        done=done,
-        skipped=len(ids) - done - len(failed) - len(pruned) - unfinished,
-        failed=failed,
-        pruned=pruned,
-        unfinished=unfinished,
-        stopped=any(outcome.stopped for outcome in outcomes),
-    )

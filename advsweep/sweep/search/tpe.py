@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What became of a trial; `OPEN` is one that nobody trains, for the time being."""
+    """What became of a trial.
+
+    `OPEN` is one that nobody trains, for the time being; `UNMEASURED` one whose runs are
+    done and that has no number for a metric.
+    """
 
     OPEN = "open"
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     PRUNED = "pruned"
+    UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +39,19 @@ class Result:
 
     Attributes:
         values: of each objective, the mean over seeds; empty unless it is done.
+        runs: ids in the store, as far as there are any.
     """
 
     number: int
     params: Mapping[str, Any]
     state: State
     values: tuple[float, ...] = ()
+    runs: tuple[int, ...] = ()
 
     @property
-    def is_unfinished(self) -> bool:
-        """Whether the search has to come back to it."""
-        return self.state in (State.OPEN, State.RUNNING, State.FAILED)
+    def is_over(self) -> bool:
+        """Whether all its runs are done."""
+        return self.state in (State.DONE, State.UNMEASURED)
 
 
 @dataclass(kw_only=True)
@@ -55,8 +62,9 @@ class OptunaSearch(Component):
     one configuration with all seeds that are given; what counts is the mean over them.
 
     The sampler keeps nothing: each point follows from the seed, the trial's number and the
-    results so far, so that a search that was killed goes on as it would have gone. Trials
-    that are being trained count as poor ones, lest parallel trials be alike.
+    results so far, so that a search of one trial at a time that was killed goes on as it
+    would have gone. Trials that are being trained count as poor ones, lest those side by
+    side be alike.
     """
 
     name: ClassVar[str] = "optuna"
@@ -79,21 +87,32 @@ class OptunaSearch(Component):
             )
 
     def suggest(
-        self, results: Sequence[Result], dimensions: Mapping[str, Dimension]
+        self,
+        results: Sequence[Result],
+        dimensions: Mapping[str, Dimension],
+        number: int,
+        attempt: int = 0,
     ) -> dict[str, Any]:
-        """The next point to try, given the trials so far, which are points of this space."""
-        number = results[-1].number + 1 if results else 0
-        study = self._study(results, dimensions, seed=number)
+        """The next point to try, given the trials so far, which are points of this space.
+
+        Args:
+            number: that of the new trial.
+            attempt: another one gives another point.
+        """
+        study = self._study(results, dimensions, (self.seed, number, attempt))
         return study.ask(_distributions(dimensions)).params
 
     def best(self, results: Sequence[Result], dimensions: Mapping[str, Dimension]) -> list[Result]:
         """The best trial, or with two metrics the Pareto front; empty while none is done."""
         done = [result for result in results if result.state is State.DONE]
-        study = self._study(done, dimensions, seed=0)
+        study = self._study(done, dimensions, (self.seed,))
         return [done[trial.number] for trial in study.best_trials]
 
     def _study(
-        self, results: Sequence[Result], dimensions: Mapping[str, Dimension], seed: int
+        self,
+        results: Sequence[Result],
+        dimensions: Mapping[str, Dimension],
+        seeds: Sequence[int],
     ) -> optuna.Study:
         library = _import_optuna()
         states = {
@@ -102,6 +121,7 @@ class OptunaSearch(Component):
             State.DONE: library.trial.TrialState.COMPLETE,
             State.FAILED: library.trial.TrialState.FAIL,
             State.PRUNED: library.trial.TrialState.PRUNED,
+            State.UNMEASURED: library.trial.TrialState.FAIL,
         }
         higher = Better.HIGHER.value
         study: optuna.Study = library.create_study(
@@ -110,7 +130,7 @@ class OptunaSearch(Component):
                 n_startup_trials=self.startup,
                 constant_liar=True,
                 # Numbers near each other make streams that have nothing in common.
-                seed=_mixed(self.seed, seed),
+                seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]),
             ),
         )
         distributions = _distributions(dimensions)
@@ -124,10 +144,6 @@ class OptunaSearch(Component):
                 )
             )
         return study
-
-
-def _mixed(*seeds: int) -> int:
-    return int(np.random.SeedSequence(seeds).generate_state(1)[0])
 
 
 def _import_optuna() -> Any:

@@ -33,7 +33,8 @@ def add(study: Study, store: Store) -> Callable[..., None]:
         store.add_sweep(study.name, {})
         params = {"steps": steps, "group_size": 4}
         plan = study.plan(params)
-        store.add_trial(study.name, params, plan.runs[0].run.config_hash)
+        number = len(store.trials(study.name))
+        store.add_trial(study.name, number, params, plan.runs[0].run.config_hash)
         _train(plan, store, *seconds)
 
     return added
@@ -73,9 +74,9 @@ def test_trials_are_counted_by_their_state(
     add(100, 50.0, 50.0)
     add(200, 100.0, None)
     outlook = look_out(study, store, 2)
-    # Without a metric the first trial tells nothing, though all its runs are done.
-    assert [r.state for r in outlook.results] == [State.FAILED, State.RUNNING]
-    assert outlook.states == {"failed": 1, "running": 1}
+    # No run of the first trial has the metric, though all are done.
+    assert [r.state for r in outlook.results] == [State.UNMEASURED, State.RUNNING]
+    assert outlook.states == {"unmeasured": 1, "running": 1}
     assert outlook.to_come == 2
 
 

@@ -1,18 +1,15 @@
-"""Searches on the fake backend: trials, replicates, and going on after a death."""
+"""Searches that are planned: what they are over, and what is known of their trials."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Store, open_store
-from advsweep.sweep.engine import execute
-from advsweep.sweep.events import Outcome
-from advsweep.sweep.plan import Plan
+from advsweep.sweep.search.execution import execute_search
 from advsweep.sweep.search.study import Study, plan_search, refuse_search
 from advsweep.sweep.search.tpe import State
 
@@ -31,17 +28,11 @@ def study(*overrides: str) -> Study:
     return found
 
 
-def run(
-    study: Study, store: Store, execute_plan: Callable[[Plan], Outcome] | None = None
-) -> Outcome:
-    return study.run(store, 2, execute_plan or (lambda plan: execute(plan, store, 2)))
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store after an undisturbed search of five trials."""
     store = open_store(str(tmp_path_factory.mktemp("search") / "advsweep.db"))
-    outcome = run(study(), store)
+    outcome = execute_search(study(), store, 2)
     assert (outcome.done, outcome.skipped, outcome.exit_code) == (10, 0, 0)
     return store
 
@@ -60,60 +51,9 @@ def test_a_trial_is_a_configuration_with_its_seeds(finished: Store) -> None:
 
 def test_the_best_trial_has_the_best_mean(finished: Store) -> None:
     values = [r.values[0] for r in study().results(finished)]
-    best = study().best(finished)
+    best = study().search.best(study().results(finished), study().dimensions)
     assert max(values) > min(values)
     assert {r.values[0] for r in best} == {max(values)}
-
-
-def test_a_search_that_is_over_does_nothing(finished: Store) -> None:
-    def refuse(plan: Plan) -> Outcome:
-        raise AssertionError(plan)
-
-    assert run(study(), finished, refuse).exit_code == 0
-    assert len(finished.trials("s")) == 5
-
-
-def test_a_search_that_was_killed_goes_on_as_it_would_have_gone(
-    finished: Store, tmp_path: Path
-) -> None:
-    started = 0
-
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-
-        def killed(plan: Plan) -> Outcome:
-            nonlocal started
-            started += 1
-            if started == 3:
-                [first, _] = plan.runs
-                execute(replace(plan, runs=[first]), store, 1)
-                raise KeyboardInterrupt
-            return execute(plan, store, 2)
-
-        with pytest.raises(KeyboardInterrupt):
-            run(study(), store, killed)
-        assert [r.state for r in study().results(store)] == [State.DONE, State.DONE, State.OPEN]
-        outcome = run(study(), store)
-        assert (outcome.done, outcome.skipped) == (5, 1)
-        assert study().results(store) == study().results(finished)
-
-
-def test_failed_trials_do_not_end_a_search(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        failing = study("backend.fail_at=choice(0,3)", "search.trials=4", "seed=0")
-        outcome = run(failing, store)
-        states = [result.state for result in failing.results(store)]
-        assert states.count(State.FAILED) == len(outcome.failed) >= 1
-        assert len(states) == 4
-        assert outcome.exit_code == 1
-
-
-def test_pruned_trials_are_told_so(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        rule = ("stopping=acr", "stopping.first=3", "stopping.threshold=1e-9", "stopping.runs=0")
-        pruning = study(*rule, "search.trials=2", "seed=0")
-        outcome = run(pruning, store)
-        assert [r.state for r in pruning.results(store)] == [State.PRUNED] * len(outcome.pruned)
-        assert (len(outcome.pruned), outcome.exit_code) == (2, 0)
 
 
 def test_trials_of_another_space_are_left_aside(finished: Store) -> None:
@@ -157,7 +97,7 @@ def test_a_sweep_file_may_search(in_file: Callable[..., Study | None], store: St
     assert study is not None
     assert (study.name, study.search.trials, study.seeds) == ("tune", 2, [3, 4])
     assert list(study.dimensions) == ["backend.learning_rate", "estimator"]
-    assert run(study, store).done == 4
+    assert execute_search(study, store).done == 4
     assert {(r.seed, r.config["group_size"]) for r in store.runs()} == {(3, 4), (4, 4)}
 
 

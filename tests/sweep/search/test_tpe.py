@@ -23,7 +23,7 @@ def searched(search: OptunaSearch, score: Callable[[float], float], n: int) -> l
     """The points of a whole search over x."""
     results: list[Result] = []
     for number in range(n):
-        x = search.suggest(results, X)["x"]
+        x = search.suggest(results, X, number)["x"]
         results.append(done(number, x, score(x)))
     return [result.params["x"] for result in results]
 
@@ -31,22 +31,23 @@ def searched(search: OptunaSearch, score: Callable[[float], float], n: int) -> l
 def test_points_are_of_the_space() -> None:
     results: list[Result] = []
     seen: list[dict[str, Any]] = []
-    for number, state in enumerate([State.DONE, State.FAILED, State.PRUNED, State.OPEN] * 4):
-        point = OptunaSearch(startup=4).suggest(results, SPACE)
+    for number, state in enumerate(list(State) * 3):
+        point = OptunaSearch(startup=4).suggest(results, SPACE, number)
         seen.append(point)
         values = (0.5,) if state is State.DONE else ()
         results.append(Result(number=number, params=point, state=state, values=values))
     assert all(1e-5 <= p["x"] <= 1e-1 for p in seen)
     assert {p["n"] for p in seen} <= {1, 2, 3, 4}
     assert {p["e"] for p in seen} == {"a", None, 3}
-    assert len({p["x"] for p in seen}) == 16
+    assert len({p["x"] for p in seen}) == 18
 
 
 def test_the_same_results_give_the_same_point() -> None:
     results = [done(i, i / 12, i / 12) for i in range(12)]
-    first, again = (OptunaSearch(startup=5).suggest(results, X) for _ in range(2))
+    first, again = (OptunaSearch(startup=5).suggest(results, X, 12) for _ in range(2))
     assert first == again
-    assert OptunaSearch(startup=5, seed=1).suggest(results, X) != first
+    assert OptunaSearch(startup=5, seed=1).suggest(results, X, 12) != first
+    assert OptunaSearch(startup=5).suggest(results, X, 12, attempt=1) != first
 
 
 @pytest.mark.parametrize(("better", "target"), [("higher", 0.9), ("lower", 0.1)])
@@ -70,7 +71,7 @@ def test_the_front_of_two_metrics() -> None:
     search = OptunaSearch(metrics={"pass@1": "higher", "entropy/answer": "higher"})
     results = [done(0, 0.1, 0.9, 0.1), done(1, 0.2, 0.5, 0.5), done(2, 0.3, 0.4, 0.4)]
     assert [r.number for r in search.best(results, X)] == [0, 1]
-    assert 0 <= search.suggest(results, X)["x"] <= 1
+    assert 0 <= search.suggest(results, X, 3)["x"] <= 1
 
 
 @pytest.mark.parametrize("metrics", [{}, {"a": "up"}, dict.fromkeys("abc", "higher")])
