@@ -168,23 +168,27 @@ def tell_cut(more: int) -> None:
 def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:
     return {
         "identity": duplicate.identity,
-        "asked": _asked(duplicate),
+        "asked": _asked(duplicate.assignment),
+        "first": _asked(duplicate.first),
         "block": duplicate.where or None,
     }
 
 
 def _describe(duplicate: Duplicate) -> str:
     where = f" in {duplicate.where}" if duplicate.where else ""
-    return f"{_asked(duplicate)}{where} is {duplicate.identity[:SHOWN]}"
+    # Only where it was written otherwise, as with an alias.
+    first = {k: v for k, v in duplicate.first.items() if duplicate.assignment.get(k, v) != v}
+    before = f", first asked for as {_asked(first)}" if first else ""
+    return f"{_asked(duplicate.assignment)}{where} is {duplicate.identity[:SHOWN]}{before}"
 
 
-def _asked(duplicate: Duplicate) -> str:
+def _asked(assignment: Mapping[str, Any]) -> str:
     """What was asked for, as it could be typed."""
     from advsweep.config.compose import Delete
 
     return " ".join(
         f"~{key}" if isinstance(value, Delete) else f"{key}={value}"
-        for key, value in duplicate.assignment.items()
+        for key, value in assignment.items()
         if key != "experiment"
     )
 

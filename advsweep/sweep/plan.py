@@ -45,11 +45,13 @@ class Duplicate:
     Attributes:
         identity: the identity of both.
         assignment: what was asked for.
+        first: what the earlier one was asked for by; aliases may tell them apart.
         where: the block that asked for it; empty where there is but one.
     """
 
     identity: str
     assignment: Assignment
+    first: Assignment
     where: str
 
 
@@ -211,16 +213,16 @@ def _unique(
     built: Sequence[Run], asked: Sequence[tuple[str, Assignment]]
 ) -> tuple[list[PlannedRun], list[Duplicate]]:
     """Each training once for each way to evaluate it, and what that leaves out."""
-    unique: dict[tuple[str, str], PlannedRun] = {}
+    unique: dict[tuple[str, str], tuple[PlannedRun, Assignment]] = {}
     duplicates = []
     for run, (where, assignment) in zip(built, asked, strict=True):
         config = run.plain()
         key = (run.identity, repr(config["evaluation"]))
         if key in unique:
-            duplicates.append(Duplicate(run.identity, assignment, where))
+            duplicates.append(Duplicate(run.identity, assignment, unique[key][1], where))
         else:
-            unique[key] = PlannedRun(run, config)
-    return list(unique.values()), duplicates
+            unique[key] = (PlannedRun(run, config), assignment)
+    return [planned for planned, _ in unique.values()], duplicates
 
 
 def _content_name(runs: Iterable[PlannedRun]) -> str:

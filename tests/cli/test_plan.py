@@ -63,6 +63,7 @@ def test_json_says_which_duplicates_were_dropped(planned):
     for duplicate in planned["duplicates"]:
         seed = kept[duplicate["identity"]]
         assert duplicate["asked"].startswith(f"estimator=mean_grpo seed={seed} ")
+        assert duplicate["first"].startswith(f"estimator=dr_grpo seed={seed} ")
 
 
 def test_csv_has_a_line_for_each_run_and_no_more(invoke, planned):
@@ -82,7 +83,8 @@ def test_a_table_is_for_people(invoke, planned):
     assert lines[1].split() == [first["identity"][:10], "done", "12/12", "grpo", "seed=0"]
     assert lines[6].split()[:3] == [last["identity"][:10], "missing", "0/12"]
     assert lines[8] == "asked for twice, and left out (3):"
-    assert lines[9].endswith(f"is {planned['runs'][3]['identity'][:10]}")
+    identity = planned["runs"][3]["identity"][:10]
+    assert lines[9].endswith(f" is {identity}, first asked for as estimator=dr_grpo")
     assert lines[-2].startswith("sweep sweep-")
     assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
     assert lines[-1].startswith("36 steps left, about ")
