@@ -116,6 +116,7 @@ def _print_space(study: Study) -> None:
 
 def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> None:
     shown = results if every else results[-LISTED:]
+    lacking = [""] * len(study.search.metrics)
     if shown:
         typer.echo()
         print_columns(
@@ -124,7 +125,7 @@ def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> No
                 [
                     str(result.number),
                     result.state.value,
-                    *(map(show_number, result.values) or [""] * len(study.search.metrics)),
+                    *([show_number(value) for value in result.values] or lacking),
                     spell(result.params),
                 ]
                 for result in shown

@@ -5,6 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.cli.options import ListFormat
+from advsweep.cli.searching import print_search
+from advsweep.store import open_store
+from advsweep.sweep.search.study import plan_search
 
 Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -58,6 +66,32 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
     refused = advsweep(*SEARCH, "--force")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--force: a search goes on where it was" in refused.stderr
+
+
+def test_a_trial_without_results_has_none_in_any_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = "search.metrics={pass@1:higher,entropy/answer:higher}"
+    study = plan_search([*QUICK, *SEARCH[2 + len(QUICK) :], two], name="s")
+    assert study is not None
+    params = {"backend.learning_rate": 0.5, "group_size": 4}
+    with open_store(str(tmp_path / "a.db")) as store:
+        store.add_sweep("s", {})
+        store.add_trial("s", 0, params, study.plan(params).runs[0].run.config_hash)
+    printed = {}
+    for how in ListFormat:
+        print_search(study, str(tmp_path / "a.db"), 2, how)
+        printed[how] = capsys.readouterr().out
+    table = printed[ListFormat.TABLE].splitlines()
+    assert table[4].split() == ["trial", "state", "pass@1", "entropy/answer", "point"]
+    assert table[5].split() == ["0", "open", "backend.learning_rate=0.5", "group_size=4"]
+    assert table[-3].endswith(": 1 open, 1 to come")
+    assert table[-2] == "no trial of 1 is done and has pass@1 and entropy/answer"
+    assert printed[ListFormat.CSV] == (
+        "trial,state,pass@1,entropy/answer,backend.learning_rate,group_size\n0,open,,,0.5,4\n"
+    )
+    [trial] = json.loads(printed[ListFormat.JSON])["trials"]
+    assert trial == {"trial": 0, "params": params, "values": {}, "state": "open"}
 
 
 def test_pruned_runs_are_told_of(advsweep: Advsweep) -> None:

@@ -99,21 +99,30 @@ class OptunaSearch(Component):
             number: that of the new trial.
             attempt: another one gives another point.
         """
-        study = self._study(results, dimensions, (self.seed, number, attempt))
+        study = self.study(results, dimensions, (number, attempt))
         return study.ask(_distributions(dimensions)).params
 
     def best(self, results: Sequence[Result], dimensions: Mapping[str, Dimension]) -> list[Result]:
         """The best trial, or with two metrics the Pareto front; empty while none is done."""
         done = [result for result in results if result.state is State.DONE]
-        study = self._study(done, dimensions, (self.seed,))
+        study = self.study(done, dimensions)
         return [done[trial.number] for trial in study.best_trials]
 
-    def _study(
+    def study(
         self,
         results: Sequence[Result],
         dimensions: Mapping[str, Dimension],
-        seeds: Sequence[int],
+        seeds: Sequence[int] = (),
+        *,
+        storage: str | None = None,
+        name: str | None = None,
     ) -> optuna.Study:
+        """The trials as a study of Optuna's, in memory or in a storage of its own.
+
+        Args:
+            seeds: what its sampler's choices depend on, beside the search's seed.
+            storage: a URL as Optuna has it, of a database without a study of that name.
+        """
         library = _import_optuna()
         states = {
             State.OPEN: library.trial.TrialState.RUNNING,
@@ -124,26 +133,29 @@ class OptunaSearch(Component):
             State.UNMEASURED: library.trial.TrialState.FAIL,
         }
         higher = Better.HIGHER.value
-        study: optuna.Study = library.create_study(
+        made: optuna.Study = library.create_study(
             directions=["maximize" if b == higher else "minimize" for b in self.metrics.values()],
             sampler=library.samplers.TPESampler(
                 n_startup_trials=self.startup,
                 constant_liar=True,
                 # Numbers near each other make streams that have nothing in common.
-                seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]),
+                seed=int(np.random.SeedSequence([self.seed, *seeds]).generate_state(1)[0]),
             ),
+            storage=storage,
+            study_name=name,
         )
         distributions = _distributions(dimensions)
         for result in results:
-            study.add_trial(
+            made.add_trial(
                 library.trial.create_trial(
                     state=states[result.state],
                     params=dict(result.params),
                     distributions=distributions,
                     values=list(result.values) or None,
+                    user_attrs={"runs": list(result.runs)},
                 )
             )
-        return study
+        return made
 
 
 def _import_optuna() -> Any:
