@@ -64,6 +64,7 @@ class Fake(Backend):
         }
     )
     keeps_reference: ClassVar[bool] = True
+    shapes_rewards: ClassVar[bool] = True
 
     learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")
     step_seconds: float = option(0.0, ge=0, help="seconds to sleep in every step")
@@ -106,7 +107,7 @@ class _Trainer:
         self._backend = backend
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
-        levels = sorted({problem.level for problem in run.task.problems(Split.TRAIN)})
+        levels = sorted({p.level for split in Split for p in run.task.problems(split)})
         self._rows = {level: row for row, level in enumerate(levels)}
         self._base = torch.linspace(1.0, -2.0, len(levels), dtype=torch.float64)
         self._log_odds = self._base.clone()
@@ -125,7 +126,7 @@ class _Trainer:
         estimated = time.perf_counter()
         losses: dict[str, float] = {}
         if advantages.keep.any():
-            solved = drawn.rewards[groups] == 1
+            solved = source.outcomes[groups] == 1
             losses = self._update(step, source.rows[groups], solved, advantages)
         updated = time.perf_counter()
         if run.rollout.renews_reference(step):
@@ -134,6 +135,7 @@ class _Trainer:
             drawn,
             advantages,
             groups=groups,
+            outcomes=source.outcomes,
             prompts=run.prompts_per_step,
             references=source.references,
             verifier_free=self._estimator.verifier_free,
@@ -237,6 +239,7 @@ class _Source:
     Attributes:
         step: the training step, counted from 1.
         rows: the row in the table of each group's problem.
+        outcomes: the verdicts, which the rewards are made of.
         references: rollouts of the reference drawn so far.
     """
 
@@ -254,7 +257,9 @@ class _Source:
         self._reference = reference / run.generation.temperature
         self._rng = np.random.default_rng([run.seed, step])
         self._reference_rng = np.random.default_rng([run.seed, step, 1])
+        self._problems: list[Problem] = []
         self._rewards = torch.empty(0, run.group_size)
+        self.outcomes = torch.empty(0, run.group_size)
         self.step = step
         self.rows = torch.empty(0, dtype=torch.int64)
         self.references = 0
@@ -262,19 +267,23 @@ class _Source:
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         problems = self._run.task.draw(prompts, self._rng)
         rows = torch.tensor([self._rows[problem.level] for problem in problems])
-        rewards = self._verdicts(self._log_odds[rows], self._rng)
+        outcomes = self._verdicts(self._log_odds[rows], self._rng)
+        rewards = self._shape(problems, outcomes)
+        self._problems += problems
         self.rows = torch.cat((self.rows, rows))
+        self.outcomes = torch.cat((self.outcomes, outcomes))
         self._rewards = torch.cat((self._rewards, rewards))
         return rewards
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rewards = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
-        self.references += rewards.numel()
-        return rewards
+        outcomes = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
+        self.references += outcomes.numel()
+        return self._shape([self._problems[group] for group in groups.tolist()], outcomes)
 
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn."""
         rewards, log_odds = self._rewards, self._log_odds[self.rows]
+        shaped = self._run.task.is_shaped
 
         def spread(per_group: Float[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
             return per_group[:, None].expand_as(rewards).float()
@@ -282,12 +291,28 @@ class _Source:
         return GroupBatch(
             rewards=rewards,
             lengths=torch.ones_like(rewards),
-            token_entropy=-_log_probs(log_odds, rewards == 1).float(),
+            token_entropy=-_log_probs(log_odds, self.outcomes == 1).float(),
             token_entropy_exact=spread(_entropies(log_odds)),
             self_certainty=spread(_certainties(log_odds)),
+            solve_rates=self.outcomes.mean(dim=1) if shaped else None,
             step=self.step,
             total_steps=self._run.steps,
         )
+
+    def _shape(
+        self, problems: Sequence[Problem], outcomes: Float[Tensor, "groups rollouts"]
+    ) -> Float[Tensor, "groups rollouts"]:
+        """The rewards for some verdicts."""
+        if not self._run.task.is_shaped:
+            return outcomes
+        texts = [
+            _write(problem, right)
+            for problem, verdicts in zip(problems, outcomes.tolist(), strict=True)
+            for right in verdicts
+        ]
+        flat = outcomes.double().flatten().numpy()
+        rewards = self._run.task.rewards(texts, flat, np.ones(len(texts)))
+        return torch.from_numpy(rewards).to(outcomes).view(outcomes.shape)
 
     def _verdicts(
         self, log_odds: Float[Tensor, " groups"], rng: np.random.Generator
@@ -311,10 +336,15 @@ class _TableSampler:
         uniform = torch.from_numpy(np.random.default_rng(seed).random((len(problems), n)))
         solved = (uniform < torch.sigmoid(log_odds)[rows, None]).tolist()
         texts = [
-            [problem.gold["solution"] if right else "" for right in verdicts]
+            [_write(problem, right) for right in verdicts]
             for problem, verdicts in zip(problems, solved, strict=True)
         ]
         return Completions(texts=texts, token_entropy=_entropies(log_odds)[rows].numpy())
+
+
+def _write(problem: Problem, right: float) -> str:
+    """What stands for a rollout: the known solution, or nothing."""
+    return str(problem.gold["solution"]) if right else ""
 
 
 def _log_probs(

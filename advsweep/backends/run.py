@@ -179,6 +179,11 @@ def _check(run: Run) -> None:
             f"'{estimator.name}' needs, got {run.group_size}"
         )
     _check_rewards(estimator, run.task)
+    if run.task.is_shaped and not backend.shapes_rewards:
+        raise ConfigError(
+            f"task.reward: backend '{backend.name}' trains on correct and wrong alone; expected "
+            f"reward=accuracy, or another backend"
+        )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
         giving = [name for name in ROLLOUTS if ROLLOUTS.get(name).provides & missing]

@@ -70,13 +70,18 @@ def show(
 ) -> None:
     """Show a task: its splits, levels and some prompts with their gold answers.
 
-    Its data is read, and checked as it is before a training.
+    Its data is read, and checked as it is before a training; what a training would be refused
+    for is told.
     """
     from advsweep.cli.output import print_json
+    from advsweep.errors import ConfigError
     from advsweep.tasks.base import Split
 
     task = _build(name, fields or [], config_dirs or [])
-    task.check()
+    try:
+        task.check()
+    except ConfigError as error:
+        typer.echo(f"advsweep: {error}", err=True)
     record = {
         "name": name,
         "settings": task.plain(),

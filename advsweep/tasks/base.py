@@ -92,8 +92,13 @@ class Task(Component):
 
     @property
     def is_binary(self) -> bool:
-        """Whether every reward is 0 or 1, as `score` gives them."""
+        """Whether every reward is 0 or 1."""
         return True
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether rewards differ from the outcomes that `score` gives."""
+        return False
 
     @property
     def can_train(self) -> bool:

@@ -167,6 +167,11 @@ class Reward:
         return len(self.parts) == 1 and self.parts[0].is_binary and self.parts[0].weight == 1
 
     @property
+    def is_shaped(self) -> bool:
+        """Whether it is anything but 1 for correct and 0 for wrong completions."""
+        return self.parts != (Accuracy(),)
+
+    @property
     def range(self) -> tuple[float, float]:
         """The least and the greatest sum there can be."""
         ends = [sorted(end * part.weight for end in part.range) for part in self.parts]

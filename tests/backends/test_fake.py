@@ -17,6 +17,7 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.tasks.base import Split
+from advsweep.tasks.countdown import Countdown
 
 MakeRun = Callable[..., Run]
 
@@ -62,6 +63,19 @@ def test_an_entropy_bonus_keeps_entropy(small_run: MakeRun, train: Any, tmp_path
     free = learn(small_run, train, tmp_path / "free").points
     held = learn(small_run, train, tmp_path / "held", objective={"entropy_coef": 0.5}).points
     assert held[60]["entropy/token"] > free[60]["entropy/token"]
+
+
+def test_it_trains_on_shaped_rewards_and_counts_outcomes(
+    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = learn(small_run, train, tmp_path / "plain", estimator={"name": "dr_grpo"}).points[1]
+    monkeypatch.setattr(Countdown, "is_shaped", True)
+    monkeypatch.setattr(Countdown, "rewards", lambda self, texts, outcomes, _: 3 * outcomes - 1)
+    shaped = learn(small_run, train, tmp_path / "shaped", estimator={"name": "dr_grpo"}).points[1]
+    assert shaped["reward/mean"] == pytest.approx(3 * plain["reward/mean"] - 1)
+    assert shaped["mass/success"] == pytest.approx(3 * plain["mass/success"])
+    assert shaped["prompts/fully_unsolved"] == plain["prompts/fully_unsolved"] > 0
+    assert shaped["entropy/token_sampled"] == plain["entropy/token_sampled"]
 
 
 def test_the_sampler_solves_as_often_as_the_table_says(small_run: MakeRun, tmp_path: Path) -> None:

@@ -24,12 +24,15 @@ def test_accuracy_is_the_outcome() -> None:
     found = values("accuracy", ["a", "b", "c"], [RIGHT, WRONG, UNSCORABLE], [1, 1, 1])
     assert found == pytest.approx([1, 0, np.nan], nan_ok=True)
     assert build_reward("accuracy").is_binary
+    assert not build_reward({"accuracy": 1}).is_shaped
+    assert build_reward({"accuracy": 2}).is_shaped
 
 
 def test_accuracy_may_need_a_format() -> None:
     spec = {"name": "accuracy", "delimiter": "</think>"}
     assert values(spec, ["x</think>", "x", "</think>"], [RIGHT, RIGHT, WRONG], [1] * 3) == [1, 0, 0]
     assert build_reward(spec).is_binary
+    assert build_reward(spec).is_shaped
 
 
 def test_format_is_a_delimiter() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -87,13 +88,17 @@ def _keep(found: Sequence[int], path: Path) -> None:
 
 
 def _key(problems: Problems, verifier: Verifier) -> str:
-    name = verifier.distribution
     material = {
         "problems": problems.digest,
         "verifier": verifier.identity(),
-        "version": importlib.metadata.version(name) if name else "",
+        "version": _version(verifier.distribution),
     }
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _version(distribution: str | None) -> str:
+    return importlib.metadata.version(distribution) if distribution else ""
 
 
 def _text(problem: Problem) -> str:

@@ -121,12 +121,21 @@ class Dataset(Task):
         }
 
     @property
+    def is_shaped(self) -> bool:
+        return self._reward.is_shaped
+
+    @property
     def can_train(self) -> bool:
         return bool(self._problems.splits[Split.TRAIN])
 
     def check(self) -> None:
         with _naming_the_task():
             self._verifier.check()
+            if self.deadline <= (needed := self._verifier.seconds_needed):
+                raise ConfigError(
+                    f"deadline: expected > {needed:g}, as verifier '{self._verifier.name}' is "
+                    f"set, got {self.deadline:g}"
+                )
             check_gold(self._problems, self._verifier, self._ask)
 
     def problems(self, split: Split) -> Sequence[Problem]:

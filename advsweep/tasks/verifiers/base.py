@@ -60,6 +60,11 @@ class Verifier(Component):
     def prepare(self) -> None:
         """Imports what judging needs, in the process that others are forked from."""
 
+    @property
+    def seconds_needed(self) -> float:
+        """What it may rightly take for one answer; deadlines have to be beyond it."""
+        return 0.0
+
     @abstractmethod
     def reads(self, gold: Gold) -> bool:
         """Whether a gold answer can be compared with; runs where `judge` does."""

@@ -11,6 +11,8 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers.base import Gold, Outcome, Verdict, Verifier, verdict
 from advsweep.tasks.verifiers.sandbox import (
+    REMOTE_SECONDS,
+    STARTING_SECONDS,
     Limits,
     Run,
     namespaces_missing,
@@ -72,6 +74,10 @@ class Code(Verifier):
                 f"verifier.isolation=limits runs programs with the network that this user has, "
                 f"verifier.url=ADDRESS in a sandbox elsewhere"
             )
+
+    @property
+    def seconds_needed(self) -> float:
+        return self.seconds + (REMOTE_SECONDS if self.url else STARTING_SECONDS)
 
     def reads(self, gold: Gold) -> bool:
         return all(_compiles(test) for test in [gold["setup"], *gold["tests"]])

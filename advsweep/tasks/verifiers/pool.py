@@ -60,6 +60,10 @@ class Pool:
                     answers: list[Answer] = connection.recv()
                 except (EOFError, OSError):
                     self._close()
+                except BaseException:
+                    # Interrupted: what is under way must not be taken for later answers.
+                    self._close()
+                    raise
                 else:
                     return answers
         raise TrainingError(

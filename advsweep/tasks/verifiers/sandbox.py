@@ -22,8 +22,12 @@ _UNSHARE = (
     *("--pid", "--fork", "--kill-child", "--mount-proc"),
 )
 _PROBE_SECONDS = 20.0
-_STARTING_SECONDS = 2.0
-_REMOTE_SECONDS = 30.0
+STARTING_SECONDS = 2.0
+"""What a program may take beyond its own time: for its process to start, and to sleep in."""
+
+REMOTE_SECONDS = 30.0
+"""What a server may take beyond a program's time."""
+
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 # The tests run after the program, among its names. That they came to their end is told by a
@@ -131,7 +135,7 @@ def run_locally(program: str, tests: str, limits: Limits, namespaces: bool) -> R
         )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(json.dumps(order).encode(), limits.seconds + _STARTING_SECONDS)
+                process.communicate(json.dumps(order).encode(), limits.seconds + STARTING_SECONDS)
         finally:
             _kill_session(process)
         told.seek(0)
@@ -151,7 +155,7 @@ def run_remotely(url: str, program: str, tests: str, seconds: float) -> Run:
         url, json.dumps(order).encode(), {"Content-Type": "application/json"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=seconds + _REMOTE_SECONDS) as response:
+        with urllib.request.urlopen(request, timeout=seconds + REMOTE_SECONDS) as response:
             result = json.load(response)["run_result"]
             status, code, output = result["status"], result["return_code"], result["stdout"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advsweep.backends.registry import BACKENDS
 from advsweep.backends.run import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Split
@@ -121,6 +122,14 @@ def test_the_verifier_is_checked(mixed: str) -> None:
         Dataset(data=mixed, train_split="", verifier="code").check()
 
 
+def test_the_deadline_is_beyond_what_a_program_may_take(write: Write) -> None:
+    path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
+    verifier = {"name": "code", "enabled": True, "isolation": "limits", "seconds": 5}
+    task = Dataset(data=path, train_split="", tests_column="tests", verifier=verifier)
+    with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 7, .* got 5"):
+        task.check()
+
+
 RUN: dict[str, Any] = {
     "estimator": "grpo",
     "objective": "clipped",
@@ -137,11 +146,17 @@ RUN: dict[str, Any] = {
 }
 
 
-def test_runs_are_refused_before_anything_starts(sums: str, mixed: str) -> None:
+def test_runs_are_refused_before_anything_starts(
+    sums: str, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = {"name": "file", "data": sums, "held_out": 5}
     run = build_run({**RUN, "task": task})
     assert run.task.label == "sums"
     with pytest.raises(ConfigError, match="'nsr' is defined for rewards of 0 and 1 only"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}, "estimator": "nsr"})
-    with pytest.raises(ConfigError, match="task: 'mixed' has no training problems"):
-        build_run({**RUN, "task": {"name": "dataset", "data": mixed, "train_split": ""}})
+    monkeypatch.setattr(BACKENDS.get("fake"), "shapes_rewards", False)
+    with pytest.raises(ConfigError, match=r"task\.reward: backend 'fake' trains on correct"):
+        build_run({**RUN, "task": {**task, "reward": "cosine"}})
+    only = write("only.jsonl", [{"question": "1 + 1?", "answer": "2"}])
+    with pytest.raises(ConfigError, match="task: 'only' has no training problems"):
+        build_run({**RUN, "task": {"name": "dataset", "data": only, "train_split": ""}})

@@ -137,6 +137,24 @@ def test_a_server_that_was_killed_is_started_again(make: Callable[..., Pool]) ->
     wait_until(lambda: not any(is_alive(worker) for worker in workers))
 
 
+def test_an_interrupted_call_leaves_no_answers_behind(
+    make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make()
+    pool.judge([RIGHT])
+    connection = pool._connection
+    assert connection is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(connection), "recv", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pool.judge([RIGHT])
+    assert outcomes(pool.judge([WRONG])) == [Outcome.WRONG]
+
+
+def _interrupt(connection: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_server_that_cannot_be_started_is_an_error(
     make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
