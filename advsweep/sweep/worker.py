@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
-from advsweep.errors import AdvsweepError, LeaseLostError, StoreError
+from advsweep.errors import AdvsweepError, ConfigError, LeaseLostError, StoreError
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.exits import (
@@ -213,6 +213,12 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     from advsweep.sweep.stopping.judge import Judge
 
     run = evaluator.run
+    if run.identity != record.identity:
+        raise ConfigError(
+            f"expected the run that was planned, {record.identity[:12]}, and its config now makes "
+            f"{run.identity[:12]}: its data, or advsweep itself, has changed since; start the "
+            f"sweep again, which plans it anew"
+        )
     _discard_strange_checkpoints(record)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",

@@ -29,7 +29,7 @@ from advsweep.sweep.exits import (
 )
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
-from advsweep.sweep.plan import Plan
+from advsweep.sweep.plan import Plan, make_plan
 from advsweep.sweep.reporter import StoreReporter
 from advsweep.sweep.worker import work
 
@@ -519,3 +519,21 @@ def test_the_log_tells_how_a_run_went(
     assert "training grpo, seed 0, 20 steps" in caplog.text
     assert "step 20 of 20: reward " in caplog.text
     assert "evaluation after step 10: pass@1 " in caplog.text
+
+
+def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(
+    store: Store, tmp_path: Path
+) -> None:
+    data = tmp_path / "sums.jsonl"
+    data.write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(8)))
+    quick = ["backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]"]
+    quick += ["task=file", f"task.data={data}"]
+    record = added(make_plan([*quick, "task.held_out=2"]), store)
+    assert work(store, record, (), None) == DONE
+    other = added(make_plan([*quick, "task.held_out=3"]), store)
+    data.write_text("".join(f'{{"question": "{i}?", "answer": "{i + 1}"}}\n' for i in range(8)))
+    os.utime(data, ns=(1, 1))  # the clock of a file system may be too coarse to tell
+    assert work(store, other, (), None) == FAILED
+    [failed] = store.runs(ids=[other.id])
+    assert failed.error is not None
+    assert failed.error.startswith(f"expected the run that was planned, {other.identity[:12]}")
