@@ -82,8 +82,14 @@ def lay_out(
     )
 
 
-def share_of(items: Sequence[T], process: int, processes: int) -> list[T]:
-    """One process's part of a list, which is filled up with its first item to equal parts."""
-    size = -(-len(items) // processes)
-    filled = [*items, *[items[0]] * (size * processes - len(items))]
+def share_of(items: Sequence[T], process: int, processes: int, *, unit: int = 1) -> list[T]:
+    """One process's part of a list, which is filled up with its first item to equal parts.
+
+    Args:
+        unit: the filled list is a multiple of it.
+    """
+    multiple = math.lcm(processes, unit)
+    missing = -len(items) % multiple
+    filled = [*items, *[items[0]] * missing]
+    size = len(filled) // processes
     return filled[process * size : (process + 1) * size]

@@ -53,7 +53,8 @@ class StepSource:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        share = share_of(repeated, self._process, self._processes)
+        # TRL sees whole groups, whatever becomes of those that fill the draw up.
+        share = share_of(repeated, self._process, self._processes, unit=self._run.group_size)
         part, rewards, signals = self._trainer.roll_out(share)
         self._problems += problems
         first = sum(self._shares)

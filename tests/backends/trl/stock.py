@@ -1,0 +1,114 @@
+"""A training by TRL's own GRPOTrainer, with nothing of ours but prompts, rewards and seeds.
+
+As a program, `stock.py JOB OUT` trains what JOB describes, in as many processes as torchrun
+starts, and writes the losses of each and the weights into the folder OUT.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
+from advsweep.backends.run import Run, build_run
+
+
+def train_stock(
+    run: Run, folder: Path, *, processes: int = 1, **settings: Any
+) -> tuple[list[float], dict[str, Any]]:
+    losses = []
+
+    class Stock(GRPOTrainer):  # type: ignore[misc]
+        def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+            loss = super().compute_loss(*arguments, **named)
+            losses.append(loss.item())
+            return loss
+
+    layout = run.backend.layout_of(run, processes)  # type: ignore[attr-defined]
+    updates = layout.updates
+
+    class Seed(TrainerCallback):  # type: ignore[misc]
+        """Our rollouts are drawn by seed and step."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % updates == 0:
+                step = state.global_step // updates + 1
+                seed = torch_seed(run.seed, Stream.ROLLOUTS, step, args.process_index)
+                torch.manual_seed(seed)
+
+    problems = [
+        problem
+        for step in range(1, run.steps + 1)
+        for problem in run.task.draw(
+            run.prompts_per_step, numpy_generator(run.seed, Stream.PROMPTS, step)
+        )
+    ]
+
+    known = {problem.prompt: problem for problem in problems}
+
+    def score(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+        return run.task.score([known[prompt] for prompt in prompts], completions).tolist()
+
+    place = run.model.path  # type: ignore[attr-defined]
+    given = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "max_steps": run.steps * updates,
+        "per_device_train_batch_size": layout.device_batch,
+        "gradient_accumulation_steps": layout.passes,
+        "steps_per_generation": layout.minibatches * layout.passes,
+        "num_iterations": layout.inner_epochs,
+        "num_generations": run.group_size,
+        "max_completion_length": run.task.max_completion_length,  # type: ignore[attr-defined]
+        "learning_rate": run.optimizer.lr,
+        "lr_scheduler_type": "constant",
+        "shuffle_dataset": False,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "disable_tqdm": True,
+        **settings,
+    }
+    trainer = Stock(
+        model=place,
+        reward_funcs=score,
+        args=GRPOConfig(**given),
+        train_dataset=Dataset.from_dict({"prompt": [problem.prompt for problem in problems]}),
+        processing_class=AutoTokenizer.from_pretrained(place, padding_side="left"),
+        callbacks=[Seed()],
+    )
+    trainer.train()
+    return losses, dict(trainer.accelerator.unwrap_model(trainer.model_wrapped).state_dict())
+
+
+def main(job: str, out: str) -> None:
+    description = json.loads(Path(job).read_text())
+    torch.set_num_threads(1)
+    losses, weights = train_stock(
+        build_run(description["config"]),
+        Path(out) / "scratch",
+        processes=description["processes"],
+        **description["settings"],
+    )
+    rank = torch.distributed.get_rank()
+    assert torch.distributed.get_world_size() == description["processes"]
+    (Path(out) / f"losses-{rank}.json").write_text(json.dumps(losses))
+    if rank == 0:
+        # Tied weights would be refused as shared.
+        copies = {name: weight.clone() for name, weight in weights.items()}
+        safetensors.torch.save_file(copies, Path(out) / "weights.safetensors")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
