@@ -58,7 +58,7 @@ def search(
             print_json({**record, "best": [_record(study, result) for result in best]})
         else:
             execution.print_outcome(study.example, outcome)
-            _print_best(study, best, len(results))
+            _print_best(study, best, results)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -142,7 +142,7 @@ def _print_standing(study: Study, outlook: Outlook) -> None:
         f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
         f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
     )
-    _print_best(study, outlook.best, len(outlook.results), err=False)
+    _print_best(study, outlook.best, outlook.results, err=False)
 
 
 def _row(study: Study, result: Result) -> dict[str, Any]:
@@ -155,14 +155,15 @@ def _record(study: Study, result: Result) -> dict[str, Any]:
     return {"trial": result.number, "params": dict(result.params), "values": values}
 
 
-def _print_best(study: Study, best: Sequence[Result], trials: int, *, err: bool = True) -> None:
+def _print_best(
+    study: Study, best: Sequence[Result], results: Sequence[Result], *, err: bool = True
+) -> None:
     if not best:
-        if trials:
-            metrics = " and ".join(study.search.metrics)
-            typer.echo(f"no trial of {trials} is done and has {metrics}", err=err)
+        if any(result.is_over for result in results):
+            typer.echo(f"no trial has {' and '.join(study.search.metrics)}", err=err)
         return
-    what = "best" if len(study.search.metrics) == 1 else "not beaten in both metrics"
-    typer.echo(f"{what} of {trials} trials, means over seeds:", err=err)
+    what = "best" if len(study.search.metrics) == 1 else "Pareto front"
+    typer.echo(f"{what} of {len(results)} trials, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
