@@ -40,7 +40,7 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
 test: $(VENV)/.dev  ## every test, the slow ones too
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
-soak: $(VENV)/.dev  ## 200 runs that are killed at random until all are done: half an hour or more
+soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
 
 check: $(VENV)/.dev  ## ruff, mypy and the import layers

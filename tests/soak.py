@@ -43,8 +43,6 @@ EVERY = 5
 """Steps between checkpoints."""
 STEPS = 20
 """Steps of a run, so few that its log has a line for each."""
-PARENTS = 0.15
-"""How often a blow hits the sweep itself, beside runs."""
 SUBMITTED = 8
 """How many runs submitit is given at a time: it starts them all at once."""
 
@@ -70,21 +68,25 @@ def main() -> int:
         "--disturb", choices=ROUTES, nargs="*", default=["local"], help="where there are kills"
     )
     parser.add_argument("--pause", type=float, default=3.0, help="mean seconds between two blows")
+    parser.add_argument(
+        "--commands", type=float, default=0.15, help="share of blows that hit a command as well"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="a folder to leave the stores and logs in")
+    parser.add_argument("--keep", type=Path, help="a folder for the stores, to go on with later")
     options = parser.parse_args()
     sweep = Sweep(options.backend, options.runs, options.jobs)
     sound = True
     with _folder(options.keep) as folder:
         # It also pretrains the base model, which no run could under so many kills.
-        peace = Blows(0.0, 0)
+        peace = Blows(0.0, 0.0, 0)
         expected = _made("undisturbed", "local", sweep, folder, peace)
         for route in options.through:
-            blows = Blows(options.pause if route in options.disturb else 0.0, options.seed)
+            pause = options.pause if route in options.disturb else 0.0
+            blows = Blows(pause, options.commands, options.seed)
             made = _made(route, route, sweep, folder, blows)
             most = max(made.costs, default=0)
             points, table = made.points == expected.points, made.table == expected.table
-            print(f"  {blows.runs} kills of runs, {blows.parents} of commands")
+            print(f"  {blows.runs} kills of runs, {blows.commands} of commands")
             print(f"  steps trained twice: at most {most} per kill, {sum(made.costs)} in all")
             print(f"  points and table as undisturbed: {_yes(points)}, {_yes(table)}", flush=True)
             for line in difflib.unified_diff(expected.table, made.table, n=0, lineterm=""):
@@ -100,7 +102,7 @@ def _yes(holds: bool) -> str:
 @contextmanager
 def _folder(chosen: Path | None) -> Iterator[Path]:
     if chosen is not None:
-        chosen.mkdir(parents=True)
+        chosen.mkdir(parents=True, exist_ok=True)
         yield chosen.absolute()
         return
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
@@ -139,14 +141,16 @@ class Blows:
 
     Attributes:
         pause: mean seconds between two blows; 0: there are none.
+        share: how many of them hit a command as well.
         runs: how many runs were killed.
-        parents: how many commands were killed.
+        commands: how many commands were killed.
     """
 
     pause: float
+    share: float
     seed: int
     runs: int = 0
-    parents: int = 0
+    commands: int = 0
     _moments: random.Random = field(init=False)
     _due: float = field(init=False)
 
@@ -162,18 +166,20 @@ class Blows:
         if not self.pause or time.monotonic() < self._due:
             return
         running = store.runs(status=Status.RUNNING)
+        if not running:
+            return  # a sweep that is killed each time before it begins gets nowhere
         number = min(len(running), self._moments.choice((1, 1, 2)))
         for run in self._moments.sample(running, number):
             assert run.pid is not None
             with contextlib.suppress(ProcessLookupError):
                 os.kill(run.pid, signal.SIGKILL)
                 self.runs += 1
-        if self._moments.random() < PARENTS:
+        if self._moments.random() < self.share:
             alive = [command for command in commands if command.poll() is None]
-            for command in alive[:1]:
+            for command in self._moments.sample(alive, min(len(alive), 1)):
                 command.kill()
                 command.wait()
-                self.parents += 1
+                self.commands += 1
         self._wait()
 
 
@@ -231,7 +237,7 @@ def _add_runs(sweep: Sweep, store: Store) -> None:
 
 def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> None:
     """Starts commands, and returns when they and the jobs that they have queued have ended."""
-    before = store.count_runs(status=Status.DONE), blows.runs + blows.parents
+    before = store.count_runs(status=Status.DONE), blows.runs + blows.commands
     told = time.monotonic()
     # The last words of a command that fails are all that there is to go by.
     with tempfile.TemporaryFile() as errors:
@@ -245,7 +251,7 @@ def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> No
                 print(f"  {name}: {done} runs done", file=sys.stderr, flush=True)
         errors.seek(0)
         words = errors.read().decode().splitlines()[-20:]
-    if (store.count_runs(status=Status.DONE), blows.runs + blows.parents) == before:
+    if (store.count_runs(status=Status.DONE), blows.runs + blows.commands) == before:
         sys.exit("\n".join([f"{name}: nothing was done, and nobody was killed", *words]))
 
 

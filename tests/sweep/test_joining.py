@@ -16,6 +16,7 @@ import pytest
 
 from advsweep.backends.run import Run
 from advsweep.errors import ConfigError
+from advsweep.report import build_report, render
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
@@ -275,6 +276,22 @@ def test_eight_workers_lose_and_repeat_nothing(
     # A worker notes a run when it is over, in this very process: all but what the killed had.
     noted = [int(line) for line in started.read_text(encoding="utf-8").split()]
     assert len(noted) == len(set(noted)) >= len(ids) - 2
+
+
+@pytest.mark.slow
+def test_two_workers_on_a_server_give_the_same_table(
+    plan: Planner, postgres_url: str, store: Store, tmp_path: Path
+) -> None:
+    demo = plan("steps=40", "seed=range(6)", name="demo")
+    assert execute(demo, store).done == 6
+    with open_store(postgres_url) as shared:
+        add(demo, shared)
+        workers = [fork(work, postgres_url, str(tmp_path / "started.txt")) for _ in range(2)]
+        for worker in workers:
+            worker.join()
+        assert measured(shared) == measured(store)
+        tables = [render(build_report(each, "demo"), "csv") for each in (shared, store)]
+    assert tables[0] == tables[1]
 
 
 def fork(target: Callable[..., None], *arguments: str) -> multiprocessing.process.BaseProcess:
