@@ -5,6 +5,8 @@ VENV ?= .venv
 #   make demo TORCH='torch==2.12.0'
 TORCH ?= torch==2.13.0
 JOBS ?= 2
+# Which benchmarks, for example make bench BENCH='store plan'
+BENCH ?= plan overhead store cli estimators tiny
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -56,7 +58,7 @@ readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
 	@rm .estimators.md
 
 bench: $(VENV)/.dev  ## what it costs, beside its peers
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; OMP_NUM_THREADS=1 $(BIN)/python $$script || exit 1; done
+	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_overhead.py
 
-The targets are 150 ms of CPU per run beyond its imports, and 300 runs through 2 slots in under
-60 s. A row's CPU time is of all processes together, what every sweep has once subtracted by
-the difference of a larger and a smaller sweep: the worker, what starts it and the supervision.
+A row's CPU time is of all processes together, the worker, what starts it and the supervision;
+what every sweep has once is subtracted by the difference of a larger and a smaller sweep. The
+median of several.
 A run of ours is a process of its own, which trains one step, evaluates twice and records all
 of it; a job of Hydra's calls an empty function in a process that is there already. joblib's
 launcher comes with the extra `bench`; without it its row is left out.
@@ -21,9 +21,12 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from figures import head, show
+
 from advsweep.sweep.executors.local import PRELOADED
 
 REPEATS = 3
+ASKED = "150"
 SLOTS = 2
 MANY = 300
 SWEEP = [
@@ -57,26 +60,23 @@ def hydra(*overrides: str) -> Command:
 
 
 def main() -> None:
-    print(f"{'per run or job':<40} {'CPU ms, median':>15} {'beyond imports':>15} {'load':>6}")
     imports = statistics.median(cost(IMPORTS)[0] for _ in range(REPEATS))
-    show("run, forked", per_run(sweep(), few=2, many=62))
-    alone = per_run(sweep("executor.preload=false"), few=2, many=5)
-    show("run, in a process of its own", alone, alone - imports)
-    show("job of Hydra's basic launcher", per_run(hydra(), few=2, many=62))
+    basic = per_run(hydra(), few=2, many=62)
+    joblib = None
     if importlib.util.find_spec("joblib"):
-        joblib = hydra("hydra/launcher=joblib", f"hydra.launcher.n_jobs={SLOTS}")
-        show("job of Hydra's joblib launcher", per_run(joblib, few=2, many=62))
+        launcher = hydra("hydra/launcher=joblib", f"hydra.launcher.n_jobs={SLOTS}")
+        joblib = per_run(launcher, few=2, many=62)
+    head("CPU ms")
+    peer = (f"{1000 * basic:.0f}", "a job of Hydra's basic launcher")
+    show("a run, forked", f"{1000 * per_run(sweep(), few=2, many=62):.0f}", ASKED, *peer)
+    alone = per_run(sweep("executor.preload=false"), few=2, many=5) - imports
+    if joblib is not None:
+        peer = (f"{1000 * joblib:.0f}", "a job of Hydra's joblib launcher")
+    show("a run in a process of its own, without its imports", f"{1000 * alone:.0f}", ASKED, *peer)
     cpu, wall = cost(sweep()(MANY))
-    print(
-        f"{MANY} runs through {SLOTS} slots, from nothing: {wall:.1f} s of wall time, "
-        f"{cpu:.1f} CPU s, load {os.getloadavg()[0]:.1f}"
-    )
-
-
-def show(name: str, seconds: float, beyond: float | None = None) -> None:
-    beyond = seconds if beyond is None else beyond
-    load = os.getloadavg()[0]
-    print(f"{name:<40} {1000 * seconds:>15.0f} {1000 * beyond:>15.0f} {load:>6.1f}")
+    what = f"{MANY} runs through {SLOTS} slots, from nothing"
+    show(what, f"{cpu:.1f} CPU s")
+    show("  by the clock", f"{wall:.1f} s", "60 s")
 
 
 def per_run(command: Command, few: int, many: int) -> float:

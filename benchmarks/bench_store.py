@@ -3,32 +3,43 @@
     python benchmarks/bench_store.py
     python benchmarks/bench_store.py postgresql://USER@HOST/DATABASE   # an empty one, left filled
 
-Figures are of the machine at hand; the targets on SQLite are 8,000 single commits/s, 100,000
-points/s in batches of 1,000, no lock error with four writers, and 300 ms for a metric's curves
-of 1,000 runs and for `ls` over 10,000 runs.
+Beside each figure by the clock stands, in parentheses, the same per second of this process's
+CPU time, which is what a machine with nothing else to do would come near to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
+
+from figures import head, show
 
 from advsweep.cli.ls import ls
-from advsweep.store import NewRun, Store, open_store
+from advsweep.store import NewRun, Owner, Status, Store, open_store
+from advsweep.sweep.stopping.acr import EarlyAcr
+from advsweep.sweep.stopping.asha import Asha
+from advsweep.sweep.stopping.judge import Judge
+from advsweep.sweep.stopping.median import MedianRule
 
 BATCH = 1000
 BATCHES = 200
 COMMITS = 5000
+PLAIN_COMMITS = 300
 WRITERS = 4
 WRITER_BATCHES = 50
 RUNS = 1000
 STEPS = 200
 LISTED_RUNS = 10_000
+SWEEP = "listed"
+REPEATS = 5
 
 WRITER = """
 import sys, time
@@ -53,17 +64,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = sys.argv[1] if len(sys.argv) > 1 else f"{folder}/advsweep.db"
         with open_store(url) as store:
+            head("per s (CPU-s)")
             store.add_runs([_run(i) for i in range(RUNS)])
-            rows = [
-                _batches(store),
-                _commits(store),
-                _together(store),
-                *_queries(store),
-                _listing(store),
-            ]
-    width = max(len(name) for name, _ in rows)
-    for name, figure in rows:
-        print(f"{name:<{width}}  {figure}")
+            _commits(store, _plain_commits(url, folder))
+            _batches(store)
+            _together(store)
+            head("ms (CPU)")
+            _queries(store)
+            _listing(store)
+            _judgements(store)
 
 
 def _run(seed: int) -> NewRun:
@@ -78,33 +87,61 @@ def _run(seed: int) -> NewRun:
     )
 
 
-def _batches(store: Store) -> tuple[str, str]:
+def _commits(store: Store, peer: tuple[str, str]) -> None:
+    def write() -> None:
+        for step in range(COMMITS):
+            store.add_points(2, [("metric 0", step, 1.0)])
+
+    def beat() -> None:
+        for step in range(COMMITS):
+            store.heartbeat(3, step=step, points=[("metric 0", step, 1.0)])
+
+    show("commits/s of one point", _rate(COMMITS, write), "8,000", *peer)
+    store.claim(3, Owner.current())
+    show("commits/s of a point with a heartbeat", _rate(COMMITS, beat))
+    store.finish(3, Status.DONE)
+
+
+def _plain_commits(url: str, folder: str) -> tuple[str, str]:
+    """What the driver does by itself, one insert per commit, and how it is set."""
+    if not url.startswith("postgresql"):
+        connection: Any = sqlite3.connect(f"{folder}/plain.db")
+        name, place = "sqlite3 with SQLite's defaults", "?"
+    else:
+        # What SQLAlchemy connects with, so that the peer has the same driver and settings.
+        connection = open_store(url)._engines.writer.raw_connection()
+        name, place = "the driver alone, settings as ours", "%s"
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE plain (step INTEGER, value DOUBLE PRECISION)")
+    connection.commit()
+
+    def write() -> None:
+        for step in range(PLAIN_COMMITS):
+            cursor.execute(f"INSERT INTO plain VALUES ({place}, {place})", (step, 1.0))
+            connection.commit()
+
+    rate = _rate(PLAIN_COMMITS, write)
+    cursor.execute("DROP TABLE plain")
+    connection.commit()
+    connection.close()
+    return rate, name
+
+
+def _batches(store: Store) -> None:
     names = [f"metric {i}" for i in range(20)]
     batches = [
         [(names[i % 20], b * BATCH + i // 20, float(i)) for i in range(BATCH)]
         for b in range(BATCHES)
     ]
-    seconds, cpu = _time(lambda: [store.add_points(1, batch) for batch in batches])
-    points = BATCHES * BATCH
-    return (
-        f"metric points, batches of {BATCH:,}",
-        f"{points / seconds:>9,.0f} /s  ({points / cpu:,.0f} per CPU-second)",
-    )
 
-
-def _commits(store: Store) -> tuple[str, str]:
     def write() -> None:
-        for step in range(COMMITS):
-            store.add_points(2, [("metric 0", step, 1.0)])
+        for batch in batches:
+            store.add_points(1, batch)
 
-    seconds, cpu = _time(write)
-    return (
-        "single commits",
-        f"{COMMITS / seconds:>9,.0f} /s  ({COMMITS / cpu:,.0f} per CPU-second)",
-    )
+    show(f"points/s in batches of {BATCH:,}", _rate(BATCHES * BATCH, write), "100,000")
 
 
-def _together(store: Store) -> tuple[str, str]:
+def _together(store: Store) -> None:
     arguments = [str(WRITER_BATCHES), str(BATCH), store.url]
     processes = [
         subprocess.Popen(
@@ -122,40 +159,60 @@ def _together(store: Store) -> tuple[str, str]:
     outputs = [process.communicate("go\n")[0] for process in processes]
     seconds = time.perf_counter() - began
     errors = sum(int(output) for output in outputs)
-    return (
-        f"{WRITERS} processes, batches of {BATCH:,}",
-        f"{WRITERS * WRITER_BATCHES * BATCH / seconds:>9,.0f} /s in all, {errors} lock errors",
-    )
+    points = WRITERS * WRITER_BATCHES * BATCH
+    show(f"points/s of {WRITERS} processes together", f"{points / seconds:,.0f}")
+    show("  lock errors among them", f"{errors}", "0")
 
 
-def _queries(store: Store) -> list[tuple[str, str]]:
+def _queries(store: Store) -> None:
     ids = [run.id for run in store.runs()]
     curve = [("collapse/acr", step, 1 / step) for step in range(1, STEPS + 1)]
     for run_id in ids:
         store.add_points(run_id, curve)
-    queries: dict[str, Callable[[], object]] = {
-        f"a metric's curves of {RUNS:,} runs": lambda: store.series(ids, "collapse/acr"),
-        f"a metric's last values in {RUNS:,} runs": lambda: store.last_values(
-            ids, ["collapse/acr"]
-        ),
-        f"a metric's mean over the last 10 steps, {RUNS:,} runs": lambda: store.means(
-            ids, "collapse/acr", last=10
-        ),
-        "the newest 50 runs": lambda: store.runs(limit=50),
-        f"all {RUNS:,} runs": store.runs,
-    }
-    return [(name, _milliseconds(query)) for name, query in queries.items()]
+    name = "collapse/acr"
+    curves = _milliseconds(lambda: store.series(ids, name))
+    show(f"a metric's curves of {RUNS:,} runs, {STEPS} steps each", curves, "300")
+    last = _milliseconds(lambda: store.last_values(ids, [name]))
+    show(f"a metric's last values in {RUNS:,} runs", last)
+    means = _milliseconds(lambda: store.means(ids, name, last=10))
+    show("its means over the last 10 steps", means)
 
 
-def _listing(store: Store) -> tuple[str, str]:
-    store.add_runs([_run(i) for i in range(LISTED_RUNS)])
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        return f"`ls` over {LISTED_RUNS:,} runs", _milliseconds(lambda: ls(store=store.url))
+def _listing(store: Store) -> None:
+    store.add_sweep(SWEEP, {})
+    store.add_runs([_run(i) for i in range(LISTED_RUNS)], SWEEP)
+    newest = _milliseconds(lambda: ls(store=store.url))
+    show(f"`ls` over {LISTED_RUNS:,} runs, the newest 50", newest, "300")
+    whole = _milliseconds(lambda: ls(store=store.url, every=True))
+    show("`ls --all`", whole)
+
+
+def _judgements(store: Store) -> None:
+    """What a rule for early stopping costs beside so many runs that have got further."""
+    ids = [run.id for run in store.runs(sweep=SWEEP)]
+    points = [(m, s, 1 / s) for m in ("reward/mean", "collapse/acr") for s in range(1, 51)]
+    for run_id in ids:
+        store.add_points(run_id, points)
+    for rule in (EarlyAcr(), MedianRule(), Asha()):
+        store.set_stopping(ids[:1], rule.plain())
+        judge = Judge(store, ids[0], rule)
+        step = next(step for step in range(1, 51) if rule.is_due(step))
+        cost = _milliseconds(lambda judge=judge, step=step: judge.verdict(step))
+        show(f"a judgement by `{rule.name}` beside {LISTED_RUNS:,} runs", cost, "100")
+
+
+def _rate(number: int, work: Callable[[], object]) -> str:
+    seconds, cpu = _time(work)
+    return f"{number / seconds:,.0f} ({number / cpu:,.0f})"
 
 
 def _milliseconds(work: Callable[[], object]) -> str:
-    seconds, cpu = _time(work)
-    return f"{seconds * 1e3:>9,.1f} ms  ({cpu * 1e3:,.1f} ms of CPU)"
+    """The median of several goes, by the clock and in CPU time, without what is printed."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        work()
+        goes = [_time(work) for _ in range(REPEATS)]
+    seconds, cpu = (statistics.median(each) for each in zip(*goes, strict=True))
+    return f"{seconds * 1e3:,.0f} ({cpu * 1e3:,.0f})"
 
 
 def _time(work: Callable[[], object]) -> tuple[float, float]:

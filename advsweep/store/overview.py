@@ -103,7 +103,7 @@ class Overview(Runs):
         columns = (Run.id, Run.config_hash, Run.step, Run.steps, Run.status == Status.DONE)
         query = select(*columns).where(Run.id.in_(_peers(run_id))).order_by(Run.id)
         with self._read() as connection:
-            return [Peer(*row) for row in connection.execute(query)]
+            return [Peer(*row) for row in connection.execute(query).all()]
 
     def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
         """The means of a metric over the steps `first` to `last`, of a run and its peers.
@@ -121,7 +121,7 @@ class Overview(Runs):
             .group_by(Point.run_id)
         )
         with self._read() as connection:
-            return {row.run_id: row.mean for row in connection.execute(query)}
+            return {row.run_id: row.mean for row in connection.execute(query).all()}
 
 
 def _peers(run_id: int) -> CompoundSelect[int]:

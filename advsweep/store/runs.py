@@ -150,7 +150,7 @@ class Runs(StorePart):
             query = query.order_by(order.desc() if newest_first else order)
             if limit is not None and ids is None and not _is_decided_late(status):
                 query = query.limit(limit)
-            rows = list(connection.execute(query)) if ids is None else []
+            rows = connection.execute(query).all() if ids is None else []
             if ids is not None:
                 rows = self._in_order_of(ids, connection, query)
             records = self._records(connection, rows)

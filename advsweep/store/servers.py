@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import importlib.util
 import os
@@ -130,6 +131,9 @@ class _Connector:
             cursor.execute(setting.format(seconds=self._seconds))
         cursor.close()
         connection.commit()
+        if hasattr(connection, "execute_simple"):
+            # pg8000 sends what it has to say at the end of a transaction in three messages.
+            connection.commit = functools.partial(connection.execute_simple, "commit")
 
 
 def _notice_shutdown(context: ExceptionContext) -> None:
