@@ -58,6 +58,8 @@ class Backend(Component):
     """True if it can draw rollouts of a reference model, and renew that model."""
     late_imports: ClassVar[frozenset[str]] = frozenset()
     """Modules that only a training imports; where runs are forked, that is done before."""
+    puts_system_messages: ClassVar[bool] = False
+    """True if models are given `Problem.messages` or `Problem.text`, not the prompt alone."""
     shapes_rewards: ClassVar[bool] = False
     """True if it trains on `Task.rewards`, and not on the verdicts of `Task.score` alone."""
 

@@ -64,6 +64,7 @@ class Fake(Backend):
         }
     )
     keeps_reference: ClassVar[bool] = True
+    puts_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
 
     learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")

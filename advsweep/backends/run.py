@@ -184,6 +184,11 @@ def _check(run: Run) -> None:
             f"task.reward: backend '{backend.name}' trains on correct and wrong alone; expected "
             f"reward=accuracy, or another backend"
         )
+    if run.task.has_system_messages and not backend.puts_system_messages:
+        raise ConfigError(
+            f"task.prompt: backend '{backend.name}' gives models the prompt alone; expected one "
+            f"without a system message, or another backend"
+        )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
         giving = [name for name in ROLLOUTS if ROLLOUTS.get(name).provides & missing]

@@ -33,24 +33,26 @@ class Problem:
         level: difficulty level.
         gold: what the verifier compares with. Where one correct answer is known, it stands
             under `solution`.
-        system: None where the model is to go on from the prompt as it stands. Otherwise the
-            prompt is a user's message, which the chat template of the model's tokenizer wraps,
-            after a system message of this text unless it is empty.
+        system: the message of the system before it, where a model takes conversations; the text
+            before it where not. Empty: none.
     """
 
     id: str
     prompt: str
     level: int
     gold: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    system: str | None = None
+    system: str = ""
 
     @property
-    def messages(self) -> list[dict[str, str]] | None:
-        """The messages of a conversation; None where the prompt is plain text."""
-        if self.system is None:
-            return None
+    def messages(self) -> list[dict[str, str]]:
+        """What a model is given that takes conversations, before its chat template."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.prompt}]
+
+    @property
+    def text(self) -> str:
+        """What any other model is given."""
+        return f"{self.system}\n\n{self.prompt}" if self.system else self.prompt
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,11 @@ class Task(Component):
     @property
     def is_shaped(self) -> bool:
         """Whether rewards differ from the outcomes that `score` gives."""
+        return False
+
+    @property
+    def has_system_messages(self) -> bool:
+        """Whether problems have a message of the system beside their prompt."""
         return False
 
     @property

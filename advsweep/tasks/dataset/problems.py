@@ -45,6 +45,7 @@ class Columns:
     options: str
     tests: str
     setup: str
+    program: str
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ class _Chosen:
     options: str
     tests: str
     setup: str
+    program: str
 
 
 def _columns(columns: Columns, rows: Rows) -> _Chosen:
@@ -217,7 +219,7 @@ def _columns(columns: Columns, rows: Rows) -> _Chosen:
         gold="" if columns.tests else choose("gold", columns.gold),
         **{
             field: choose(field, (getattr(columns, field),))
-            for field in ("level", "id", "options", "tests", "setup")
+            for field in ("level", "id", "options", "tests", "setup", "program")
         },
     )
 
@@ -250,10 +252,9 @@ def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int)
                 f"got {tests!r}"
             )
         setup = row.get(columns.setup) if columns.setup else None
-        return {
-            "tests": tests,
-            "setup": "\n".join(setup) if isinstance(setup, list) else setup or "",
-        }
+        setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
+        gold = {"tests": tests, "setup": setup}
+        return gold | {"program": row.get(columns.program)} if columns.program else gold
     value = row.get(columns.gold)
     if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
         raise ConfigError(

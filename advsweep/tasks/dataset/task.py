@@ -66,6 +66,7 @@ class Dataset(Task):
     options_column: str = option("", help="column of the options of multiple choice")
     tests_column: str = option("", help="column of the tests of a program")
     setup_column: str = option("", help="column of what runs before the tests of a program")
+    program_column: str = option("", help="column of a program that passes the tests")
     gold_part: GoldPart = option(
         GoldPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
     )
@@ -123,6 +124,10 @@ class Dataset(Task):
     @property
     def is_shaped(self) -> bool:
         return self._reward.is_shaped
+
+    @property
+    def has_system_messages(self) -> bool:
+        return bool(template(self.prompt).system)
 
     @property
     def can_train(self) -> bool:
@@ -184,6 +189,7 @@ class Dataset(Task):
                 options=self.options_column,
                 tests=self.tests_column,
                 setup=self.setup_column,
+                program=self.program_column,
             ),
             gold_part=self.gold_part,
             prompt=self.prompt,

@@ -21,7 +21,7 @@ class Template:
     """
 
     text: str
-    system: str | None = None
+    system: str = ""
     source: str = "ours"
 
     def fill(self, question: str, tests: str) -> str:
@@ -38,13 +38,11 @@ _THINKING = (
 
 TEMPLATES: Mapping[str, Template] = {
     "plain": Template(QUESTION),
-    "chat": Template(QUESTION, system=""),
     "boxed": Template(f"{QUESTION}\n{_BOXED}\n"),
-    "boxed_chat": Template(f"{QUESTION}\n{_BOXED}", system=""),
     "boxed_system": Template(QUESTION, system=_BOXED, source="A-GRAE, App. C.2; AVSPO, App. D"),
     "two_stage": Template(
-        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        f"<|im_start|>user\n{QUESTION}\n{_BOXED}\n<|im_end|>\n<|im_start|>assistant\n",
+        f"{QUESTION}\n{_BOXED}\n",
+        system="You are a helpful assistant.",
         source="Two-stage view, App. C.2",
     ),
     "aapo_1_5b": Template(

@@ -98,7 +98,7 @@ class Code(Verifier):
         return verdict(run.passed, program)
 
     def solution(self, gold: Gold) -> str:
-        """The known solution where the data has one."""
+        """A program that passes the tests, where the data has one."""
         return f"```python\n{gold.get('program', '')}\n```"
 
     def _run(self, program: str, tests: str) -> Run:

@@ -42,15 +42,17 @@ def test_a_prompt_is_made_of_the_question(sums: str) -> None:
     problem = train(make(sums, held_out=1))[0]
     text = "Please reason step by step, and put your final answer within \\boxed{}."
     assert problem.prompt == f"What is 0 + 0?\n{text}\n"
-    assert problem.messages is None
+    assert problem.messages == [{"role": "user", "content": problem.prompt}]
+    assert problem.text == problem.prompt
     assert problem.gold == {"answer": "0", "solution": "\\boxed{0}"}
-    chat = train(make(sums, held_out=1, prompt="boxed_system"))[0]
+    task = make(sums, held_out=1, prompt="boxed_system")
+    assert task.has_system_messages
+    chat = train(task)[0]
+    assert chat.text == f"{text}\n\nWhat is 0 + 0?"
     assert chat.messages == [
         {"role": "system", "content": text},
         {"role": "user", "content": "What is 0 + 0?"},
     ]
-    alone = train(make(sums, held_out=1, prompt="chat"))[0]
-    assert alone.messages == [{"role": "user", "content": "What is 0 + 0?"}]
     own = train(make(sums, held_out=1, prompt="Q: {question} \\boxed{}\nA:"))[0]
     assert own.prompt == "Q: What is 0 + 0? \\boxed{}\nA:"
 
