@@ -7,11 +7,11 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -89,10 +89,9 @@ def make_problems(recipe: Recipe, changed: tuple[int, ...]) -> Problems:
     """
     train, held_out = _read(recipe)
     levels = _read_levels(recipe.level_file)
-    fits = functools.partial(_fit, recipe=recipe, levels=levels)
-    held_out_problems = fits(held_out, seen={}, where="held-out")
-    seen = {problem.prompt: problem for problem in held_out_problems}
-    train_problems = fits(train, seen=seen, where="training")
+    held_out_problems = _fit(held_out, Split.HELD_OUT, recipe, levels)
+    prompts = {problem.prompt for problem in held_out_problems}
+    train_problems = _fit(train, Split.TRAIN, recipe, levels, prompts)
     rng = np.random.default_rng(recipe.seed)
     if recipe.held_out and not held_out_problems:
         held_out_problems, train_problems = _cut(train_problems, recipe.held_out, rng)
@@ -123,46 +122,78 @@ def _read(recipe: Recipe) -> tuple[Rows, Rows]:
 
 def _fit(
     rows: Rows,
-    *,
+    split: Split,
     recipe: Recipe,
     levels: Mapping[str, int],
-    seen: Mapping[str, Problem],
-    where: str,
+    others: Collection[str] = (),
 ) -> list[Problem]:
-    """The problems of some rows, each once, of the levels that are asked for."""
+    """The problems of some rows, each once, of the levels that are asked for.
+
+    Args:
+        levels: by ids, from a file; the training problems that it does not name are left out,
+            and the held-out ones have their own.
+        others: prompts of the other split.
+    """
     if not rows:
         return []
+    where = "training" if split is Split.TRAIN else "held-out"
+    chooses = recipe.levels if split is Split.TRAIN or not levels else ()
     shape, columns = template(recipe.prompt), _columns(recipe.columns, rows)
     found: dict[str, Problem] = {}
     unlevelled, repeated, shared = [], [], []
     for number, row in enumerate(rows, start=1):
         question = _question(row, columns, number)
         gold = _gold(row, columns, recipe.gold_part, number)
-        problem_id = str(row[columns.id]) if columns.id else _hash(question)[:_ID_DIGITS]
-        level = levels.get(problem_id) if levels else _level(row, columns)
+        problem_id = str(row.get(columns.id)) if columns.id else _hash(question)[:_ID_DIGITS]
+        level = levels.get(problem_id)
+        if level is None and not (levels and split is Split.TRAIN):
+            level = _level(row, columns)
         if level is None:
             unlevelled.append(problem_id)
             continue
-        if recipe.levels and level not in recipe.levels:
+        if chooses and level not in chooses:
             continue
         prompt = shape.fill(question, "\n".join(gold.get("tests", [])))
         problem = Problem(problem_id, prompt, level, gold, shape.system)
         if prompt in found:
             repeated.append(problem)
-        elif prompt in seen:
+        elif prompt in others:
             shared.append(problem)
         else:
             found[prompt] = problem
+    problems = list(found.values())
+    if not problems:
+        _refuse(rows, columns, recipe, levels, where, shared)
+    _check_ids(problems, recipe.columns)
     _warn(repeated, f"{where} problems that stand there before are left out")
     _warn(shared, f"{where} problems that are held out are left out")
     _warn(unlevelled, f"{where} problems without a level are left out")
-    problems = list(found.values())
-    _check_ids(problems, recipe.columns)
-    if not problems:
-        known = sorted({level for row in rows if (level := _level(row, columns)) is not None})
-        asked = f"levels: expected some of {known or 'those in level_file'}, got "
-        raise ConfigError(f"{asked}{list(recipe.levels)}; no {where} problem is left")
     return problems
+
+
+def _refuse(
+    rows: Rows,
+    columns: _Chosen,
+    recipe: Recipe,
+    levels: Mapping[str, int],
+    where: str,
+    shared: Sequence[Problem],
+) -> NoReturn:
+    """Says why no problem is left."""
+    if shared:
+        raise ConfigError(
+            f"data: expected {where} problems, and all {len(shared)} are held out too"
+        )
+    own = {level for row in rows if (level := _level(row, columns)) is not None}
+    if not levels and not own:
+        raise ConfigError(
+            f"level_column: expected levels such as 3 or 'Level 3' in '{columns.level}', got "
+            f"{rows[0].get(columns.level)!r}"
+        )
+    raise ConfigError(
+        f"levels: expected some of {sorted(set(levels.values()) or own)}, got "
+        f"{list(recipe.levels)}; no {where} problem is left"
+    )
 
 
 def _warn(left_out: Sequence[Problem | str], what: str) -> None:
@@ -293,7 +324,7 @@ def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
         return 0
     value = row.get(columns.level)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return int(value)
+        return int(value) if float(value).is_integer() else None
     match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
     return int(match[1]) if match else None
 

@@ -73,14 +73,14 @@ def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
     listings = (sorted(filter(_is_data, place.glob("*"))) for place in places)
     found = next(filter(None, listings), [])
     chosen = [f for f in found if f.stem == split or f.name.startswith(f"{split}-")]
-    if chosen or len(found) == 1:
-        return chosen or found
+    if chosen:
+        return chosen
     if not found:
         raise ConfigError(f"data: expected files ({', '.join(_ENDINGS)}) in '{folder}', got none")
     names = ", ".join(file.name for file in found)
     raise ConfigError(
-        f"data: expected a file of split '{split}' in '{folder}', got {names}; "
-        f"name the splits by train_split and held_out_split"
+        f"data: expected a file of split '{split}' in '{folder}', got {names}; name the splits by "
+        f"train_split and held_out_split, or give a file as data"
     )
 
 

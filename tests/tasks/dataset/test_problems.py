@@ -124,6 +124,26 @@ def test_levels_may_come_from_a_file(sums: str, write: Write) -> None:
     assert {p.id for p in found} == {ids[i] for i in (0, 6, 7, 13)}
 
 
+def test_a_file_of_levels_chooses_training_problems_alone(write: Write, tmp_path: Path) -> None:
+    rows = [{"question": f"{i}?", "answer": i, "id": f"p{i}", "level": 5} for i in range(6)]
+    write("set/train.jsonl", rows[:4])
+    write("set/test.jsonl", rows[4:])
+    levels = write("levels.jsonl", [{"id": f"p{i}", "level": i} for i in (0, 1, 2, 3, 4)])
+    fields = {"id_column": "id", "level_column": "level", "level_file": levels}
+    task = make(str(tmp_path / "set"), levels=[1, 2], **fields)
+    assert [(p.id, p.level) for p in train(task)] == [("p1", 1), ("p2", 2)]
+    assert [(p.id, p.level) for p in held_out(task)] == [("p4", 4), ("p5", 5)]
+    with pytest.raises(ConfigError, match=r"levels: expected some of \[0, 1, 2, 3, 4\], got \[7\]"):
+        train(make(str(tmp_path / "set"), levels=[7], **fields))
+
+
+def test_training_problems_that_are_all_held_out_are_refused(write: Write) -> None:
+    path = write("a.jsonl", [{"question": "0?", "answer": 0}])
+    task = make(path, held_out_data=path)
+    with pytest.raises(ConfigError, match="expected training problems, and all 1 are held out too"):
+        train(task)
+
+
 def test_duplicates_are_left_out(write: Write) -> None:
     rows = [{"question": f"{i}?", "answer": i} for i in range(4)]
     first = write("a.jsonl", [*rows, {"question": " 0?", "answer": 5}])
@@ -198,6 +218,10 @@ def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
         ({"gold_column": ["a", "b"]}, "gold_column: the data has no column 'a' or 'b'; it has"),
         ({"level_column": "hardness"}, "level_column: the data has no column 'hardness'; it has"),
         ({"level_column": "level", "levels": [9]}, r"levels: expected some of \[1, 2, 3, 4\], got"),
+        (
+            {"level_column": "problem"},
+            "level_column: expected levels such as 3 or 'Level 3' in 'pro",
+        ),
         ({"levels": [3]}, r"levels: expected some of \[0\], got \[3\]"),
         ({"held_out": 0}, "held_out: expected how many problems to hold out, .* got 0"),
         ({"held_out": 20}, "held_out: expected fewer than the 20 problems that there are, got 20"),

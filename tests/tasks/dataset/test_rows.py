@@ -58,11 +58,6 @@ def test_a_folder_is_laid_out_as_on_the_hub(write: Write, tmp_path: Path, place:
     assert Source(str(tmp_path / "set"), "main").read("test") == ROWS
 
 
-def test_a_single_file_of_a_folder_is_every_split(write: Write, tmp_path: Path) -> None:
-    write("set/aime.jsonl", ROWS)
-    assert Source(str(tmp_path / "set")).read("test") == ROWS
-
-
 def test_a_changed_file_is_read_again(write: Write) -> None:
     import os
 
