@@ -39,7 +39,8 @@ class Runs(StorePart):
         """Adds the runs that are not there yet; returns the id of each, in the same order.
 
         A run whose identity is there already keeps its record, whatever its state; where it
-        has several attempts, the id is the latest one's.
+        has several attempts, the id is the latest one's. While it is neither done nor running
+        it takes the config that is given, which differs in what cannot change its result.
 
         Args:
             sweep: a sweep that all of them become part of, in this order.
@@ -52,6 +53,7 @@ class Runs(StorePart):
         new = [self._fresh(run, attempt=1) for run in runs]
         with self._write_alone() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            before = connection.execute(select(func.max(Run.id))).scalar() or 0
             connection.execute(self._insert_or_ignore(Run, "identity", "attempt"), new)
             latest: dict[str, int] = {}
             for identities in chunks({run.identity for run in runs}):
@@ -59,9 +61,21 @@ class Runs(StorePart):
                 rows = connection.execute(query.group_by(Run.identity))
                 latest.update((identity, run_id) for identity, run_id in rows)
             ids = [latest[run.identity] for run in runs]
+            known = [run_id for run_id in latest.values() if run_id <= before]
+            self._renew_configs(connection, known, {run.identity: run.config for run in runs})
             if sweep_id is not None:
                 self._add_to_sweep(connection, sweep_id, ids)
         return ids
+
+    def _renew_configs(
+        self, connection: Connection, ids: Sequence[int], configs: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        for some in chunks(ids):
+            query = select(Run.__table__).where(Run.id.in_(some), Run.status != Status.DONE)
+            for row in connection.execute(query).all():
+                config = dict(configs[row.identity])
+                if row.config != config and self._status(row) is not Status.RUNNING:
+                    connection.execute(update(Run).where(Run.id == row.id).values(config=config))
 
     def _fresh(self, run: NewRun, attempt: int) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -51,6 +52,24 @@ def test_adding_a_run_that_is_done_leaves_it_done(store, new_run):
     store.finish(run_id, Status.DONE)
     assert store.add_runs([new_run()]) == [run_id]
     assert store.runs()[0].status is Status.DONE
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_a_run_takes_new_settings_until_it_is_done(store, clock, new_run, status):
+    """Its identity is the same, so that they are such as cannot change its result."""
+    first = new_run()
+    [run_id] = store.add_runs([first])
+    if status is not Status.PENDING:
+        store.claim(run_id, Owner.current())
+    if status is Status.LOST:
+        clock.forward(3600)
+    elif status not in (Status.PENDING, Status.RUNNING):
+        store.finish(run_id, status)
+    assert store.runs()[0].status is status
+    given = replace(first, config={**first.config, "backend": {"checkpoint_every": 5}})
+    assert store.add_runs([given]) == [run_id]
+    kept = status in (Status.DONE, Status.RUNNING)
+    assert store.runs()[0].config == (first if kept else given).config
 
 
 def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
@@ -181,8 +200,6 @@ def test_runs_that_cannot_be_found(store, new_run):
 
 
 def test_the_start_of_several_identities_is_not_enough(store, new_run):
-    from dataclasses import replace
-
     store.add_runs([replace(new_run(), identity="abcd" + str(i) * 60) for i in (1, 2)])
     with pytest.raises(NotFoundError, match="several runs \\(abcd111111, abcd222222\\)"):
         store.find_run("abcd")

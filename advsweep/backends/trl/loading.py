@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,32 +37,31 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     Raises:
         ConfigError: there is no model, it is not causal, or nothing can fill its batches.
     """
-    if folder is None:
-        _check_causal(model)
     # They would stand in the logs of runs.
     disable_progress_bar()
-    place = model.location if folder is None else str(folder)
-    revision = model.hub_revision if folder is None else None
+    place = str(folder or model.location)
+    revision = None if folder else model.hub_revision
+    known = math.inf
+    if folder is None:
+        model.check_folder()
+        known = _config(model, place, revision).get_text_config().vocab_size
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model with a tokeniser, got {model.path}: {_first(error)}"
         ) from error
-    if model.pad_token is not None:
-        if tokenizer.convert_tokens_to_ids(model.pad_token) in (None, tokenizer.unk_token_id):
-            raise ConfigError(
-                f"model.pad_token: expected a token of {model.path}, got {model.pad_token!r}"
-            )
-        tokenizer.pad_token = model.pad_token
     if tokenizer.eos_token is None:
         raise ConfigError(
             f"model.path: expected a tokeniser with an end mark, which {model.path} has none of"
         )
-    if tokenizer.pad_token is None:
+    if model.pad_token is not None:
+        tokenizer.pad_token = model.pad_token
+    pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None
+    if pad_id is None or pad_id == tokenizer.unk_token_id or pad_id >= known:
         raise ConfigError(
-            f"model.pad_token: expected a token, as the tokeniser of {model.path} has none to fill "
-            f"batches with; name one, such as its end mark: model.pad_token={tokenizer.eos_token!r}"
+            f"model.pad_token: expected a token that {model.path} knows, to fill batches with, got "
+            f"{tokenizer.pad_token!r}; its end mark may do: model.pad_token={tokenizer.eos_token!r}"
         )
     if model.prompt is Prompt.CHAT and tokenizer.chat_template is None:
         raise ConfigError(
@@ -71,10 +71,10 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     return tokenizer
 
 
-def _check_causal(model: HfModel) -> None:
-    model.check_folder()
+def _config(model: HfModel, place: str, revision: str | None) -> Any:
+    """The model's configuration, refused where it is no causal language model's."""
     try:
-        config = AutoConfig.from_pretrained(model.location, revision=model.hub_revision)
+        config = AutoConfig.from_pretrained(place, revision=revision)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model that transformers loads, got {model.path}: "
@@ -89,6 +89,7 @@ def _check_causal(model: HfModel) -> None:
             f"{', '.join(architectures) or config.model_type}"
             + (f"; expected {' or '.join(sorted(causal))}" if causal else "")
         )
+    return config
 
 
 def load_model(model: HfModel, folder: Path | None = None) -> Any:
@@ -103,7 +104,7 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
         model.check_folder()
     else:
         arguments.pop("revision", None)
-    place = model.location if folder is None else str(folder)
+    place = str(folder or model.location)
     loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
     return loaded.to(device()).eval()
 

@@ -41,6 +41,13 @@ _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
 _TRAINER_STATE_FILE = "trainer_state.json"
 
+_REMEDIES = (
+    "the run goes on from its last checkpoint with a smaller backend.device_batch (fewer rollouts "
+    "at once), backend.evaluation_batch or more processes (resources.gpus); "
+    "backend.gradient_checkpointing=true, model.lora_rank=16, model.dtype=bfloat16 and a smaller "
+    "generation.max_tokens need less memory too, the last three as another run"
+)
+
 
 def train(
     run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter | None
@@ -53,10 +60,13 @@ def train(
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # TRL calls some of transformers by its old names.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-        _Training(run, backend, layout, directory, reporter, Path(scratch)).train()
+        try:
+            Training(run, backend, layout, directory, reporter, Path(scratch)).train()
+        except torch.OutOfMemoryError as error:
+            raise torch.OutOfMemoryError(f"{error}; {_REMEDIES}") from error
 
 
-class _Training:
+class Training:
     """A trainer, and what goes around it.
 
     Of several processes the first has the loop, and tells the others when to take part in an
@@ -82,7 +92,7 @@ class _Training:
         self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
-        self._trainer = EstimatorTrainer(
+        self.trainer = EstimatorTrainer(
             run,
             backend.model_of(run),
             layout,
@@ -95,14 +105,14 @@ class _Training:
             callbacks=[_AroundSteps(self)],
         )
         # It prints to stdout, where a run's own output goes.
-        self._trainer.remove_callback(PrinterCallback)
+        self.trainer.remove_callback(PrinterCallback)
 
     def train(self) -> None:
         newest = self._loop.newest.path if self._loop and self._loop.newest else None
         newest = self._tell(newest)
         if newest:
             self._restore(newest)
-        self._trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        self.trainer.train(resume_from_checkpoint=str(newest) if newest else None)
 
     def begin(self) -> None:
         """To be called once, before the first update."""
@@ -114,7 +124,7 @@ class _Training:
 
     def end_update(self) -> bool:
         """To be called after each update; true if the training is to be left there."""
-        trainer = self._trainer
+        trainer = self.trainer
         if trainer.state.global_step % self._layout.updates:
             return False
         step = trainer.steps_done
@@ -156,7 +166,7 @@ class _Training:
     def _complete_share(
         self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> list[tuple[list[str], Tensor]]:
-        process, processes = self._trainer.accelerator.process_index, self._layout.processes
+        process, processes = self.trainer.accelerator.process_index, self._layout.processes
         texts, signals = self._answering(self._opened).complete(
             share_of(problems, process, processes),
             temperature,
@@ -214,7 +224,7 @@ class _Training:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
         """The model that is trained, ready to generate."""
-        trainer = self._trainer
+        trainer = self.trainer
         wrapped = trainer.model_wrapped
         with (
             unwrap_model_for_generation(wrapped, trainer.accelerator) as model,
@@ -235,11 +245,11 @@ class _Training:
         """The model that reference rollouts are drawn with: the base, until it is renewed."""
         if self._reference is None:
             self._reference = load_model(self._backend.model_of(self._run))
-            self._reference.to(self._trainer.accelerator.device)
+            self._reference.to(self.trainer.accelerator.device)
         return self._reference
 
     def _renew_reference(self) -> None:
-        trained = self._trainer.accelerator.unwrap_model(self._trainer.model_wrapped)
+        trained = self.trainer.accelerator.unwrap_model(self.trainer.model_wrapped)
         self._reference_model().load_state_dict(trained.state_dict())
         self._renewed = True
 
@@ -255,7 +265,7 @@ class _Training:
 
     def _write_share(self, folder: Path) -> None:
         """Writes this process's files of a checkpoint, and waits for the others'."""
-        trainer = self._trainer
+        trainer = self.trainer
         trainer.save_model(str(folder), _internal_call=True)
         trainer._save_optimizer_and_scheduler(str(folder))
         if self._loop:
@@ -263,7 +273,7 @@ class _Training:
         trainer.accelerator.wait_for_everyone()
 
     def _write_common(self, folder: Path) -> None:
-        trainer = self._trainer
+        trainer = self.trainer
         # Its paths would make equal checkpoints differ, and nothing reads it.
         (folder / "training_args.bin").unlink()
         state = TrainerState(
@@ -281,7 +291,7 @@ class _Training:
     def _restore(self, folder: Path) -> None:
         """Takes up what transformers' own resumption leaves out."""
         memory = (folder / _ESTIMATOR_FILE).read_text(encoding="utf-8")
-        self._trainer.estimator.load_state_dict(json.loads(memory))
+        self.trainer.estimator.load_state_dict(json.loads(memory))
         if (folder / _REFERENCE_FILE).exists():
             safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
             self._renewed = True
@@ -291,7 +301,7 @@ class _Training:
 class _SharedSampler:
     """The weights in training, which several processes hold and answer with together."""
 
-    training: _Training
+    training: Training
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -304,7 +314,7 @@ class _SharedSampler:
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]
     """Calls the loop when transformers' Trainer has come to the place."""
 
-    def __init__(self, training: _Training) -> None:
+    def __init__(self, training: Training) -> None:
         self._training = training
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:

@@ -1,0 +1,294 @@
+"""What the backend refuses, and the models that it trains."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.run import Run
+from advsweep.backends.trl.layout import lay_out, share_of
+from advsweep.backends.trl.model_config import HfModel, fingerprint
+from advsweep.errors import ConfigError
+from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.clipped import Clipped
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def folder(exported_base: Callable[[], Path], tmp_path: Path) -> Path:
+    """A copy of the small base model, to be spoilt."""
+    return shutil.copytree(exported_base(), tmp_path / "model")
+
+
+def edit(file: Path, **changes: Any) -> None:
+    """Sets entries of a JSON file; None takes one out."""
+    content = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+
+# Before anything starts
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"path": ""}}, r"model\.path: expected a folder or a name on the hub"),
+        ({"model": {"path": "/no/such"}}, r"model\.path: expected a folder with a model, got '/no"),
+        ({"model": {"hub_revision": "main"}}, r"model\.hub_revision: expected null with a folder"),
+        ({"model": {"name": "tiny"}}, "model: backend 'trl' trains a model of transformers"),
+        ({"group_size": 1}, "group_size: expected >= 2"),
+        (
+            {"prompts_per_step": 7, "backend": {"minibatches": 4}},
+            r"4 x 1, got 7 x 6 = 42 rollouts; the nearest that does is prompts_per_step=6 or 8$",
+        ),
+        (
+            {"prompts_per_step": 1, "backend": {"minibatches": 4, "processes": 2}},
+            r"4 x 2, got 1 x 6 = 6 rollouts; the nearest that does is prompts_per_step=4$",
+        ),
+        ({"backend": {"accelerate": "/no.yaml"}}, r"backend\.accelerate: expected a file .* '/no"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    small_config: Callable[..., dict[str, Any]], changes: dict[str, Any], message: str
+) -> None:
+    from advsweep.backends.run import build_run
+
+    config = small_config("trl", **changes)
+    if changes.get("model") == {"name": "tiny"}:
+        config["model"] = {"name": "tiny"}
+    with pytest.raises(ConfigError, match=message):
+        build_run(config)
+
+
+def test_a_reference_is_not_kept_in_pieces(small_run: MakeRun, tmp_path: Path) -> None:
+    file = tmp_path / "fsdp.yaml"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="'reference' draws rollouts of a reference model"):
+        small_run("trl", rollout={"name": "reference"}, backend={"accelerate": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("missing", "changes", "message"),
+    [
+        ("trl", {}, r"backend: 'trl' needs trl, .* pip install 'advsweep\[trl\]'"),
+        ("peft", {"model": {"lora_rank": 4}}, r"model\.lora_rank: a LoRA adapter needs peft"),
+    ],
+)
+def test_an_extra_that_is_not_installed(
+    small_run: MakeRun,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == missing else find(name, *a)
+    )
+    with pytest.raises(ConfigError, match=message):
+        small_run("trl", **changes)
+
+
+# When the model is loaded
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "model", "message"),
+    [
+        (
+            "config.json",
+            {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
+            {},
+            "expected a causal language model, got .*: BertForMaskedLM; expected BertLMHeadModel",
+        ),
+        ("config.json", {"model_type": None}, {}, "expected a model that transformers loads"),
+        ("tokenizer_config.json", {"pad_token": None}, {}, r"model\.pad_token: .*='<eos>'$"),
+        ("config.json", {}, {"pad_token": "zz"}, r"model\.pad_token: .* got 'zz'"),
+        ("config.json", {}, {"prompt": "chat"}, r"model\.prompt: expected auto or plain"),
+    ],
+    ids=["not causal", "no model", "no pad token", "no such pad token", "no chat template"],
+)
+def test_models_that_cannot_be_trained(
+    small_run: MakeRun,
+    train: Any,
+    folder: Path,
+    tmp_path: Path,
+    file: str,
+    changes: dict[str, Any],
+    model: dict[str, Any],
+    message: str,
+) -> None:
+    edit(folder / file, **changes)
+    if file.startswith("tokenizer"):
+        (folder / "special_tokens_map.json").unlink()
+    run = small_run("trl", model={"path": str(folder), **model})
+    with pytest.raises(ConfigError, match=message):
+        train(run, tmp_path / "run")
+
+
+def test_a_folder_that_has_changed_since_the_plan(
+    small_run: MakeRun, train: Any, folder: Path, tmp_path: Path
+) -> None:
+    run = small_run("trl", model={"path": str(folder)})
+    edit(folder / "generation_config.json", temperature=0.5)
+    with pytest.raises(ConfigError, match="as it was when the run was planned"):
+        train(run, tmp_path / "run")
+    shutil.rmtree(folder)
+    with pytest.raises(ConfigError, match="which is not there"):
+        train(run, tmp_path / "run")
+    # What was planned can still be read.
+    assert HfModel.build(run.model.plain()).identity() == run.model.identity()
+
+
+def test_a_folder_counts_by_its_content(folder: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(folder, tmp_path / "elsewhere")
+    first, second = HfModel(path=str(folder)), HfModel(path=str(moved))
+    assert first.identity() == second.identity()
+    weights = moved / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(content)
+    assert fingerprint(moved) != fingerprint(folder)
+    assert HfModel(path=str(moved)).identity() != first.identity()
+    assert HfModel(path="org/model").identity() != HfModel(path="org/other").identity()
+    assert HfModel(path="org/model", lora_alpha=9.0).identity() == (
+        HfModel(path="org/model").identity()
+    )
+    assert HfModel(path="org/model", lora_rank=4, lora_alpha=9.0).identity() != (
+        HfModel(path="org/model", lora_rank=4).identity()
+    )
+
+
+# What it trains
+
+
+@pytest.mark.slow
+def test_chat_prompts_and_another_pad_token(
+    small_run: MakeRun, train: Any, folder: Path, tmp_path: Path
+) -> None:
+    """The template is seen by rollouts and evaluations alike; completions are not padded."""
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    edit(folder / "tokenizer_config.json", chat_template=template)
+    model = {"path": str(folder), "pad_token": "<eos>"}
+    changes = {"steps": 2, "optimizer": {"lr": 0.003}}
+    chat = small_run("trl", model=model, **changes)
+    plain = small_run("trl", model={**model, "prompt": "plain"}, **changes)
+    assert chat.identity != plain.identity
+    # This template leaves a prompt as it is.
+    first, second = train(chat, tmp_path / "chat"), train(plain, tmp_path / "plain")
+    assert first.lasting == second.lasting
+    assert first.evaluations[2].texts == second.evaluations[2].texts
+
+
+@pytest.mark.slow
+def test_lora(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+    """An adapter alone is trained and kept; an export has it merged into the weights."""
+    pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    model = {"lora_rank": 4, "lora_targets": ["q_proj", "v_proj"]}
+    run = small_run("trl", model=model, optimizer={"lr": 0.05}, objective={"kl_coef": 0.01})
+    whole = train(run, tmp_path / "whole")
+    train(run, tmp_path / "parts", stop_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert rest.lasting == {s: v for s, v in whole.lasting.items() if s > 3}
+    files = Checkpoints(tmp_path / "whole", run.identity).load(5).files
+    assert "adapter_model.safetensors" in files
+    assert "model.safetensors" not in files
+    run.backend.export(run, tmp_path / "whole", 5, tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict()
+    base = AutoModelForCausalLM.from_pretrained(run.model.path).state_dict()  # type: ignore[attr-defined]
+    changed = {name for name in base if not torch.equal(base[name], merged[name])}
+    assert changed == {f"model.layers.0.self_attn.{part}_proj.weight" for part in ("q", "v")}
+
+
+@pytest.mark.slow
+def test_a_renewed_reference_is_kept(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+    rollout = {"name": "reference", "update_every": 2}
+    run = small_run("trl", rollout=rollout, estimator={"name": "aapo"})
+    whole = train(run, tmp_path / "whole")
+    begun = train(run, tmp_path / "parts", stop_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert begun.lasting | rest.lasting == whole.lasting
+    assert all(values["cost/rollouts"] == 2 for values in whole.points.values())
+    files = [Checkpoints(tmp_path / p, run.identity).load(5).files for p in ("whole", "parts")]
+    assert dict(files[0]) == dict(files[1])
+    assert "reference.safetensors" in files[0]
+    other = small_run("trl", rollout={"name": "reference"}, estimator={"name": "aapo"})
+    assert (
+        "reference.safetensors"
+        not in Checkpoints(tmp_path / "other", other.identity)
+        .load(train(other, tmp_path / "other").checkpoints[-1][0])
+        .files
+    )
+
+
+@pytest.mark.slow
+def test_a_step_without_groups_leaves_the_weights_alone(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Moments and all: a gradient of 0 would let them move the weights on."""
+    run = small_run(
+        "trl",
+        rollout={"name": "filter_drop", "eps_acr": 0.9},
+        steps=2,
+        optimizer={"weight_decay": 0.1},
+    )
+    points = train(run, tmp_path).points
+    assert all(values["cost/utilisation"] == 0 for values in points.values())
+    assert "optim/grad_norm" not in points[1]
+    files = Checkpoints(tmp_path, run.identity).load(2).files
+    base = Path(run.model.path) / "model.safetensors"  # type: ignore[attr-defined]
+    import safetensors.torch
+
+    before, after = (
+        safetensors.torch.load_file(base),
+        safetensors.torch.load(files["model.safetensors"]),
+    )
+    assert all(torch.equal(before[name], after[name]) for name in after)
+
+
+@dataclass(kw_only=True)
+class Exhausting(Clipped):
+    """Finds no memory on the GPU."""
+
+    name: ClassVar[str] = "exhausting"
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def test_no_memory_left_on_the_gpu(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+    run = replace(small_run("trl"), objective=Exhausting())
+    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory.*backend\.device_batch"):
+        train(run, tmp_path)
+
+
+# How rollouts are divided
+
+
+def test_the_largest_equal_passes_are_taken() -> None:
+    given = {"prompts": 6, "group_size": 8, "minibatches": 2, "inner_epochs": 3, "processes": 2}
+    # 48 rollouts, of which each process has 12 in every minibatch.
+    for most, size in [(None, 12), (50, 12), (12, 12), (11, 6), (5, 4), (1, 1)]:
+        layout = lay_out(**given, device_batch=most)  # type: ignore[arg-type]
+        assert (layout.device_batch, layout.passes) == (size, 12 // size)
+        assert layout.updates == 6
+
+
+def test_shares_are_equal_and_in_order() -> None:
+    assert share_of([1, 2, 3, 4], 1, 2) == [3, 4]
+    assert [share_of([1, 2, 3], i, 2) for i in (0, 1)] == [[1, 2], [3, 1]]
+    # Whole groups of three: 6 rollouts for four processes become 12.
+    shares = [share_of(list("abcdef"), i, 4, unit=3) for i in range(4)]
+    assert shares == [list("abc"), list("def"), list("aaa"), list("aaa")]

@@ -1,0 +1,143 @@
+"""The tiny backend and this one, on the same rollouts of the same model: loss and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.run import Run
+from advsweep.backends.tiny import pretraining
+from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.sampling import Rollouts, sample
+from advsweep.backends.tiny.update import Experience, PolicyUpdate
+from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.weights import Weights
+from advsweep.backends.trl.training import Training
+
+PROMPTS, SIZE = 6, 4
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def perturbed(small_run: MakeRun) -> tuple[Weights, Weights]:
+    """The base model, and one that has moved away from it: ratios are not 1 and some are cut."""
+    run = small_run("tiny")
+    base = pretraining.base_weights(run.model, run.task)  # type: ignore[arg-type]
+    generator = torch_generator(5, Stream.WEIGHTS)
+    moved = {
+        name: weight + 0.02 * torch.randn(weight.shape, generator=generator)
+        for name, weight in base.items()
+    }
+    return base, moved
+
+
+def drawn(run: Run, base: Weights) -> tuple[Encoded, Rollouts]:
+    problems = run.task.draw(PROMPTS, numpy_generator(3, Stream.PROMPTS))
+    prompts = encode([problem.prompt for problem in problems], run.task)  # type: ignore[arg-type]
+    rollouts = sample(
+        fuse(base, run.model),  # type: ignore[arg-type]
+        run.task,  # type: ignore[arg-type]
+        prompts,
+        SIZE,
+        temperature=run.generation.temperature,
+        generator=torch_generator(4, Stream.ROLLOUTS),
+    )
+    return prompts, rollouts
+
+
+def as_rows(prompts: Encoded, rollouts: Rollouts, pad_id: int) -> dict[str, Tensor]:
+    """The same rollouts as TRL keeps them: prompts padded on the left, completions on the right."""
+    width = int(prompts.lengths.max())
+    ids, mask = torch.full((PROMPTS, width), pad_id), torch.zeros(PROMPTS, width, dtype=torch.long)
+    for row, length in enumerate(prompts.lengths):
+        ids[row, width - length :] = torch.from_numpy(prompts.tokens[row, :length])
+        mask[row, width - length :] = 1
+    return {
+        "prompt_ids": ids.repeat_interleave(SIZE, dim=0),
+        "prompt_mask": mask.repeat_interleave(SIZE, dim=0),
+        "completion_ids": rollouts.tokens,
+        "completion_mask": rollouts.mask.long(),
+        "old_per_token_logps": rollouts.log_probs,
+    }
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"name": "clipped"},
+        {"name": "clipped", "aggregation": "token_mean", "clip_high": 0.28},
+        {"name": "clipped", "ratio": "sequence", "kl_coef": 0.1, "entropy_coef": 0.05},
+        {"name": "cross_entropy", "aggregation": "constant", "max_tokens": 12, "kl_coef": 0.1},
+    ],
+    ids=["grpo", "dapo", "gspo, KL, entropy", "cross-entropy, KL"],
+)
+@pytest.mark.parametrize("skip", [True, False], ids=["skipping", "every rollout"])
+def test_one_batch_gives_equal_loss_and_gradient(
+    small_run: MakeRun,
+    perturbed: tuple[Weights, Weights],
+    tmp_path: Path,
+    objective: dict[str, Any],
+    skip: bool,
+) -> None:
+    base, moved = perturbed
+    changes = {
+        "objective": objective,
+        "generation": {"temperature": 0.8},
+        "group_size": SIZE,
+        "prompts_per_step": PROMPTS,
+    }
+    settings = {"minibatches": 1, "skip_zero_advantages": skip}
+    tiny = small_run("tiny", backend=settings, **changes)
+    ours = small_run("trl", backend={**settings, "device_batch": None}, **changes)
+    prompts, rollouts = drawn(tiny, base)
+    advantages = torch.arange(PROMPTS * SIZE, dtype=torch.float32) % 5 - 2
+    keep = torch.arange(PROMPTS * SIZE) % 7 != 0
+
+    weights = {name: weight.clone() for name, weight in moved.items()}
+    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)  # type: ignore[arg-type]
+    experience = Experience(prompts, rollouts, SIZE, advantages, keep)
+    expected = update._loss(experience, slice(0, PROMPTS * SIZE))
+    torch.autograd.backward(expected.loss)
+
+    backend = ours.backend
+    layout = backend.layout_of(ours, 1)  # type: ignore[attr-defined]
+    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
+    trainer = training.trainer
+    model = trainer.model
+    rows = as_rows(prompts, rollouts, trainer.pad_id)
+    if ours.objective.needs_reference:
+        ids = torch.cat((rows["prompt_ids"], rows["completion_ids"]), dim=1)
+        mask = torch.cat((rows["prompt_mask"], rows["completion_mask"]), dim=1)
+        with torch.no_grad():
+            rows["ref_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(
+                trainer.ref_model, ids, mask, rows["completion_ids"].shape[1]
+            )
+    model.load_state_dict(moved, strict=False)
+    trainer._buffered_inputs = [{**rows, "advantages": advantages, "keep": keep}]
+    trainer._count()
+    loss = trainer._compute_loss(
+        model, {**trainer._buffered_inputs[0], "share": trainer._shares[0]}
+    )
+    loss.backward()
+
+    assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5, abs=1e-6)
+    gradients = {name: weight.grad for name, weight in model.named_parameters()}
+    assert set(gradients) == set(weights)
+    largest = max(weight.grad.abs().max().item() for weight in weights.values())
+    assert largest > 0.01
+    for name, weight in weights.items():
+        torch.testing.assert_close(gradients[name], weight.grad, rtol=1e-5, atol=1e-5 * largest)
+
+
+class Silent:
+    """A reporter of a training that is not started."""
+
+    def log(self, message: str) -> None:
+        raise AssertionError(message)
