@@ -140,7 +140,7 @@ class Blows:
     """Kills runs and commands at random.
 
     Attributes:
-        pause: mean seconds between two blows; 0: there are none.
+        pause: mean seconds between two blows, counted while there is a run; 0: there are none.
         share: how many of them hit a command as well.
         runs: how many runs were killed.
         commands: how many commands were killed.
@@ -152,22 +152,31 @@ class Blows:
     runs: int = 0
     commands: int = 0
     _moments: random.Random = field(init=False)
-    _due: float = field(init=False)
+    _looked: float = field(init=False)
+    _left: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._moments = random.Random(self.seed)
+        self._looked = time.monotonic()
         self._wait()
 
     def _wait(self) -> None:
-        self._due = time.monotonic() + self._moments.uniform(0.0, 2 * self.pause)
+        self._left = self._moments.uniform(0.0, 2 * self.pause)
 
     def strike(self, store: Store, commands: list[subprocess.Popen[bytes]]) -> None:
-        """Kills one or two of the runs that are being trained, and a command now and then."""
-        if not self.pause or time.monotonic() < self._due:
-            return
-        running = store.runs(status=Status.RUNNING)
+        """Kills one or two of the runs that are being trained, and a command now and then.
+
+        Only time in which there is a run counts: a sweep that takes long to begin, or a run
+        that has to rest, would else be hit each time just when it begins.
+        """
+        now = time.monotonic()
+        passed, self._looked = now - self._looked, now
+        running = store.runs(status=Status.RUNNING) if self.pause else []
         if not running:
-            return  # a sweep that is killed each time before it begins gets nowhere
+            return
+        self._left -= passed
+        if self._left > 0:
+            return
         number = min(len(running), self._moments.choice((1, 1, 2)))
         for run in self._moments.sample(running, number):
             assert run.pid is not None

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.mark.slow
 def test_a_few_runs_survive_the_soak_test() -> None:
-    # The first blow of this seed falls as soon as there is a run to be killed.
+    # The first blow of this seed falls when a run is but a tenth of a second old.
     few = ["--backend=fake", "--runs=2", "--through=local", "--commands=0", "--seed=31"]
     script = Path(__file__).with_name("soak.py")
     done = subprocess.run(
