@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak check readme bench clean
+.PHONY: help install demo test test-trl soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,10 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
 
 test: $(VENV)/.dev  ## every test, the slow ones too
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/peers $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
 
 soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
