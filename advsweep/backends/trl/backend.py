@@ -48,6 +48,8 @@ class TrlBackend(Backend):
         }
     )
     keeps_reference: ClassVar[bool] = True
+    shapes_rewards: ClassVar[bool] = True
+    puts_system_messages: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

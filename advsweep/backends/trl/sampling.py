@@ -29,7 +29,7 @@ def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Convers
     chat = model.prompt is Prompt.CHAT or (
         model.prompt is Prompt.AUTO and tokenizer.chat_template is not None
     )
-    return [{"role": "user", "content": problem.prompt}] if chat else problem.prompt
+    return problem.messages if chat else problem.text
 
 
 @dataclass(frozen=True)

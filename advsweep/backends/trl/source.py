@@ -43,7 +43,7 @@ class StepSource:
         self._parts: list[Rows] = []
         self._shares: list[int] = []
         self._places: list[tuple[int, int]] = []
-        self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
+        self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
         self._signals: list[Float[Tensor, "rows 4"]] = []
         self._process = trainer.accelerator.process_index
         self._processes = trainer.accelerator.num_processes
@@ -55,7 +55,7 @@ class StepSource:
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
         # TRL sees whole groups, whatever becomes of those that fill the draw up.
         share = share_of(repeated, self._process, self._processes, unit=self._run.group_size)
-        part, rewards, signals = self._trainer.roll_out(share)
+        part, scored, signals = self._trainer.roll_out(share)
         self._problems += problems
         first = sum(self._shares)
         for row in range(len(repeated)):
@@ -63,10 +63,10 @@ class StepSource:
         self._shares.append(len(share))
         self._parts.append(part)
         self._signals.append(signals[: len(repeated)])
-        groups = rewards[: len(repeated)].view(len(problems), self._run.group_size)
-        self._rewards.append(groups)
+        groups = scored[: len(repeated)].view(len(problems), self._run.group_size, -1)
+        self._scored.append(groups)
         self.seconds += time.perf_counter() - started
-        return groups
+        return groups[..., 0]
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         started = time.perf_counter()
@@ -98,9 +98,14 @@ class StepSource:
         own = share_of(index.tolist(), self._process, self._processes)
         return rollout_rows.pick(gathered, torch.tensor(own))
 
+    @property
+    def outcomes(self) -> Float[Tensor, "groups rollouts"]:
+        """The verdicts, which the rewards are made of."""
+        return torch.cat(self._scored)[..., -1]
+
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn."""
-        rewards = torch.cat(self._rewards)
+        rewards, outcomes = torch.cat(self._scored)[..., 0], self.outcomes
         signals = Signals.unstacked(torch.cat(self._signals))
         scored = ~rewards.isnan()
 
@@ -114,7 +119,7 @@ class StepSource:
             token_entropy=token_mean(signals.surprisal),
             token_entropy_exact=token_mean(signals.entropy),
             self_certainty=token_mean(signals.certainty),
-            solve_rates=((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
             step=self.step,
             total_steps=self._run.steps,
         )

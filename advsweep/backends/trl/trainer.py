@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
@@ -70,13 +71,15 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self._scored: Float[Tensor, "rows functions"] | None = None
+        self._outcomes: list[float] = []
         self._signals: Float[Tensor, "rows 4"] | None = None
         self._shares: list[tuple[float, float]] = []
         self._rollout: dict[str, float] = {}
         self._update = _Update()
         self._reward_seconds = 0.0
         self._generated = 0.0
-        super().__init__(model=model.location, reward_funcs=[self._score], **arguments)
+        functions = [self._reward, self._outcome] if run.task.is_shaped else [self._reward]
+        super().__init__(model=model.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
 
     @property
@@ -114,6 +117,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             drawn,
             advantages,
             groups=collected.groups,
+            outcomes=source.outcomes,
             prompts=run.prompts_per_step,
             references=source.references,
             verifier_free=self.estimator.verifier_free,
@@ -137,12 +141,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def roll_out(
         self, problems: Sequence[Problem]
-    ) -> tuple[Rows, Float[Tensor, " rows"], Float[Tensor, "rows 4"]]:
+    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
         """One rollout for each of this process's problems.
 
         Returns:
-            This process's rows, and of all processes' rollouts the rewards and the signals,
-            process by process, on the CPU.
+            This process's rows, and of all processes' rollouts the rewards, with the verdicts
+            beside them where they differ, and the signals, process by process, on the CPU.
         """
         inputs = [
             {"prompt": prompt_of(p, self._model, self.processing_class), "problem": p}
@@ -151,18 +155,19 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         rows, _ = rollout_rows.split(super()._generate_and_score_completions(inputs))
         assert self._scored is not None
         assert self._signals is not None
-        rewards = self._scored[:, 0].cpu()
+        scored = self._scored.cpu()
         signals = self.accelerator.gather(self._signals).cpu()
         self._scored = self._signals = None
-        return rows, rewards, signals
+        return rows, scored, signals
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
         """Rewards of one rollout of the reference model for each problem, of all processes."""
         assert self._reference is not None
-        texts, _ = self._reference().complete(
+        texts, answered = self._reference().complete(
             problems, self._run.generation.temperature, seed, cut=True
         )
-        rewards = torch.tensor(self._verdicts(problems, texts), device=self.accelerator.device)
+        values, _ = self._judge(problems, texts, answered.lengths.tolist())
+        rewards = torch.tensor(values, device=self.accelerator.device)
         gathered: Tensor = self.accelerator.gather(rewards)
         return gathered.cpu()
 
@@ -177,16 +182,31 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._scored = super()._calculate_rewards(*arguments, **named)
         return self._scored
 
-    def _score(self, completions: Sequence[Any], problem: list[Problem], **_: Any) -> list[float]:
-        """The reward function that TRL calls: the task's verdicts."""
+    def _reward(
+        self,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        problem: Sequence[Problem],
+        **_: Any,
+    ) -> list[float]:
+        """The reward function that TRL calls."""
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        return self._verdicts(problem, texts)
+        rewards, self._outcomes = self._judge(problem, texts, [*map(len, completion_ids)])
+        return rewards
 
-    def _verdicts(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[float]:
+    def _outcome(self, **_: Any) -> list[float]:
+        """The verdicts behind the rewards that TRL has just asked for."""
+        return self._outcomes
+
+    def _judge(
+        self, problems: Sequence[Problem], texts: Sequence[str], lengths: Sequence[float]
+    ) -> tuple[list[float], list[float]]:
+        """The rewards of completions, and the verdicts that they are made of."""
         started = time.perf_counter()
-        verdicts: list[float] = self._run.task.score(problems, texts).tolist()
+        outcomes = self._run.task.score(problems, texts)
+        rewards = self._run.task.rewards(texts, outcomes, np.array(lengths, dtype=np.float64))
         self._reward_seconds += time.perf_counter() - started
-        return verdicts
+        return rewards.tolist(), outcomes.tolist()
 
     # Updates
 

@@ -1,0 +1,85 @@
+"""What the TRL backend takes of a task beside verdicts: shaped rewards, system messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from advsweep.backends.run import Run
+from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.sampling import prompt_of
+from advsweep.tasks.base import Problem
+from advsweep.tasks.countdown.task import Countdown
+
+pytest.importorskip("trl", minversion="1.16")
+
+
+@dataclass(kw_only=True)
+class Shaped(Countdown):
+    """Half a point for an answer of even length, a tenth of one off for each token."""
+
+    name: ClassVar[str] = "shaped"
+    seen: ClassVar[list[tuple[np.ndarray, np.ndarray]]] = []
+
+    @property
+    def is_shaped(self) -> bool:
+        return True
+
+    @property
+    def is_binary(self) -> bool:
+        return False
+
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> np.ndarray:
+        return np.array([float(len(text) % 2 == 0) for text in completions])
+
+    def rewards(
+        self, completions: Sequence[str], outcomes: np.ndarray, lengths: np.ndarray
+    ) -> np.ndarray:
+        self.seen.append((outcomes, lengths))
+        return 0.5 * outcomes - 0.1 * lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rollout", ["plain", "reference"])
+def test_shaped_rewards_are_trained_on_and_verdicts_counted(
+    small_run: Callable[..., Run], train: Any, tmp_path: Path, rollout: str
+) -> None:
+    task = Shaped(levels=(0, 1), held_out_per_level=3)
+    task.seen.clear()
+    changes: dict[str, Any] = {"rollout": {"name": rollout}}
+    changes |= {"estimator": {"name": "aapo"}} if rollout == "reference" else {}
+    run = replace(small_run("trl", steps=2, **changes), task=task)
+    points = train(run, tmp_path).points
+    drawn = task.seen[:: 2 if rollout == "reference" else 1]
+    assert len(drawn) == 2
+    for (outcomes, lengths), values in zip(drawn, points.values(), strict=True):
+        # A completion has a token at least, and eleven with its end mark at the most.
+        assert lengths.min() >= 1
+        assert lengths.max() <= 11
+        rewards = (0.5 * outcomes - 0.1 * lengths).reshape(8, 6)
+        assert values["reward/mean"] == pytest.approx(rewards.mean(), abs=1e-6)
+        unsolved = (outcomes.reshape(8, 6) == 0).all(axis=1).sum()
+        assert values["prompts/fully_unsolved"] == unsolved
+    assert any(values["mass/success"] > 0 for values in points.values())
+
+
+class Tokenizer:
+    chat_template = "{{ messages }}"
+
+
+def test_a_system_message_comes_first() -> None:
+    problem = Problem(id="1", prompt="What is 1 + 1?", level=0, system="Be brief.")
+    chat, plain = (HfModel(path="org/model", prompt=how) for how in ("chat", "plain"))
+    assert prompt_of(problem, chat, Tokenizer()) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "What is 1 + 1?"},
+    ]
+    assert prompt_of(problem, plain, Tokenizer()) == "Be brief.\n\nWhat is 1 + 1?"
+    bare = replace(problem, system="")
+    assert prompt_of(bare, chat, Tokenizer()) == [{"role": "user", "content": "What is 1 + 1?"}]
+    assert prompt_of(bare, plain, Tokenizer()) == "What is 1 + 1?"
