@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.components import Plain
 from advsweep.errors import StoreError
 from advsweep.store import Status, lease, open_store
-from advsweep.sweep.engine import _Execution
+from advsweep.sweep.engine import Execution
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.remote import Order, ProcessHandle
@@ -35,7 +35,7 @@ PATIENCE = (1, 2, 4, 8, 16, 32)
 _log = logging.getLogger(__name__)
 
 
-class Attending(_Execution):
+class Attending(Execution):
     """The execution of a single run, by the job that was submitted for it.
 
     Signals are the queue's: `interrupt` is for whoever handles them.

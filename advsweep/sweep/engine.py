@@ -38,7 +38,7 @@ def execute(
     *,
     force: bool = False,
     policy: Policy | None = None,
-    make: Callable[..., _Execution] | None = None,
+    make: Callable[..., Execution] | None = None,
 ) -> Outcome:
     """Does what is missing of a plan and returns when all its runs are in a final state.
 
@@ -72,13 +72,13 @@ def execute(
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, DetachedExecutor):
         return submit(units, store, plan.executor, slots, on_event, policy)
-    execution = (make or _Execution)(store, plan.executor, slots, on_event, policy, units)
+    execution = (make or Execution)(store, plan.executor, slots, on_event, policy, units)
     with signals_taken(execution.ask_to_stop), closing(plan.executor):
         execution.run()
     return execution.outcome()
 
 
-class _Execution:
+class Execution:
     """The state of one `execute`, between one look at the workers and the next."""
 
     def __init__(

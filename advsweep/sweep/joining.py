@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.errors import LeaseLostError
 from advsweep.store import Owner, Status
-from advsweep.sweep.engine import LOOK_SECONDS, _Execution
+from advsweep.sweep.engine import LOOK_SECONDS, Execution
 from advsweep.sweep.policy import Policy
 from advsweep.sweep.resumption import DEFAULTS, build_alike, changed_settings, recorded_settings
 from advsweep.sweep.settings import Resources
@@ -67,7 +67,7 @@ def join(
     return execution.outcome()
 
 
-class _Joining(_Execution):
+class _Joining(Execution):
     """An execution whose units come one by one, as slots are free for them."""
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from advsweep.sweep.engine import _Execution, execute
+from advsweep.sweep.engine import Execution, execute
 from advsweep.sweep.events import Added, Event, Outcome
 from advsweep.sweep.search.dimensions import spell
 from advsweep.sweep.units import make_units
@@ -57,7 +57,7 @@ def execute_search(
     return replace(outcome, run_ids=sorted(ids), skipped=skipped)
 
 
-class _Searching(_Execution):
+class _Searching(Execution):
     """An execution whose units come trial by trial."""
 
     def __init__(self, *arguments: Any, study: Study, overlaps: bool) -> None:
