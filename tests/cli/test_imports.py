@@ -20,6 +20,7 @@ LIGHT = {
     "stop two": HEAVY,
     "sync --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
     "methods": tuple(module for module in HEAVY if module != "hydra"),
+    "tasks": tuple(module for module in HEAVY if module != "hydra"),
     "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),

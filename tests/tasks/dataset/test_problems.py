@@ -75,14 +75,8 @@ def test_splits_of_a_folder_and_a_file_beside(write: Write, tmp_path: Path) -> N
 
 def test_problems_are_known_by_what_they_are_not_by_where_they_lie(write: Write, sums: str) -> None:
     rows = [{"q": f"What is {i} + {i}?", "a": f"{2 * i}", "hard": 1 + i % 4} for i in range(20)]
-    renamed = make(
-        write("other/place.jsonl", rows),
-        held_out=5,
-        question_column="q",
-        gold_column="a",
-        level_column="hard",
-        title="other",
-    )
+    names = {"question_column": "q", "gold_column": "a", "level_column": "hard"}
+    renamed = make(write("other/place.jsonl", rows), held_out=5, title="other", **names)
     task = make(sums, held_out=5, level_column="level")
     assert renamed.identity() == task.identity()
     assert (task.label, renamed.label) == ("sums", "other")
@@ -97,6 +91,10 @@ def test_problems_are_known_by_what_they_are_not_by_where_they_lie(write: Write,
     ):
         base = {"held_out": 5, "level_column": "level"}
         assert make(sums, **{**base, **change}).identity() != task.identity()
+    for key, value in (("q", "What?"), ("a", "7"), ("hard", 7)):
+        changed = [{**rows[0], key: value}, *rows[1:]]
+        other = make(write(f"other/{key}.jsonl", changed), held_out=5, **names)
+        assert other.identity() != task.identity()
 
 
 def test_levels_are_read_and_chosen(sums: str, write: Write) -> None:

@@ -36,7 +36,10 @@ def test_scores_and_answers(mixed: str) -> None:
     assert scores.dtype == np.float64
     assert scores.tolist() == pytest.approx([1, 0, 1, 0, np.nan, 0], nan_ok=True)
     assert task.answers(problems, texts) == ["72", "73", "0.5", "2", "1", None]
-    # Other texts are judged anew.
+    # Other texts, or other problems, are judged anew.
+    assert task.score([number] * 2, [r"\boxed{71}"] * 2).tolist() == [0, 0]
+    assert task.score([number] * 2, [r"\boxed{72}"] * 2).tolist() == [1, 1]
+    assert task.score([expression] * 2, [r"\boxed{72}"] * 2).tolist() == [0, 0]
     assert task.score([number], [r"\boxed{72}"]).tolist() == [1]
     assert task.answers([], []) == []
 

@@ -52,7 +52,7 @@ def test_a_program_that_passes_all_tests_is_correct(judge: Callable[..., Verdict
         "raise SystemExit(0)",
         "import os\nos._exit(0)",
         "print('assert passed')",
-        f"{RIGHT}\nfull = bytearray(10**12)",
+        f"{RIGHT}\nfull = bytearray(600 * 2**20)",
         f"{RIGHT}\nopen('big', 'wb').write(bytes(9 * 2**20))",
         f"{RIGHT}\nfiles = [open('/dev/null') for _ in range(1000)]",
         f"{RIGHT}\nimport os\nassert 'ADVSWEEP_SECRET' in os.environ",
@@ -69,7 +69,7 @@ def test_any_other_is_wrong(
 def test_what_a_program_prints_and_leaves_running_does_not_matter(
     judge: Callable[..., Verdict],
 ) -> None:
-    busy = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()"
+    busy = "import atexit, time\natexit.register(time.sleep, 600)"
     assert judge(f"{busy}\n{RIGHT}\nprint('x' * 10**6)").outcome is Outcome.CORRECT
 
 
