@@ -53,7 +53,7 @@ class Code(Verifier):
     )
     seconds: float = option(3.0, gt=0, help="time that a program has; the deadline is beyond it")
     memory_mb: int = option(512, ge=64, help="address space that a program has, in MiB")
-    file_mb: int = option(8, ge=0, help="largest file that a program may write, in MiB")
+    file_mb: int = option(8, ge=1, help="largest file that a program may write, in MiB")
     processes: int = option(16, ge=1, help="processes and threads that a program may have")
     slow_is_wrong: bool = option(False, help="whether running out of time is a wrong answer")
     url: str = option("", help="run_code address of a SandboxFusion server to run programs in")

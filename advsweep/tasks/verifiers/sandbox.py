@@ -30,8 +30,9 @@ REMOTE_SECONDS = 30.0
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
-# The tests run after the program, among its names. That they came to their end is told by a
-# word, as an exit code could be set by the program alone.
+# The tests run after the program, among its names. A sign tells that the program was begun with,
+# so that a process which cannot start is no wrong answer; a word, that the tests came to their
+# end, as an exit code could be set by the program alone.
 _HARNESS = """
 import json, os, resource, sys
 order = json.loads(sys.stdin.read())
@@ -41,6 +42,7 @@ for standard in (0, 1, 2):
     os.dup2(nowhere, standard)
 for limit, soft, hard in order["limits"]:
     resource.setrlimit(getattr(resource, "RLIMIT_" + limit), (soft, hard))
+os.write(told, b"+")
 names = {"__name__": "__main__"}
 for source in (order["program"], order["tests"]):
     exec(compile(source, "<answer>", "exec"), names)
@@ -139,7 +141,10 @@ def run_locally(program: str, tests: str, limits: Limits, namespaces: bool) -> R
         finally:
             _kill_session(process)
         told.seek(0)
-        passed = told.read(len(word)) == word.encode()
+        answer = told.read(1 + len(word))
+    if not answer:
+        return Run(failure=f"its process did not start (exit code {process.returncode})")
+    passed = answer[1:] == word.encode()
     return Run(passed=passed, killed=not passed and process.returncode == -signal.SIGKILL)
 
 

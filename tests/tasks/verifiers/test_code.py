@@ -85,6 +85,14 @@ def test_a_program_that_takes_too_long_may_count_as_wrong() -> None:
     assert verifier.judge(GOLD, "while True: pass").outcome is Outcome.WRONG
 
 
+def test_a_process_that_does_not_start_is_unscorable(
+    judge: Callable[..., Verdict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    found = judge(RIGHT)
+    assert found == (Outcome.UNSCORABLE, RIGHT, "its process did not start (exit code 1)")
+
+
 @pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing())
 def test_namespaces_have_no_network_and_no_other_processes() -> None:
     verifier = VERIFIERS.build({"name": "code", "enabled": True, "seconds": 30.0})
