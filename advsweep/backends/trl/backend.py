@@ -80,6 +80,11 @@ class TrlBackend(Backend):
 
     def check(self, run: Run) -> None:
         model = self.model_of(run)
+        if not model.path:
+            raise ConfigError(
+                "model.path: expected a folder or a name on the hub, got nothing; give it as "
+                "model.path=Qwen/Qwen2.5-0.5B or model.path=/a/folder"
+            )
         missing = [name for name in ("trl", "datasets") if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(

@@ -71,10 +71,7 @@ class HfModel(Component):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
-            raise ConfigError(
-                "path: expected a folder or a name on the hub, got nothing; give it as "
-                "model.path=Qwen/Qwen2.5-0.5B or model.path=/a/folder"
-            )
+            return  # the backend refuses it, when the settings of all groups are together
         folder = self.folder
         if folder.is_dir():
             if self.hub_revision is not None:

@@ -276,12 +276,10 @@ class Training:
         trainer = self.trainer
         # Its paths would make equal checkpoints differ, and nothing reads it.
         (folder / "training_args.bin").unlink()
-        state = TrainerState(
-            global_step=trainer.state.global_step,
-            max_steps=trainer.state.max_steps,
-            train_batch_size=trainer.state.train_batch_size,
-            num_input_tokens_seen=trainer.state.num_input_tokens_seen,
-        )
+        given = ["global_step", "max_steps", "train_batch_size", "num_input_tokens_seen"]
+        # These are compared with the settings, and differences are warned of.
+        given += ["logging_steps", "eval_steps", "save_steps"]
+        state = TrainerState(**{name: getattr(trainer.state, name) for name in given})
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
         memory = json.dumps(trainer.estimator.state_dict())
         (folder / _ESTIMATOR_FILE).write_text(memory, encoding="utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,6 +99,20 @@ def test_an_extra_that_is_not_installed(
     )
     with pytest.raises(ConfigError, match=message):
         small_run("trl", **changes)
+
+
+def test_a_run_is_planned_without_what_trains_it(
+    small_config: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Importing TRL takes seconds, and plans are made in the time that a command takes."""
+    job = tmp_path / "run.json"
+    job.write_text(json.dumps(small_config("trl")))
+    program = (
+        "import json, sys; from advsweep.backends.run import build_run\n"
+        f"build_run(json.load(open({str(job)!r})))\n"
+        "sys.exit(any(m in sys.modules for m in ('trl', 'transformers', 'datasets')))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 # When the model is loaded
