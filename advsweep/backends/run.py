@@ -67,6 +67,9 @@ class Run:
         group_size: rollouts per prompt (G).
         prompts_per_step: prompts per training step (B).
         steps: training steps.
+        absent: data that is not on this machine and was not to be fetched. The task is known
+            by its settings alone then, and the run by an identity that is not the final one
+            and begins with a question mark.
     """
 
     estimator: Estimator
@@ -82,6 +85,7 @@ class Run:
     prompts_per_step: int
     steps: int
     seed: int
+    absent: tuple[str, ...] = ()
 
     def plain(self) -> Plain:
         """The resolved config, in JSON types, every node with its name."""
@@ -95,12 +99,12 @@ class Run:
         Runs with the same hash are replicates. How a run is evaluated is not in it:
         evaluations have identities of their own.
         """
-        return _sha256(self._material)
+        return self._hash(self._material)
 
     @functools.cached_property
     def identity(self) -> str:
         """sha256, in hex, of all that can change a training's result."""
-        return _sha256({**self._material, "seed": self.seed})
+        return self._hash({**self._material, "seed": self.seed})
 
     @functools.cached_property
     def learning_rate_scale(self) -> float:
@@ -128,18 +132,24 @@ class Run:
 
     @property
     def _material(self) -> Plain:
-        nodes = {key: getattr(self, key).identity() for key in NODES if key != "evaluation"}
+        keys = (key for key in NODES if key not in ("task", "evaluation"))
+        nodes = {key: getattr(self, key).identity() for key in keys}
+        nodes["task"] = self.task.plain() if self.absent else self.task.identity()
         return nodes | {key: getattr(self, key) for key in _NUMBERS if key != "seed"}
 
+    def _hash(self, material: Plain) -> str:
+        digest = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return f"?{digest}" if self.absent else digest
 
-def _sha256(material: Plain) -> str:
-    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
-
-def build_run(config: Mapping[str, Any]) -> Run:
+def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
     """Builds a run from a plain config and refuses what does not fit together.
 
     Nodes are names, or mappings with a `name`; fields that are left out take their defaults.
+
+    Args:
+        fetch: false for a run that is only looked at: data that is not on this machine stays
+            where it is, and what the task's problems would be refused for is not known.
 
     Raises:
         ConfigError: a key is missing or unknown, a value does not fit, or the parts do not
@@ -155,15 +165,17 @@ def build_run(config: Mapping[str, Any]) -> Run:
             raise ConfigError(f"{key}: expected {expected}, got nothing")
     numbers = Numbers.build({key: config[key] for key in _NUMBERS})
     nodes = {key: registry.build(config[key], where=key) for key, registry in NODES.items()}
-    run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS})
+    absent = () if fetch else nodes["task"].absent()
+    run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS}, absent=absent)
     _check(run)
     return run
 
 
 def _check(run: Run) -> None:
     estimator, backend = run.estimator, run.backend
-    run.task.check()
-    if not run.task.can_train:
+    if not run.absent:
+        run.task.check()
+    if not run.absent and not run.task.can_train:
         raise ConfigError(
             f"task: '{run.task.label}' has no training problems, it is there to evaluate with; "
             f"choose another, or data with a train_split"

@@ -16,6 +16,7 @@ from advsweep import __version__
 from advsweep.cli import (
     db,
     estimators,
+    experiments,
     export,
     logs,
     ls,
@@ -64,6 +65,7 @@ app.command("export")(export.export)
 app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")
 app.command("methods")(methods.methods)
+app.command("experiments")(experiments.experiments)
 app.add_typer(tasks.app, name="tasks")
 app.command("merge")(merge.merge)
 app.add_typer(db.app, name="db")

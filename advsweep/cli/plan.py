@@ -37,9 +37,11 @@ def plan(
 
     Every run is built and checked, and looked up in the store: what is done, running or
     missing, what was asked for twice, and how long the rest should take by earlier runs of
-    the same shape (backend, model, task, rollout policy, group size, prompts per step). Of a
-    search it shows what is searched over, the trials so far and the best of them. A store
-    that does not exist is not made.
+    the same shape (backend, model, task, rollout policy, group size, prompts per step) or, before
+    there are any, by the times that a paper prints for its sweep file. Of a search it shows what
+    is searched over, the trials so far and the best of them. A store that does not exist is not
+    made, and nothing is fetched: where data is not on this machine, identities are not known yet
+    and begin with a question mark.
     """
     from advsweep.cli import searching
     from advsweep.sweep.plan import make_plan
@@ -50,7 +52,7 @@ def plan(
         searching.refuse_force(force)
         searching.print_search(study, store, jobs, output, every=every)
         return
-    planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    planned = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=False)
     refuse_search(planned)
     print_plan(planned, store, jobs, output, force=force, every=every)
 
@@ -112,10 +114,21 @@ def _tell_what_is_not_here(plan: Plan) -> None:
     """A plan may be looked at on a machine where it could not be executed."""
     from advsweep.errors import ConfigError
 
+    tell_absent(plan)
     try:
         plan.executor.check()
     except ConfigError as error:
         typer.echo(f"advsweep: this machine could not execute it: {error}", err=True)
+
+
+def tell_absent(plan: Plan) -> None:
+    """Says on stderr which data is to be fetched, or made, before anything can start."""
+    if plan.absent:
+        typer.echo(
+            f"advsweep: not on this machine: {', '.join(plan.absent)}; problems are checked, and "
+            f"identities known, when it is",
+            err=True,
+        )
 
 
 def _print_table(
@@ -201,6 +214,7 @@ def rest_record(left: Estimate) -> dict[str, Any]:
         "gpu_hours_left": left.gpu_hours,
         "untold": left.untold,
         "sources": left.sources,
+        "printed": left.printed,
     }
 
 
@@ -214,7 +228,9 @@ def describe_rest(left: Estimate, slots: int) -> str:
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     rest = f"; of {left.untold} runs no earlier one tells how long they take" if left.untold else ""
     took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
-    return f"{steps}, {took} (from {left.sources} earlier runs){rest}"
+    sources = [f"from {left.sources} earlier runs"] if left.sources or not left.printed else []
+    sources += [f"by {'; '.join(left.printed)}"] if left.printed else []
+    return f"{steps}, {took} ({', '.join(sources)}){rest}"
 
 
 def existing(url: str | None) -> Store | None:

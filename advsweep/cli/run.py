@@ -33,13 +33,15 @@ def run(
     """
     from advsweep.cli import execution, records
     from advsweep.cli.output import print_json
+    from advsweep.cli.plan import tell_absent
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import refuse_search
 
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
-    plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True)
+    plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
     if dry_run:
+        tell_absent(plan)
         execution.print_config(plan.runs[0].config, output)
         return
     plan.executor.check()  # before a store is made

@@ -74,7 +74,7 @@ def sweep(
             searching.print_search(study, store, jobs, how)
             return
         searching.search(study, store, jobs, policy=policy, output=output)
-    plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name)
+    plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=not dry_run)
     refuse_search(plan)
     if dry_run:
         print_plan(plan, store, jobs, how, force=force)

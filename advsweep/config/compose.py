@@ -89,9 +89,13 @@ class Composer:
         self._stack.close()
 
     def members(self, group: str) -> list[str]:
-        """What can be chosen of a group, sorted; aliases left out."""
+        """What can be chosen of a group, sorted; aliases left out.
+
+        Files in folders of the group are named with their folder. Those whose names begin with
+        an underscore are what others share.
+        """
         registered = self._registries[group].names() if group in self._registries else []
-        return sorted({*self._files(group), *registered})
+        return sorted({*self._nested(group), *registered})
 
     def member(self, group: str, value: Any) -> str:
         """The name of a group's member as the composition knows it.
@@ -196,6 +200,11 @@ class Composer:
             if known.name == field and known.default is not dataclasses.MISSING:
                 return to_plain(known.default)
         return None
+
+    def _nested(self, group: str) -> Iterator[str]:
+        yield from (name for name in self._files(group) if not name.startswith("_"))
+        for folder in self._loader.list_groups(group):
+            yield from (f"{folder}/{name}" for name in self._nested(f"{group}/{folder}"))
 
     def _files(self, group: str) -> list[str]:
         return list(self._loader.get_group_options(group))

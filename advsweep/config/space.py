@@ -17,14 +17,15 @@ A list is swept over; a value that is itself a list stands in a list of its own.
 of the command line's grammar may be written here too, `choice(4,8)` or `range(1,5)`. What `when`
 gives stands in the place of a run's own values, each entry's after those before it, and
 `exclude` is looked at last; both may stand in `common` too. `advsweep.config.conditions`
-says when a condition holds.
+says when a condition holds. `printed` is how long such a run took somebody else, of a block or,
+in `common`, of all; `advsweep.config.printed` has its keys.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advsweep.config.compose import Delete
@@ -38,9 +39,11 @@ from advsweep.config.conditions import (
     read_condition,
 )
 from advsweep.config.overrides import Override, listed
+from advsweep.config.printed import PACE, Printed, read_printed
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 
 _KEYS = ("name", "seeds", "common", "blocks")
+_NO_VALUES = ("when", "exclude", "printed")
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,14 @@ class Block:
         dimensions: the runs are their product, before conditions.
         additions: what `when` gives, in order.
         exclusions: combinations that are left out.
+        printed: how long such a run took somebody else; None where nobody says.
     """
 
     where: str
     dimensions: Sequence[Dimension] = ()
     additions: Sequence[Addition] = ()
     exclusions: Sequence[Condition] = ()
+    printed: Printed | None = None
 
     def __iter__(self) -> Iterator[Assignment]:
         """Every run's assignment, the last dimension fastest."""
@@ -96,7 +101,8 @@ class Block:
     def without(self, taken: set[str]) -> Block:
         """The same without keys that are set elsewhere."""
         additions = [Addition(a.condition, _without(a.dimensions, taken)) for a in self.additions]
-        return Block(self.where, _without(self.dimensions, taken), additions, self.exclusions)
+        dimensions = _without(self.dimensions, taken)
+        return replace(self, dimensions=dimensions, additions=additions)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,7 @@ def _merged(seeds: Block, common: Block, block: Block, given: Mapping[str, Dimen
         [*own.dimensions, *shared.dimensions, *given.values(), *seeding.dimensions],
         [*shared.additions, *own.additions],
         [*shared.exclusions, *own.exclusions],
+        None if taken & PACE else own.printed or shared.printed,
     )
 
 
@@ -203,9 +210,10 @@ def _block(block: Any, where: str) -> Block:
     exclusions = _entries(block.get("exclude", []), f"{where}.exclude")
     return Block(
         where,
-        _dimensions({k: v for k, v in block.items() if k not in ("when", "exclude")}, where),
+        _dimensions({k: v for k, v in block.items() if k not in _NO_VALUES}, where),
         [_addition(e, at) for at, e in _entries(block.get("when", []), f"{where}.when")],
         [read_condition(condition, at) for at, condition in exclusions],
+        read_printed(block["printed"], f"{where}.printed") if "printed" in block else None,
     )
 
 

@@ -1,4 +1,8 @@
-"""What is left of a plan, and how long that should take by earlier runs of the same shape."""
+"""What is left of a plan, and how long that should take.
+
+Earlier runs of the same shape tell; before there are any, what the sweep file says that others
+print.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from advsweep.components import Plain
@@ -60,6 +64,7 @@ class Estimate:
         gpu_hours: likewise, the hours of all GPUs together; None where runs ask for none.
         untold: runs with steps left of which no earlier run tells how long they take.
         sources: earlier runs that this was estimated from.
+        printed: what else it was: where times stand that others print.
     """
 
     runs: Sequence[RunEstimate]
@@ -67,6 +72,7 @@ class Estimate:
     gpu_hours: float | None
     untold: int
     sources: int
+    printed: Sequence[str] = ()
 
     @property
     def states(self) -> Counter[str]:
@@ -89,7 +95,9 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     records = [] if store is None else store.runs(newest_first=False)
     latest = {record.identity: record for record in records}
     pace = Pace(store, records)
+    gpus = plan.executor.resources.gpus
     seen: set[str] = set()
+    printed: dict[str, None] = {}
     runs = []
     for planned in plan.runs:
         identity = planned.run.identity
@@ -97,16 +105,21 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         rule = plan.stopping.rule() if plan.stopping else None
         left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
+        seconds = pace.seconds(planned.config, left) if left else 0.0
+        if seconds is None and planned.printed is not None and gpus:
+            of_a_step = planned.printed.gpu_hours * 3600 / planned.printed.steps / gpus
+            seconds = left * of_a_step
+            printed[planned.printed.source] = None
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,
                 status=_status(planned, record, store),
                 step=0 if record is None else record.step,
                 steps_left=left,
-                seconds_left=pace.seconds(planned.config, left) if left else 0.0,
+                seconds_left=seconds,
             )
         )
-    return summed([runs], slots, plan.executor.resources.gpus, pace.sources)
+    return replace(summed([runs], slots, gpus, pace.sources), printed=list(printed))
 
 
 class Pace:

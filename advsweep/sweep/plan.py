@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from advsweep.backends.run import Run
 from advsweep.components import Component, Plain
 from advsweep.config.compose import Composer
 from advsweep.config.conditions import Assignment
 from advsweep.config.overrides import Override, parse_overrides
+from advsweep.config.printed import Printed
 from advsweep.config.space import Space, read_space
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor
@@ -32,10 +33,12 @@ class PlannedRun:
 
     Attributes:
         config: the run's resolved config, as the store keeps it.
+        printed: how long it took somebody else, as the sweep file has it.
     """
 
     run: Run
     config: Plain
+    printed: Printed | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class Plan:
     tracking: Tracking
     spec: Plain
 
+    @property
+    def absent(self) -> Sequence[str]:
+        """Data that is not on this machine, without which no run of it can start."""
+        return sorted({place for planned in self.runs for place in planned.run.absent})
+
     def settings(self) -> Plain:
         """How its runs are executed, as config nodes: what it takes to start them again."""
         resources = self.executor.resources
@@ -92,6 +100,7 @@ def make_plan(
     name: str | None = None,
     single: bool = False,
     whole: bool = True,
+    fetch: bool = True,
 ) -> Plan:
     """Plans a sweep, or a single run.
 
@@ -103,6 +112,7 @@ def make_plan(
         single: refuse anything that makes more than one run.
         whole: false for one trial of a search, for which conditions of a sweep file need
             not hold.
+        fetch: as in `build_run`: false for a plan that is only looked at.
 
     Raises:
         ConfigError: anything that does not fit. Errors of several runs come as one message.
@@ -117,14 +127,14 @@ def make_plan(
         asked = list(_asked(spaces))
         if not asked:
             raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
-        for where, assignment in asked:
-            points.add(assignment, where)
+        for point in asked:
+            points.add(point.assignment, point.where)
         if single and len(points) > 1:
             raise ConfigError(
                 f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(points)}; "
                 f"start it with `advsweep sweep`"
             )
-        built, settings = points.build()
+        built, settings = points.build(fetch=fetch)
     runs, duplicates = _unique(built, asked)
     executor = settings["executor"]
     executor.prepare(settings["resources"], [planned.run for planned in runs])
@@ -199,29 +209,37 @@ def _changed(node: Any, changes: Iterable[Override]) -> Any:
     return node
 
 
-def _asked(spaces: Sequence[Space]) -> Iterator[tuple[str, Assignment]]:
-    """Every point of the spaces, with its block where there are several."""
+class _Asked(NamedTuple):
+    """A point of a space; `where` is its block where there are several."""
+
+    where: str
+    assignment: Assignment
+    printed: Printed | None
+
+
+def _asked(spaces: Sequence[Space]) -> Iterator[_Asked]:
+    """Every point of the spaces."""
     several = sum(len(space.blocks) for space in spaces) > 1
     for space in spaces:
         prefix = f"{space.name}: " if len(spaces) > 1 else ""
         for block in space.blocks:
             where = f"{prefix}{block.where}" if several else ""
-            yield from ((where, assignment) for assignment in block)
+            yield from (_Asked(where, assignment, block.printed) for assignment in block)
 
 
 def _unique(
-    built: Sequence[Run], asked: Sequence[tuple[str, Assignment]]
+    built: Sequence[Run], asked: Sequence[_Asked]
 ) -> tuple[list[PlannedRun], list[Duplicate]]:
     """Each training once for each way to evaluate it, and what that leaves out."""
     unique: dict[tuple[str, str], tuple[PlannedRun, Assignment]] = {}
     duplicates = []
-    for run, (where, assignment) in zip(built, asked, strict=True):
+    for run, (where, assignment, printed) in zip(built, asked, strict=True):
         config = run.plain()
         key = (run.identity, repr(config["evaluation"]))
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key][1], where))
         else:
-            unique[key] = (PlannedRun(run, config), assignment)
+            unique[key] = (PlannedRun(run, config, printed), assignment)
     return [planned for planned, _ in unique.values()], duplicates
 
 

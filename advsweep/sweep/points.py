@@ -68,8 +68,11 @@ class Points:
         if sound:
             self._points.append(_Point(where, choices, values))
 
-    def build(self) -> tuple[list[Run], dict[str, Any]]:
+    def build(self, *, fetch: bool = True) -> tuple[list[Run], dict[str, Any]]:
         """Every point as a run, and the settings that all of them share.
+
+        Args:
+            fetch: as in `build_run`.
 
         Raises:
             ConfigError: what does not fit; several errors come as one message. Keys and names
@@ -88,7 +91,7 @@ class Points:
                 if own != settings:
                     settings = _same(settings, own)
                 config.pop("sweep", None)
-                built.append(build_run(config))
+                built.append(build_run(config, fetch=fetch))
             except ConfigError as error:
                 errors[str(error)] += 1
         if errors:

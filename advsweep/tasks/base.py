@@ -112,6 +112,10 @@ class Task(Component):
         """Whether there are training problems; some sets are there to evaluate with."""
         return True
 
+    def absent(self) -> tuple[str, ...]:
+        """Data of its problems that is not on this machine, as `key=place`; nothing is fetched."""
+        return ()
+
     def check(self) -> None:
         """Refuses problems that cannot be used; called before anything starts.
 

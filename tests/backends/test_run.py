@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -300,3 +301,34 @@ def test_graded_rewards_need_an_estimator_that_can_use_them(
     else:
         with pytest.raises(ConfigError, match=message):
             build_run({**config, "estimator": {"name": estimator}})
+
+
+def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "later.jsonl"
+    task = {"name": "dataset", "data": str(file), "held_out": 2, "verifier": "numeric"}
+    config = {**config, "task": task}
+    with pytest.raises(ConfigError, match=r"^task\.data: .* there is no"):
+        build_run(config)
+    run = build_run(config, fetch=False)
+    assert run.absent == (f"task.data={file}",)
+    other = build_run({**config, "task": {**task, "held_out": 3}}, fetch=False)
+    for identity in (run.identity, run.config_hash, other.identity):
+        assert re.fullmatch(r"\?[0-9a-f]{64}", identity)
+    assert run.identity != other.identity
+    rows = ({"question": f"{i} + {i}?", "answer": str(2 * i)} for i in range(9))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    run = build_run(config, fetch=False)
+    assert run.absent == ()
+    assert run.identity == build_run(config).identity
+    assert re.fullmatch("[0-9a-f]{64}", run.identity)
+
+
+def test_every_file_of_a_task_is_looked_for(config: dict[str, Any], tmp_path: Path) -> None:
+    places = {key: str(tmp_path / key) for key in ("data", "held_out_data", "level_file")}
+    run = build_run({**config, "task": {"name": "dataset", **places}}, fetch=False)
+    assert run.absent == tuple(f"task.{key}={place}" for key, place in places.items())
+    # What nobody named is missing from the config, not from the machine.
+    with pytest.raises(ConfigError, match=r"^task\.data: .* got nothing"):
+        build_run({**config, "task": "dataset"}, fetch=False)

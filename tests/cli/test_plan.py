@@ -149,3 +149,31 @@ def test_what_does_not_fit_is_refused(advsweep, tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert "fade, grpo have no parameter 'delta'" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_is_not_here_is_told_and_the_plan_printed(invoke, tmp_path):
+    data = tmp_path / "later.jsonl"
+    task = ["task=file", f"task.data={data}", "task.held_out=2", "task.verifier=numeric"]
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *FAKE, *task)
+        assert done.exit_code == 0
+        assert f"not on this machine: task.data={data};" in done.stderr
+        assert done.stdout.splitlines()[1].startswith("?")
+    assert f"task.data={data}" in invoke("run", "--dry-run", *FAKE, *task).stdout
+    assert "there is no" in str(invoke("sweep", *FAKE, *task).exception)
+
+
+def test_a_printed_time_is_told_with_its_source(invoke, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "theirs.yaml").write_text(
+        "# @package _global_\n"
+        "sweep: {common: {printed: {gpu_hours: 6, steps: 12, source: Table 7}}}\n",
+        encoding="utf-8",
+    )
+    asked = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
+    done = invoke("plan", *asked, "-j1", "--config-dir", str(tmp_path))
+    said = "12 steps left; no earlier run of this shape tells how long they take"
+    assert done.stdout.splitlines()[-1] == said
+    done = invoke("plan", *asked[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
+    said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"
+    assert done.stdout.splitlines()[-1] == said

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
+from advsweep.config.printed import Printed
 from advsweep.store import NewRun, Owner, Status, Store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.estimate import estimate
@@ -103,3 +105,22 @@ def test_gpu_hours_are_those_of_all_runs_together(plan: Planner, store: Store) -
     # Four runs of an hour on half a GPU each, two side by side.
     assert (left.seconds, left.gpu_hours) == (pytest.approx(7200.0), pytest.approx(2.0))
     assert estimate(four, None, slots=2).gpu_hours is None
+
+
+def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, store: Store) -> None:
+    asked = plan("seed=0,1", "resources.gpus=2")
+    time = Printed(gpu_hours=10, steps=50, source="Table 7")
+    told = replace(asked, runs=[replace(asked.runs[0], printed=time), asked.runs[1]])
+    left = estimate(told, store, slots=1)
+    # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
+    assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]
+    assert (left.gpu_hours, left.untold) == (pytest.approx(4.0), 1)
+    assert (left.sources, left.printed) == (0, ["Table 7"])
+    # Without GPUs a time of GPUs tells nothing.
+    plain = estimate(replace(plan("seed=0,1"), runs=told.runs), store, slots=1)
+    assert (plain.seconds, plain.printed) == (None, [])
+    [before] = record(store, plan("seed=5"))
+    finish(store, before, 20, Status.DONE, 10.0)
+    left = estimate(told, store, slots=1)
+    assert [run.seconds_left for run in left.runs] == [10, 10]
+    assert (left.sources, left.printed) == (1, [])

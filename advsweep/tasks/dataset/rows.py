@@ -37,6 +37,13 @@ class Source:
     def is_file(self) -> bool:
         return not self.place.startswith(HUB) and Path(self.place).is_file()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on this machine; what the hub has is, once it was loaded."""
+        if self.place.startswith(HUB):
+            return _is_cached(self.place.removeprefix(HUB))
+        return Path(self.place).exists()
+
     def read(self, split: str) -> Rows:
         """The rows of a split; of a single file all rows, whatever the split.
 
@@ -135,6 +142,18 @@ def _from_parquet(path: Path) -> Rows:
     except (ArrowException, OSError) as error:
         raise ConfigError(f"data: '{path}': expected a parquet file: {error}") from error
     return rows
+
+
+def _is_cached(name: str) -> bool:
+    """Whether the library datasets keeps a copy, which it names after the repository."""
+    try:
+        from datasets import config
+        from datasets.naming import camelcase_to_snakecase
+    except ImportError:
+        return False
+    owner, _, repository = name.partition("@")[0].rpartition("/")
+    folder = "___".join(filter(None, (owner, camelcase_to_snakecase(repository))))
+    return (Path(config.HF_DATASETS_CACHE).expanduser() / folder).is_dir()
 
 
 @functools.lru_cache(maxsize=16)

@@ -133,6 +133,13 @@ class Dataset(Task):
     def can_train(self) -> bool:
         return bool(self._problems.splits[Split.TRAIN])
 
+    def absent(self) -> tuple[str, ...]:
+        places = {"data": self.data, "held_out_data": self.held_out_data}
+        absent = {k: place for k, place in places.items() if place and not Source(place).is_here}
+        if self.level_file and not Path(self.level_file).exists():
+            absent["level_file"] = self.level_file
+        return tuple(f"task.{key}={place}" for key, place in absent.items())
+
     def check(self) -> None:
         with _naming_the_task():
             self._verifier.check()
