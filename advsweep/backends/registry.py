@@ -33,6 +33,10 @@ MODELS: Registry[Component] = Registry(
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS})
 GENERATIONS: Registry[Generation] = Registry(
     "generation",
-    {"sampling": _SETTINGS, "transformers": "advsweep.backends.trl.generation_config"},
+    {
+        "sampling": _SETTINGS,
+        "transformers": "advsweep.backends.trl.generation_config",
+        "vllm": "advsweep.backends.trl.generation_config",
+    },
 )
 EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

@@ -67,7 +67,7 @@ def main(folder: Path, seeds: int, steps: int) -> int:
             )
             # Seeds share the problems of each step, so that the differences are paired.
             interval = student_t_interval([b - a for a, b in zip(tiny, trl, strict=True)], 0.9)
-            within = -MARGIN <= interval.low and interval.high <= MARGIN
+            within = interval.low >= -MARGIN and interval.high <= MARGIN
             alike &= within or label == "all"
             means = (fmean(tiny), fmean(trl), interval.mean, interval.low, interval.high)
             print(f"{label},{metric},{','.join(f'{x:.4f}' for x in means)},{seeds},{within}")

@@ -96,6 +96,7 @@ class TrlBackend(Backend):
                 "model.lora_rank: a LoRA adapter needs peft, which is not installed: "
                 "pip install 'advsweep[trl]'"
             )
+        self.generation_of(run).check()
         if run.group_size < 2:
             raise ConfigError(f"group_size: expected >= 2 with backend 'trl', got {run.group_size}")
         if self.accelerate is not None:

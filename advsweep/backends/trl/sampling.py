@@ -32,6 +32,20 @@ def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Convers
     return problem.messages if chat else problem.text
 
 
+def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[list[int]]:
+    """The tokens that the model is given."""
+    prompts = [prompt_of(problem, model, tokenizer) for problem in problems]
+    ids: list[list[int]]
+    if isinstance(prompts[0], str):
+        ids = tokenizer(text=prompts)["input_ids"]
+    else:
+        encoded = tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, return_dict=True
+        )
+        ids = encoded["input_ids"]
+    return ids
+
+
 @dataclass(frozen=True)
 class ModelSampler:
     """A model that answers problems.
@@ -80,12 +94,7 @@ class ModelSampler:
     ) -> tuple[list[str], Signals]:
         from transformers import GenerationConfig
 
-        prompts = [prompt_of(problem, self.model, self.tokenizer) for problem in problems]
-        encode = self.tokenizer.apply_chat_template
-        if isinstance(prompts[0], str):
-            ids = self.tokenizer(text=prompts)["input_ids"]
-        else:
-            ids = encode(prompts, add_generation_prompt=True, return_dict=True)["input_ids"]
+        ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = end_marks(model, self.tokenizer)
         recorder = SignalRecorder(temperature)

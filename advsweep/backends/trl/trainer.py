@@ -102,6 +102,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/update": time.perf_counter() - self._generated,
         }
 
+    def answering(self, sampler: ModelSampler) -> ModelSampler:
+        """How the weights in training answer, given how they do by transformers."""
+        return sampler
+
     # Rollouts
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:

@@ -27,7 +27,6 @@ from advsweep.backends.trl.layout import share_of
 from advsweep.backends.trl.loading import load_model, load_tokenizer, model_arguments
 from advsweep.backends.trl.sampling import ModelSampler, as_completions
 from advsweep.backends.trl.signals import Signals
-from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter
@@ -92,7 +91,8 @@ class Training:
         self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
-        self.trainer = EstimatorTrainer(
+        trainer_class = backend.generation_of(run).trainer_class()
+        self.trainer = trainer_class(
             run,
             backend.model_of(run),
             layout,
@@ -167,7 +167,7 @@ class Training:
         self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> list[tuple[list[str], Tensor]]:
         process, processes = self.trainer.accelerator.process_index, self._layout.processes
-        texts, signals = self._answering(self._opened).complete(
+        texts, signals = self._own_sampler().complete(
             share_of(problems, process, processes),
             temperature,
             torch_seed(seed, Stream.EVALUATION, process=process),
@@ -193,9 +193,7 @@ class Training:
             shuffle_dataset=False,
             ignore_data_skip=True,
             # Generation.
-            temperature=generation.temperature,
-            top_p=generation.top_p,
-            top_k=generation.top_k,
+            **generation.trl_settings(),
             max_completion_length=backend.completion_tokens(run),
             # The loss is the objective's; of TRL's it takes the reference's log-probabilities.
             beta=1.0 if run.objective.needs_reference else 0.0,
@@ -219,7 +217,11 @@ class Training:
     # Weights that answer
 
     def _sampler(self) -> Sampler:
-        return _SharedSampler(self) if self._layout.processes > 1 else self._answering(self._opened)
+        return _SharedSampler(self) if self._layout.processes > 1 else self._own_sampler()
+
+    def _own_sampler(self) -> ModelSampler:
+        """Answers of this process alone."""
+        return self.trainer.answering(self._answering(self._opened))
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:

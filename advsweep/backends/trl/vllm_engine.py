@@ -1,0 +1,118 @@
+"""vLLM as it has to be set up to sample from weights that change.
+
+On a CPU vLLM packs weights into another layout when it has loaded them. Of the linear layers
+nothing remains then that new weights could be copied to, which fails; of the embeddings there
+remains what the input reads, so that a `lm_head` tied to them would go on with the old weights,
+which nothing reports. Here they are left as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from advsweep.errors import AdvsweepError, TrainingError
+
+_ENVIRONMENT = {
+    # The engine lives in this process: its weights can be set, and it ends with it.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_CPU_ENVIRONMENT = {
+    # Runs share the cores, which their executor deals out.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def engine_class(**settings: Any) -> Any:
+    """vLLM's `LLM`, with settings that suit the machine and those given."""
+    cpu = not torch.cuda.is_available()
+    for name, value in (_ENVIRONMENT | (_CPU_ENVIRONMENT if cpu else {})).items():
+        os.environ.setdefault(name, value)
+    from vllm import LLM
+
+    if cpu:
+        # Compilation takes longer than a small model's whole training.
+        settings["enforce_eager"] = True
+    return functools.partial(LLM, **settings)
+
+
+@contextlib.contextmanager
+def weights_as_loaded() -> Iterator[None]:
+    """Engines that are made meanwhile leave weights in the layout that they are loaded in."""
+    if torch.cuda.is_available():
+        yield
+        return
+    from vllm.model_executor.layers import utils
+
+    packing = utils.dispatch_cpu_unquantized_gemm
+    utils.dispatch_cpu_unquantized_gemm = compute_with_weights
+    try:
+        yield
+    finally:
+        utils.dispatch_cpu_unquantized_gemm = packing
+
+
+def compute_with_weights(layer: Any, remove_weight: bool) -> None:
+    """Takes the place of vLLM's packing: the layer computes with its weights as they are."""
+    layer.cpu_linear = torch.nn.functional.linear
+
+
+@contextlib.contextmanager
+def trl_engine(**settings: Any) -> Iterator[None]:
+    """TRL, when it makes an engine of its own meanwhile, makes it with these settings too."""
+    engine = engine_class(**settings)
+
+    def made(**theirs: Any) -> Any:
+        with watched("before the first step"):
+            return engine(**theirs)
+
+    from trl.generation import vllm_generation
+
+    before = {name: os.environ.get(name) for name in _LAUNCHER}
+    theirs = vllm_generation.LLM
+    vllm_generation.LLM = made
+    try:
+        with weights_as_loaded():
+            yield
+    finally:
+        vllm_generation.LLM = theirs
+        # TRL sets them for the engine; a training that follows in this process would take
+        # itself for one of several.
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def watched(what: str) -> Iterator[None]:
+    """Says of errors that they are vLLM's; want of memory stays what it is.
+
+    Args:
+        what: what it is asked for, as the message's beginning.
+
+    Raises:
+        TrainingError: vLLM has died, or a server of it cannot be reached.
+    """
+    try:
+        yield
+    except (AdvsweepError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        # vLLM and TRL's client of its server raise whatever they like.
+        words = str(error).strip().splitlines()
+        said = words[0] if words else type(error).__name__
+        raise TrainingError(
+            f"{what}: vLLM failed: {said}; the run's log has more. What was trained is kept up "
+            f"to the last checkpoint, from which 'advsweep retry' goes on"
+        ) from error

@@ -1,0 +1,94 @@
+"""How rollouts are sampled: what is refused before vLLM is asked, and what is read off a pass."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.backends.run import Run, build_run
+from advsweep.backends.trl.generation_config import Mode, VllmGeneration
+from advsweep.errors import ConfigError
+
+FOUND = importlib.util.find_spec
+
+
+def without(package: str) -> Callable[[str], Any]:
+    return lambda name: None if name == package else FOUND(name)
+
+
+def test_vllm_that_is_not_installed_is_named(
+    small_config: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", without("vllm"))
+    config = small_config("trl", generation={"name": "vllm"})
+    with pytest.raises(ConfigError, match=r"needs vllm, .* pip install 'advsweep\[vllm\]'"):
+        build_run(config)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert build_run(config).generation == VllmGeneration()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is for machines without a GPU")
+def test_a_server_is_refused_without_a_gpu(
+    small_config: Callable[..., dict[str, Any]],
+    train: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(importlib.util, "find_spec", lambda name: object())
+        run = build_run(small_config("trl", generation={"name": "vllm", "mode": "server"}))
+    with pytest.raises(ConfigError, match=r"generation\.mode: expected colocate .* got server"):
+        train(run, tmp_path)
+
+
+def test_where_vllm_runs_is_no_part_of_a_runs_identity() -> None:
+    here = VllmGeneration()
+    there = VllmGeneration(mode=Mode.SERVER, server_url="http://other:8000", gpu_memory=0.5)
+    assert here.identity() == there.identity()
+    assert here.identity() != VllmGeneration(correction_cap=None).identity()
+
+
+def test_scores_of_completions_are_those_taken_down_while_sampling(
+    small_run: Callable[..., Run], exported_base: Callable[[], Path]
+) -> None:
+    from transformers import GenerationConfig
+
+    from advsweep.backends.trl.loading import load_model, load_tokenizer
+    from advsweep.backends.trl.sampling import encode
+    from advsweep.backends.trl.scoring import score
+    from advsweep.backends.trl.signals import SignalRecorder, recording
+    from advsweep.tasks.base import Split
+
+    run = small_run("trl")
+    model_config = run.backend.model_of(run)  # type: ignore[attr-defined]
+    model, tokenizer = load_model(model_config), load_tokenizer(model_config)
+    prompts = encode(run.task.problems(Split.HELD_OUT), model_config, tokenizer)
+    inputs = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
+    recorder = SignalRecorder(0.7)
+    torch.manual_seed(0)
+    settings = GenerationConfig(
+        max_new_tokens=6,
+        do_sample=True,
+        temperature=0.7,
+        top_k=0,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with recording(model, recorder), torch.no_grad():
+        sampled = model.generate(**inputs, generation_config=settings)
+    completions = []
+    for tokens in sampled[:, inputs["input_ids"].shape[1] :].tolist():
+        end = tokens.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in tokens else 6
+        completions.append(tokens[:end])
+    assert len({len(completion) for completion in completions}) > 1
+    scored = score(
+        model, prompts, completions, temperature=0.7, pad_id=tokenizer.pad_token_id, rows=4
+    )
+    torch.testing.assert_close(
+        scored.stacked(), recorder.signals(completions).stacked(), rtol=1e-4, atol=1e-5
+    )

@@ -1,0 +1,72 @@
+"""Answers of a model that vLLM alone has loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from advsweep.backends.run import Run
+from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.vllm_sampling import VllmSampler
+from advsweep.errors import ConfigError, TrainingError
+from advsweep.tasks.base import Problem, Split
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TOKENS = 8
+
+
+@pytest.fixture
+def problems(small_run: Callable[..., Run]) -> list[Problem]:
+    return list(small_run("tiny").task.problems(Split.HELD_OUT))
+
+
+@pytest.fixture
+def sampler(wide_base: Path) -> Iterator[VllmSampler]:
+    opened = VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
+    yield opened
+    opened.close()
+
+
+def greedy(base: Path, problem: Problem) -> str:
+    """What transformers answers when it takes the likeliest token each time."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    inputs = tokenizer(problem.prompt, return_tensors="pt")
+    model = AutoModelForCausalLM.from_pretrained(base)
+    tokens = model.generate(
+        **inputs, do_sample=False, max_new_tokens=TOKENS, pad_token_id=tokenizer.pad_token_id
+    )
+    width = inputs["input_ids"].shape[1]
+    text: str = tokenizer.decode(tokens[0, width:], skip_special_tokens=True)
+    return text
+
+
+def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(
+    sampler: VllmSampler, problems: list[Problem], wide_base: Path
+) -> None:
+    drawn = sampler.sample(problems, 8, temperature=1.0, seed=3)
+    assert [len(texts) for texts in drawn.texts] == [8] * len(problems)
+    assert any(len(set(texts)) > 1 for texts in drawn.texts)
+    assert drawn.token_entropy is None
+    assert sampler.sample(problems, 8, temperature=1.0, seed=3).texts == drawn.texts
+    assert sampler.sample(problems, 8, temperature=1.0, seed=4).texts != drawn.texts
+    # Fewer problems, asked in another order, are answered as they were.
+    assert sampler.sample(problems[2:0:-1], 8, temperature=1.0, seed=3).texts == [
+        drawn.texts[2],
+        drawn.texts[1],
+    ]
+    likeliest = sampler.sample(problems, 1, temperature=0.0, seed=0).texts
+    assert likeliest == [[greedy(wide_base, problem)] for problem in problems]
+
+
+def test_models_that_vllm_cannot_load_are_named(wide_base: Path) -> None:
+    with pytest.raises(TrainingError, match=r"model\.path: .*: vLLM failed: "):
+        VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, context=10_000)
+    config = wide_base / "config.json"
+    config.write_text(config.read_text().replace("Qwen2ForCausalLM", "Qwen2Model"))
+    with pytest.raises(ConfigError, match=r"model\.path: expected a causal language model"):
+        VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
