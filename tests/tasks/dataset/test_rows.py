@@ -151,3 +151,15 @@ def test_missing_packages_are_named(
     place = place if place.startswith("hub:") else str(tmp_path / place)
     with pytest.raises(ConfigError, match=rf"{missing}, which is not .*'advsweep\[data\]'"):
         Source(place).read("train")
+
+
+def test_what_the_hub_has_is_here_once_it_was_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    source = Source("hub:DigitalLearningGmbH/MATH-lighteval@main")
+    assert not source.is_here
+    # As the library names the folder of its copy.
+    (tmp_path / "DigitalLearningGmbH___math-lighteval").mkdir()
+    assert source.is_here
