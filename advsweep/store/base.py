@@ -102,7 +102,8 @@ _HELD = (
     Run.status == Status.RUNNING,
     Run.host == bindparam("held_host"),
     Run.pid == bindparam("held_pid"),
-    Run.process_started == bindparam("held_since"),
+    # Systems without /proc do not tell it.
+    Run.process_started.is_not_distinct_from(bindparam("held_since")),
 )
 _SELECT_HELD = select(Run.id).where(*_HELD).with_for_update()
 _UPDATE_HELD = update(Run).where(*_HELD)

@@ -50,6 +50,14 @@ def test_a_claim_is_recorded(store, clock, run_id):
     assert run.finished is None
 
 
+def test_a_holder_may_not_know_when_it_started(store, run_id):
+    assert store.claim(run_id, Owner("elsewhere", 1, None))
+    store.heartbeat(run_id, step=3)
+    store.add_points(run_id, [("reward/mean", 3, 0.5)])
+    store.finish(run_id, Status.DONE)
+    assert _status(store, run_id) is Status.DONE
+
+
 def test_a_run_that_somebody_has_cannot_be_had(store, run_id, sleeper):
     assert store.claim(run_id, _owner_of(sleeper))
     assert not store.claim(run_id, Owner.current())
