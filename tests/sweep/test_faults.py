@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import random
@@ -42,7 +43,7 @@ from advsweep.sweep.engine import LOOK_SECONDS, execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.memory import resident_bytes
+from advsweep.sweep.memory import held_bytes
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.policy import Policy, spell_size
 from advsweep.sweep.worker import work
@@ -491,7 +492,7 @@ def test_a_run_that_takes_ever_more_memory_is_ended(
 ) -> None:
     inject(allocate_at=7)
     # A fork holds as much as this process from the start.
-    most = resident_bytes(os.getpid()) + 2**29
+    most = held_bytes(os.getpid(), math.inf) + 2**29
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome, run = limited(forty, store, Policy(retries=0, memory_limit=most))
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
