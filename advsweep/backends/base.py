@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from advsweep.components import Component, option
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
-    from advsweep.tasks.base import Sampler
+    from advsweep.config.settings import EvaluationSettings, Generation
+    from advsweep.tasks.base import Sampler, Task
 
 
 class Reporter(Protocol):
@@ -63,6 +65,9 @@ class Backend(Component):
     shapes_rewards: ClassVar[bool] = False
     """True if it trains on `Task.rewards`, and not on the verdicts of `Task.score` alone."""
 
+    cuts_evaluations: ClassVar[bool] = False
+    """True if its evaluations know a top-p below 1, and the temperature 0."""
+
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
     )
@@ -98,12 +103,34 @@ class Backend(Component):
         """
 
     @abstractmethod
-    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+    def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         """The weights after `step` steps of a run; step 0 is the base model.
+
+        Args:
+            task: whose problems they are to answer; None: those of the run's task.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
+            ConfigError: the weights cannot answer the problems of this task.
         """
+
+    def model_sampler(
+        self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
+    ) -> Sampler:
+        """A model that answers a task's problems without any run.
+
+        Raises:
+            ConfigError: this backend has no such model, or it cannot be loaded.
+        """
+        raise ConfigError(f"backend: '{self.name}' evaluates no models but those of its runs")
+
+    def model_key(self, model: Component, generation: Generation) -> str:
+        """Names such a model, and what of the generation changes its answers.
+
+        Raises:
+            ConfigError: this backend has no such model.
+        """
+        raise ConfigError(f"backend: '{self.name}' evaluates no models but those of its runs")
 
     @abstractmethod
     def base_key(self, run: Run) -> str:

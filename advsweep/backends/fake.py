@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from advsweep.backends.run import Run
     from advsweep.estimators.base import Advantages
-    from advsweep.tasks.base import Sampler
+    from advsweep.tasks.base import Sampler, Task
 
 _STATE = "state.json"
 
@@ -83,8 +83,9 @@ class Fake(Backend):
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         loop.train(run, _Trainer(run, self), directory, reporter)
 
-    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+    def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         trainer = _Trainer(run, self)
+        trainer.check_levels(task or run.task)
         if step > 0:
             trainer.restore(Checkpoints(directory, run.identity).load(step).files)
         return trainer.sampler()
@@ -197,6 +198,15 @@ class _Trainer:
             "optim/grad_norm": norm,
             "optim/lr": lr,
         }
+
+    def check_levels(self, task: Task) -> None:
+        """Refuses problems of levels that the run's table has no solve rates of."""
+        unknown = {problem.level for problem in task.problems(Split.HELD_OUT)} - set(self._rows)
+        if unknown:
+            raise ConfigError(
+                f"task: expected problems of the levels {sorted(self._rows)} that the run was "
+                f"trained on, got levels {sorted(unknown)} of '{task.label}'"
+            )
 
     def sampler(self) -> Sampler:
         return _TableSampler(self._rows, self._log_odds)

@@ -214,9 +214,24 @@ def _check(run: Run) -> None:
             f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
             f"'{backend.name}' does not keep; choose another backend or rollout policy"
         )
+    check_sampling(backend, run.evaluation)
     if run.optimizer.match is not Match.NONE:
         _ = run.learning_rate_scale  # which is refused where there is none
     backend.check(run)
+
+
+def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
+    """Refuses an evaluation that a backend cannot sample for.
+
+    Raises:
+        ConfigError: it is cut, and the backend's samplers draw from the whole distribution.
+    """
+    if evaluation.is_cut and not backend.cuts_evaluations:
+        raise ConfigError(
+            f"evaluation: backend '{backend.name}' samples from the whole distribution; expected "
+            f"temperature > 0 and top_p=1, got temperature={evaluation.temperature:g} and "
+            f"top_p={evaluation.top_p:g}"
+        )
 
 
 def _check_rewards(estimator: Estimator, task: Task) -> None:

@@ -16,6 +16,7 @@ from advsweep import __version__
 from advsweep.cli import (
     db,
     estimators,
+    evaluate,
     experiments,
     export,
     logs,
@@ -51,6 +52,7 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("plan")(plan.plan)
 app.command("worker")(worker.worker)
+app.command("eval")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("status")(status.status)

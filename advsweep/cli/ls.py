@@ -10,7 +10,7 @@ from advsweep.cli import options
 from advsweep.cli.options import ListFormat
 
 if TYPE_CHECKING:
-    from advsweep.store import RunRecord
+    from advsweep.store import EvaluationRecord, RunRecord
 
 NEWEST = 50
 
@@ -25,6 +25,10 @@ def ls(
         typer.Option("--limit", min=1, help=f"The newest so many (a table shows {NEWEST})."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them in a table, too.")] = False,
+    models: Annotated[
+        bool,
+        typer.Option("--models", help="Models that `advsweep eval --model` has evaluated instead."),
+    ] = False,
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
@@ -36,6 +40,10 @@ def ls(
     if output is ListFormat.TABLE and not every:
         limit = limit or NEWEST
     opened = open_store(store, create=False)
+    if models:
+        _refuse_filters(sweep, status)
+        print_listing([_model(e) for e in reversed(opened.model_evaluations())][:limit], output)
+        return
     runs = opened.runs(sweep=sweep, status=parse_status(status), limit=limit)
     if output is ListFormat.JSON:
         print_listing([_whole(r, sweep) for r in runs], output)
@@ -46,6 +54,29 @@ def ls(
         typer.echo(f"... and {left} older ones (--all shows them)", err=True)
     if not runs:
         typer.echo("no runs", err=True)
+
+
+def _refuse_filters(sweep: str | None, status: str | None) -> None:
+    from advsweep.errors import ConfigError
+
+    if sweep is not None or status is not None:
+        raise ConfigError("--models: expected no sweep and no --status, which models do not have")
+
+
+def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
+    settings = evaluation.settings
+    return {
+        "model": settings["model"],
+        "task": evaluation.task,
+        "split": settings.get("split", "held_out"),
+        "problems": len(evaluation.problem_ids),
+        "n": settings["n"],
+        "temperature": settings["temperature"],
+        "top_p": settings["top_p"],
+        "pass@1": round(evaluation.scores([1])["pass@1"], 4),
+        "created": evaluation.created.isoformat(timespec="seconds"),
+        "identity": evaluation.identity[:10],
+    }
 
 
 def _row(run: RunRecord) -> dict[str, Any]:

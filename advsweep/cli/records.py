@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -51,6 +51,7 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
     return {
         "identity": e.identity,
         "subject": e.subject,
+        "run": e.run_id,
         "step": e.step,
         "task": e.task,
         "settings": e.settings,
@@ -81,7 +82,8 @@ def print_whole(store: Store, run: RunRecord) -> None:
     if environment := store.environment(run.id):
         typer.echo("\nenvironment")
         _print_pairs(dict(flat(environment)), indent="  ")
-    _print_evaluations(store.evaluations([run.id]))
+    for evaluation in store.evaluations([run.id]):
+        print_evaluation(evaluation, f"\nevaluation after step {evaluation.step}: ")
     names = store.metric_names(run.id)
     if last := store.last_values([run.id], names).get(run.id):
         typer.echo("\nmetrics, last values")
@@ -135,16 +137,22 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str
             yield f"{prefix}{key}", "null" if value is None else str(value)
 
 
-def _print_evaluations(evaluations: Iterable[EvaluationRecord]) -> None:
-    for e in evaluations:
-        s = e.settings
-        how = f"n={s['n']}, temperature {s['temperature']:g}, {len(e.problem_ids)} problems"
-        typer.echo(f"\nevaluation after step {e.step}: {e.task}, {how}")
-        _print_pairs({k: f"{v:.4f}" for k, v in e.scores().items()}, indent="  ")
-        by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
-        counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
-        rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
-        typer.echo(f"  pass@1 by level  {rates}")
+def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
+    """An evaluation in a few lines: how it was made, its scores, and the solve rates by level.
+
+    Args:
+        head: what it is of.
+        ks: the k of pass@k; by default those that it was first asked for.
+    """
+    s = e.settings
+    cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems"
+    typer.echo(f"{head}{e.task}, {how}")
+    _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
+    by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
+    counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
+    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
+    typer.echo(f"  pass@1 by level  {rates}")
 
 
 def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:

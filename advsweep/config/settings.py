@@ -84,11 +84,18 @@ class EvaluationSettings(Component):
     every: int = option(
         50, ge=0, help="training steps between evaluations; 0: only before and after training"
     )
-    temperature: float = option(1.0, gt=0, help="sampling temperature of the evaluation")
+    temperature: float = option(
+        1.0, ge=0, help="sampling temperature of the evaluation; 0: the likeliest token each time"
+    )
+    top_p: float = option(1.0, gt=0, le=1, help="share of the probability that is sampled from")
     seed: int = option(0, ge=0, help="seed of the evaluation's sampling")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.temperature == 0 and self.n > 1:
+            raise ConfigError(
+                f"n: expected 1 with temperature=0, where all samples are the same, got {self.n}"
+            )
         if not self.k:
             raise ConfigError("k: expected at least one k of pass@k, got an empty list")
         beyond = [k for k in self.k if k > self.n]
@@ -97,3 +104,8 @@ class EvaluationSettings(Component):
                 f"k: expected every k of pass@k to be at most n={self.n}, got {beyond[0]}; "
                 f"raise n or leave that k out"
             )
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether samples are not drawn from the whole distribution."""
+        return self.temperature == 0 or self.top_p < 1

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advsweep.components import Plain
 from advsweep.config.settings import EvaluationSettings
 from advsweep.statistics import answer_entropy
 from advsweep.tasks.base import Problem, Sampler, Split, Task
@@ -48,10 +49,18 @@ class ProblemResult:
 
 def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
     """Draws `settings.n` answers to each held-out problem and counts the correct ones."""
-    problems = task.problems(Split.HELD_OUT)
-    completions = sampler.sample(
-        problems, settings.n, temperature=settings.temperature, seed=settings.seed
-    )
+    return count(sampler, task, settings, task.problems(Split.HELD_OUT), settings.seed)
+
+
+def count(
+    sampler: Sampler,
+    task: Task,
+    settings: EvaluationSettings,
+    problems: Sequence[Problem],
+    seed: int,
+) -> list[ProblemResult]:
+    """Draws `settings.n` answers to each of some problems and counts the correct ones."""
+    completions = sampler.sample(problems, settings.n, temperature=settings.temperature, seed=seed)
     repeated = [problem for problem in problems for _ in range(settings.n)]
     texts = [text for group in completions.texts for text in group]
     rewards = task.score(repeated, texts).reshape(len(problems), settings.n)
@@ -87,13 +96,16 @@ def _count(
     )
 
 
-def evaluation_identity(subject: str, task: Task, settings: EvaluationSettings) -> str:
+def evaluation_identity(
+    subject: str, task: Task, settings: EvaluationSettings, split: Split = Split.HELD_OUT
+) -> str:
     """What makes two evaluations the same: the weights, the problems and the sampling.
 
     Args:
-        subject: names the weights, such as `RUN_IDENTITY@STEP` or `base:KEY`.
+        subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
+        split: the problems that are answered.
     """
-    material = {
+    material: Plain = {
         "revision": REVISION,
         "subject": subject,
         "task": task.identity(),
@@ -101,4 +113,9 @@ def evaluation_identity(subject: str, task: Task, settings: EvaluationSettings) 
         "temperature": settings.temperature,
         "seed": settings.seed,
     }
+    # What came later is no part of evaluations that do without it.
+    if settings.top_p < 1:
+        material["top_p"] = settings.top_p
+    if split is not Split.HELD_OUT:
+        material["split"] = split.value
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()

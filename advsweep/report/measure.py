@@ -17,7 +17,9 @@ from advsweep.statistics import mean_over_problems, pass_at_k
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 # What an evaluation was asked for, but no part of how its samples came to be.
-_NO_PROTOCOL = frozenset({"name", "k", "every"})
+_NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
+# What settings say of samples that are drawn from the whole distribution, if anything.
+_WHOLE = ("top_p", 1.0)
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class Evaluated:
         protocol: task, problems and sampling; None if no run was evaluated.
         final: of each run that has one, after its last step.
         base: of each run that has one, before its first step.
+        models: of models that were evaluated so without a run.
     """
 
     protocol: Mapping[str, Any] | None
     final: Mapping[int, EvaluationRecord]
     base: Mapping[int, EvaluationRecord]
+    models: Sequence[EvaluationRecord]
 
     @property
     def unscorable(self) -> float:
@@ -54,12 +58,13 @@ def choose_evaluations(store: Store, runs: Sequence[RunRecord]) -> Evaluated:
     records = store.evaluations(list(steps), ends_only=True)
     finals: dict[int, dict[str, EvaluationRecord]] = {}
     protocols: dict[str, dict[str, Any]] = {}
-    keyed = [(_protocol_key(record, protocols), record) for record in records]
-    for key, record in keyed:
-        if record.step == steps[record.run_id]:
-            finals.setdefault(record.run_id, {})[key] = record
+    # Every one of them is of a run.
+    keyed = [(_protocol_key(e, protocols), e.run_id, e) for e in records if e.run_id is not None]
+    for key, run_id, record in keyed:
+        if record.step == steps[run_id]:
+            finals.setdefault(run_id, {})[key] = record
     if not finals:
-        return Evaluated(None, {}, {})
+        return Evaluated(None, {}, {}, [])
     common = set.intersection(*(set(found) for found in finals.values()))
     if not common:
         raise ReportError(_differing(finals, protocols))
@@ -67,12 +72,14 @@ def choose_evaluations(store: Store, runs: Sequence[RunRecord]) -> Evaluated:
     return Evaluated(
         protocol=protocols[chosen],
         final={run_id: found[chosen] for run_id, found in finals.items()},
-        base={r.run_id: r for key, r in keyed if r.step == 0 and key == chosen},
+        base={i: record for key, i, record in keyed if record.step == 0 and key == chosen},
+        models=[e for e in store.model_evaluations() if _protocol_key(e, protocols) == chosen],
     )
 
 
 def _protocol_key(record: EvaluationRecord, protocols: dict[str, dict[str, Any]]) -> str:
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
+    settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
     problems = hashlib.sha256("\n".join(record.problem_ids).encode()).hexdigest()
     key = json.dumps([protocol, problems], sort_keys=True)

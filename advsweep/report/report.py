@@ -44,12 +44,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Replicates of one configuration, or a base model.
+    """Replicates of one configuration, a base model, or a model without a run.
 
     Attributes:
         group: what names the row: config keys and their values.
         n: how many runs (of a base model's row: base models) stand behind it.
-        seeds: of the runs, rising; empty for a base model.
+        seeds: of the runs, rising; empty for a model that none of them trained.
         cells: by column name.
         pruned: how many more replicates were stopped early; the cells are without them.
     """
@@ -70,7 +70,8 @@ class Report:
     """A table, before it is written in some format.
 
     Attributes:
-        rows: base models first, then the rows in the order of the sweep's plan.
+        rows: base models and models without a run first, then the rows in the order of the
+            sweep's plan.
         left_out: how many runs are not in the table, by their state.
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier could not judge.
@@ -126,6 +127,7 @@ def build_report(
     by_config = Counter(run.config_hash for run in pruned)
     rows = [
         *_base_rows(groups, evaluated.base, chosen),
+        *_model_rows(evaluated.models, chosen),
         *(_row(group, m, values, by_config[m[0].config_hash]) for group, m in groups),
     ]
     if columns is None:
@@ -231,7 +233,19 @@ def _base_rows(
                 subject = base[run.id].subject
                 evaluations[subject] = base[run.id]
                 users.setdefault(subject, []).append(group)
-    scored = score(list(evaluations.values()), columns)
+    return _evaluation_rows(list(_base_groups(users).values()), list(evaluations.values()), columns)
+
+
+def _model_rows(evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]) -> list[Row]:
+    """One row for each model that was evaluated without a run, as the table's runs were."""
+    groups: list[Group] = [{"estimator": f"model {e.settings['model']}"} for e in evaluations]
+    return _evaluation_rows(groups, evaluations, columns)
+
+
+def _evaluation_rows(
+    groups: Sequence[Group], evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]
+) -> list[Row]:
+    scored = score(evaluations, columns)
     return [
         Row(
             group=group,
@@ -242,7 +256,7 @@ def _base_rows(
                 for c in columns
             },
         )
-        for i, group in enumerate(_base_groups(users).values())
+        for i, group in enumerate(groups)
     ]
 
 

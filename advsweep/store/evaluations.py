@@ -18,6 +18,9 @@ from advsweep.store.records import EvaluationRecord, NewEvaluation, ProblemCount
 if TYPE_CHECKING:
     from advsweep.store.base import AnyRow
 
+MODEL_SUBJECT = "model:"
+"""What the subject begins with of an evaluation that was asked for without a run."""
+
 Problems = tuple[tuple[str, ...], tuple[str, ...], np.ndarray[Any, Any]]
 
 
@@ -120,10 +123,36 @@ class Evaluations(StorePart):
                 for link in connection.execute(links.where(RunEvaluation.run_id.in_(ids)))
             ]
             # Those that runs share are read once.
-            rows = self._rows(connection, {link.evaluation_id for link in linked})
-            sets = self._problem_sets(connection, {row.problem_set_id for row in rows.values()})
-        parts = {i: _parts(row, sets[row.problem_set_id]) for i, row in rows.items()}
+            parts = self._read_parts(connection, {link.evaluation_id for link in linked})
         return [EvaluationRecord(run_id=r, step=s, **parts[e]) for r, s, e in linked]
+
+    def model_evaluations(self) -> list[EvaluationRecord]:
+        """The evaluations of models that were evaluated without a run, by age."""
+        query = (
+            select(Evaluation.id)
+            .where(Evaluation.subject.startswith(MODEL_SUBJECT))
+            .order_by(Evaluation.created, Evaluation.id)
+        )
+        with self._read() as connection:
+            ids = list(connection.execute(query).scalars())
+            parts = self._read_parts(connection, set(ids))
+        return [EvaluationRecord(run_id=None, step=0, **parts[e]) for e in ids]
+
+    def evaluation(self, identity: str) -> EvaluationRecord:
+        """One evaluation, of whatever.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        with self._read() as connection:
+            found = self._evaluation_id(connection, identity)
+            parts = self._read_parts(connection, {found})
+        return EvaluationRecord(run_id=None, step=0, **parts[found])
+
+    def _read_parts(self, connection: Connection, ids: set[int]) -> dict[int, dict[str, Any]]:
+        rows = self._rows(connection, ids)
+        sets = self._problem_sets(connection, {row.problem_set_id for row in rows.values()})
+        return {i: _parts(row, sets[row.problem_set_id]) for i, row in rows.items()}
 
     def _rows(self, connection: Connection, ids: set[int]) -> dict[int, AnyRow]:
         rows: dict[int, AnyRow] = {}

@@ -241,8 +241,8 @@ class NewEvaluation:
 
     Attributes:
         identity: sha256, in hex, of the weights, the problems and the sampling.
-        subject: names the weights, such as `RUN_IDENTITY@STEP` or `base:KEY`.
-        run_id: the run that it belongs to; None leaves that to `link_evaluation`.
+        subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
+        run_id: the run that it belongs to; None leaves that to `link_evaluation`, or has none.
         step: training steps that the weights have seen; 0 is the base model.
         task: the task's name.
         settings: how it was sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
@@ -259,17 +259,18 @@ class NewEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord:
-    """An evaluation of a run's weights after `step` steps.
+    """An evaluation of a run's weights after `step` steps, or of a model without a run.
 
     One that several runs share (of their base model) comes once for each of them.
 
     Attributes:
+        run_id: None where it was asked for without a run.
         problem_ids, prompts, levels: the problems; the arrays after them are in their order.
         n, c: samples that could be scored, and correct ones among them.
         answer_entropy, token_entropy: in nats; token_entropy is NaN where nobody can tell.
     """
 
-    run_id: int
+    run_id: int | None
     step: int
     identity: str
     subject: str

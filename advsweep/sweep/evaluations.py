@@ -49,9 +49,7 @@ class Evaluator:
         identity = self.identity(step)
         if step == 0:
             # Runs that start together share a base model: one evaluates it, the others wait.
-            locks = self.store.runs_directory / ".locks"
-            locks.mkdir(parents=True, exist_ok=True)
-            with FileLock(locks / f"evaluation-{identity[:16]}.lock"):
+            with lock_of(self.store, identity):
                 self._make(identity, step, sampler)
         else:
             self._make(identity, step, sampler)
@@ -71,18 +69,31 @@ class Evaluator:
                 step=step,
                 task=self.run.task.label,
                 settings=self.run.evaluation.plain(),
-                problems=[_counts(result) for result in results],
+                problems=[counts_of(result) for result in results],
             )
         )
 
     def _subject(self, step: int) -> str:
-        if step == 0:
-            return f"base:{self.run.backend.base_key(self.run)}"
-        attempt = f".{self.attempt}" if self.attempt > 1 else ""
-        return f"{self.run.identity}{attempt}@{step}"
+        return subject_of(self.run, self.attempt, step)
 
 
-def _counts(result: ProblemResult) -> ProblemCounts:
+def subject_of(run: Run, attempt: int, step: int) -> str:
+    """What evaluations call the weights of a run after `step` steps."""
+    if step == 0:
+        return f"base:{run.backend.base_key(run)}"
+    again = f".{attempt}" if attempt > 1 else ""
+    return f"{run.identity}{again}@{step}"
+
+
+def lock_of(store: Store, identity: str) -> FileLock:
+    """Held while an evaluation is made that others may want at the same time."""
+    locks = store.runs_directory / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    return FileLock(locks / f"evaluation-{identity[:16]}.lock")
+
+
+def counts_of(result: ProblemResult) -> ProblemCounts:
+    """A result as the store keeps it."""
     return ProblemCounts(
         problem_id=result.problem.id,
         prompt=result.problem.prompt,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
+from advsweep.errors import ConfigError
 from advsweep.evaluation import evaluate, evaluation_identity
 from advsweep.tasks.base import Completions, Problem, Split
 from advsweep.tasks.registry import TASKS
@@ -79,3 +82,28 @@ def test_identity_depends_on_what_changes_the_counts(task):
         evaluation_identity("run@10", TASKS.build("countdown", levels=[0]), settings),
     ]
     assert len({same, *others}) == 1 + len(others)
+
+
+def test_what_came_later_leaves_earlier_identities_alone(task):
+    settings = EvaluationSettings(n=8, k=(1, 8))
+    material = {
+        "revision": 1,
+        "subject": "run@10",
+        "task": task.identity(),
+        "n": 8,
+        "temperature": 1.0,
+        "seed": 0,
+    }
+    same = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+    assert evaluation_identity("run@10", task, settings) == same
+    cut = EvaluationSettings(n=8, k=(1, 8), top_p=0.95)
+    others = {
+        evaluation_identity("run@10", task, cut),
+        evaluation_identity("run@10", task, settings, Split.TRAIN),
+    }
+    assert len(others | {same}) == 3
+
+
+def test_greedy_samples_are_all_the_same_so_there_is_one():
+    with pytest.raises(ConfigError, match=r"n: expected 1 with temperature=0.* got 8"):
+        EvaluationSettings(n=8, k=(1,), temperature=0)

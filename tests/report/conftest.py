@@ -93,7 +93,7 @@ class Lab:
         return run_id
 
     def evaluate(
-        self, run_id: int, subject: str, step: int, solved: Sequence[int], **settings: Any
+        self, run_id: int | None, subject: str, step: int, solved: Sequence[int], **settings: Any
     ) -> None:
         settings = {"n": self.samples, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings}
         material = json.dumps([subject, settings])

@@ -55,6 +55,21 @@ def test_one_seed_has_no_interval(demo):
     assert math.isnan(cell.high)
 
 
+def test_models_without_a_run_are_rows_where_they_were_evaluated_as_the_runs(demo):
+    before = build_report(demo.store, "demo")
+    alike = {"model": "Qwen/Qwen2.5-0.5B", "top_p": 1.0, "k": [1], "name": "standard"}
+    demo.evaluate(None, "model:aa", 0, (4, 1), **alike)
+    demo.evaluate(None, "model:aa", 0, (4, 1), **{**alike, "top_p": 0.95})
+    demo.evaluate(None, "model:aa", 0, (4, 1), **{**alike, "temperature": 0.6})
+    report = build_report(demo.store, "demo")
+    assert [row for row in report.rows if row != report.rows[1]] == list(before.rows)
+    model = report.rows[1]
+    assert (model.group, model.seeds) == ({"estimator": "model Qwen/Qwen2.5-0.5B"}, ())
+    # 4 and 1 of 4 samples are correct.
+    assert model.cells["pass@1"].values == pytest.approx((0.625,))
+    assert model.cells["collapse/acr@end"].n == 0
+
+
 def test_the_base_model_is_the_first_row(demo):
     report = build_report(demo.store, "demo")
     base = report.rows[0]

@@ -23,7 +23,7 @@ from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
-    from advsweep.tasks.base import Sampler
+    from advsweep.tasks.base import Sampler, Task
 
 
 @dataclass(kw_only=True)
@@ -73,10 +73,16 @@ class TinyBackend(Backend):
             return
         loop.train(run, Trainer(run, self, model, task, base), directory, reporter)
 
-    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
-        model, task = _parts(run)
+    def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
+        model, own = _parts(run)
+        asked = task or own
+        if not isinstance(asked, SymbolTask) or asked.alphabet != own.alphabet:
+            raise ConfigError(
+                f"task: expected one over the characters that the run's model knows, "
+                f"'{own.alphabet}', got '{asked.label}'"
+            )
         torch.set_num_threads(self.threads)
-        return TinySampler(self._weights(run, directory, step), model, task)
+        return TinySampler(self._weights(run, directory, step), model, asked)
 
     def base_key(self, run: Run) -> str:
         return pretraining.base_key(*_parts(run))

@@ -19,14 +19,15 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.generation_config import TransformersGeneration
 from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
-from advsweep.components import option
+from advsweep.components import Component, option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.backends.trl.sampling import ModelSampler
-    from advsweep.tasks.base import Sampler
+    from advsweep.config.settings import EvaluationSettings, Generation
+    from advsweep.tasks.base import Sampler, Task
 
 _DEFAULT_TOKENS = 512
 
@@ -50,6 +51,7 @@ class TrlBackend(Backend):
     keeps_reference: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
     puts_system_messages: ClassVar[bool] = True
+    cuts_evaluations: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
@@ -119,14 +121,55 @@ class TrlBackend(Backend):
             torch.set_num_threads(self.threads)
             training.train(run, self, layout, directory, reporter)
 
-    def sampler(self, run: Run, directory: Path, step: int) -> Sampler:
+    def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
+        folder = self._folder(run, directory, step)
+        task = task or run.task
+        return self._loaded(
+            self.model_of(run), self.generation_of(run), task, run.evaluation, folder
+        )
+
+    def model_sampler(
+        self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
+    ) -> Sampler:
+        if importlib.util.find_spec("transformers") is None:
+            raise ConfigError(
+                "model: a model is evaluated with transformers, which is not installed: "
+                "pip install 'advsweep[hf]'"
+            )
+        return self._loaded(_hf(model), _sampling(generation), task, settings)
+
+    def _loaded(
+        self,
+        model: HfModel,
+        generation: TransformersGeneration,
+        task: Task,
+        settings: EvaluationSettings,
+        folder: Path | None = None,
+    ) -> ModelSampler:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
+        from advsweep.backends.trl.sampling import ModelSampler
 
         torch.set_num_threads(self.threads)
-        folder = self._folder(run, directory, step)
-        model = load_model(self.model_of(run), folder)
-        tokenizer = load_tokenizer(self.model_of(run), folder)
-        return self.answering(run, lambda: contextlib.nullcontext(model), tokenizer)
+        tokenizer = load_tokenizer(model, folder)
+        loaded = load_model(model, folder)
+        return ModelSampler(
+            opened=lambda: contextlib.nullcontext(loaded),
+            tokenizer=tokenizer,
+            model=model,
+            generation=generation,
+            tokens=_completion_tokens(generation, task),
+            batch=self.evaluation_batch,
+            top_p=settings.top_p,
+        )
+
+    def model_key(self, model: Component, generation: Generation) -> str:
+        material = {
+            "backend": self.name,
+            "revision": self.revision,
+            "model": _hf(model).identity(),
+            "max_tokens": _sampling(generation).max_tokens,
+        }
+        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
     def base_key(self, run: Run) -> str:
         material = {
@@ -152,25 +195,15 @@ class TrlBackend(Backend):
 
     def model_of(self, run: Run) -> HfModel:
         """The run's model, where it is such as this backend can train."""
-        if not isinstance(run.model, HfModel):
-            raise ConfigError(
-                f"model: backend 'trl' trains a model of transformers, got '{run.model.name}'; "
-                f"give model=hf model.path=..."
-            )
-        return run.model
+        return _hf(run.model)
 
     def generation_of(self, run: Run) -> TransformersGeneration:
         """The run's generation settings; plain sampling is transformers' with its defaults."""
-        if isinstance(run.generation, TransformersGeneration):
-            return run.generation
-        return TransformersGeneration(temperature=run.generation.temperature)
+        return _sampling(run.generation)
 
     def completion_tokens(self, run: Run) -> int:
         """The most tokens of a completion."""
-        task = run.task
-        given = self.generation_of(run).max_tokens
-        needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
-        return needed if given is None else given
+        return _completion_tokens(self.generation_of(run), run.task)
 
     def layout_of(self, run: Run, processes: int) -> Layout:
         """How a step's rollouts are spread over updates, processes and forward passes.
@@ -204,6 +237,7 @@ class TrlBackend(Backend):
             generation=self.generation_of(run),
             tokens=self.completion_tokens(run),
             batch=self.evaluation_batch,
+            top_p=run.evaluation.top_p,
         )
 
     def _check_accelerate(self, run: Run, file: str) -> None:
@@ -222,3 +256,23 @@ class TrlBackend(Backend):
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
         """Where the weights after `step` steps lie; None: they are the base model's."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
+
+
+def _hf(model: Component) -> HfModel:
+    if not isinstance(model, HfModel):
+        raise ConfigError(
+            f"model: backend 'trl' trains a model of transformers, got '{model.name}'; "
+            f"give model=hf model.path=..."
+        )
+    return model
+
+
+def _sampling(generation: Generation) -> TransformersGeneration:
+    if isinstance(generation, TransformersGeneration):
+        return generation
+    return TransformersGeneration(temperature=generation.temperature)
+
+
+def _completion_tokens(generation: TransformersGeneration, task: Task) -> int:
+    needed = task.max_completion_length if isinstance(task, SymbolTask) else _DEFAULT_TOKENS
+    return needed if generation.max_tokens is None else generation.max_tokens

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Conversation = list[dict[str, str]]
 
+_GREEDY = 1e-6
+"""The temperature whose entropies those of the temperature 0 are taken for: of ties alone."""
+
 
 def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Conversation:
     """What the model is given: the problem's text, or a conversation that it opens."""
@@ -54,6 +57,7 @@ class ModelSampler:
         opened: gives the model, ready to generate, for as long as it is entered.
         tokens: the most tokens of a completion.
         batch: completions that are generated together.
+        top_p: share of the probability that evaluations sample from.
     """
 
     opened: Callable[[], AbstractContextManager[Any]]
@@ -62,6 +66,7 @@ class ModelSampler:
     generation: TransformersGeneration
     tokens: int
     batch: int
+    top_p: float = 1.0
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -97,16 +102,20 @@ class ModelSampler:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = end_marks(model, self.tokenizer)
-        recorder = SignalRecorder(temperature)
+        recorder = SignalRecorder(temperature or _GREEDY)
+        drawing: dict[str, float | None] = {
+            "temperature": temperature,
+            "top_p": self.generation.top_p if cut else self.top_p,
+            "top_k": self.generation.top_k if cut else 0,
+        }
         with recording(model, recorder):
             generated = model.generate(
                 **inputs.to(model.device),
                 generation_config=GenerationConfig(
                     max_new_tokens=self.tokens,
-                    do_sample=True,
-                    temperature=temperature,
-                    top_p=self.generation.top_p if cut else 1.0,
-                    top_k=self.generation.top_k if cut else 0,
+                    do_sample=temperature > 0,
+                    # Greedy decoding has no use for them, and would say so.
+                    **(drawing if temperature > 0 else dict.fromkeys(drawing)),
                     repetition_penalty=1.0,
                     pad_token_id=self.tokenizer.pad_token_id,
                     bos_token_id=self.tokenizer.bos_token_id,

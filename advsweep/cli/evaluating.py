@@ -1,0 +1,207 @@
+"""What `eval` and `select` share: their options, and the parts that these come to."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from advsweep.components import Plain
+    from advsweep.config.overrides import Override
+    from advsweep.config.settings import EvaluationSettings
+    from advsweep.sweep.asked import Weights
+    from advsweep.tasks.base import Task
+
+ModelPath = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="PATH_OR_ID", help="A folder that transformers loads, or a hub's name."
+    ),
+]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", metavar="NAME", help="A task, as `advsweep tasks` lists them."),
+]
+Samples = Annotated[int | None, typer.Option("--samples", "-n", min=1, help="Samples per problem.")]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="NAME",
+        help="How samples are drawn: standard, greedy, avg32, sharpened_256 or plain_256.",
+    ),
+]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="KEY=VALUE",
+        help="A field of the evaluation, the task, the generation or the model, looked for in "
+        "this order (temperature=0.6, data=~/gsm8k, max_tokens=2048, dtype=bfloat16), or with "
+        "its group: task.seed=1, backend.evaluation_batch=8; may be repeated.",
+    ),
+]
+
+_CHOICES = ("generation", "backend")
+_OF_MODELS = ("generation", "model", "backend")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options come to.
+
+    Attributes:
+        nodes: the config of each part.
+    """
+
+    nodes: Plain
+
+    def task(self) -> Task:
+        """The task; not checked yet."""
+        from advsweep.tasks.registry import TASKS
+
+        return TASKS.build(self.nodes["task"], where="task")
+
+    def settings(self) -> EvaluationSettings:
+        """How samples are drawn."""
+        from advsweep.backends.registry import EVALUATIONS
+
+        return EVALUATIONS.build(self.nodes["evaluation"], where="evaluation")
+
+    def weights(self) -> Weights:
+        """The model, as its backend evaluates it."""
+        from advsweep.backends.registry import BACKENDS, GENERATIONS, MODELS
+        from advsweep.sweep.asked import weights_of_model
+
+        model = MODELS.build(self.nodes["model"], where="model")
+        return weights_of_model(
+            BACKENDS.build(self.nodes["backend"], where="backend"),
+            model,
+            GENERATIONS.build(self.nodes["generation"], where="generation"),
+            self.nodes["model"]["path"],
+        )
+
+
+def asked(
+    *,
+    model: str | None,
+    task: str | None,
+    protocol: str | None,
+    samples: int | None,
+    fields: Sequence[str],
+    config_dirs: Sequence[Path],
+    own: Mapping[str, Any] | None = None,
+) -> Asked:
+    """The parts that the options name; what they leave out is as a run's, or a default.
+
+    Where the largest k of pass@k is not given and above the samples, it is their number.
+
+    Args:
+        own: the config of the run whose weights are meant; None for a model.
+
+    Raises:
+        ConfigError: an option means nothing, or has several values.
+    """
+    from advsweep.config.compose import Composed, Composer
+    from advsweep.sweep.points import GROUPS, KEYS
+
+    overrides = _one_value_each(fields)
+    chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
+    choices: Plain = {"model": "hf", "generation": "transformers", "backend": "trl", **chosen}
+    if task is not None:
+        choices["task"] = task
+    if protocol is not None:
+        choices["evaluation"] = protocol
+    with Composer(GROUPS, KEYS, config_dirs) as composer:
+        composed = composer.compose({g: composer.member(g, name) for g, name in choices.items()})
+        kept = {g: (own or {})[g] for g in ("task", "evaluation") if own and g not in choices}
+        nodes = {**composed.config, **kept}
+        values = {_placed(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
+        if own is not None and (foreign := [k for k in (*chosen, *values) if _is_of_model(k)]):
+            from advsweep.errors import ConfigError
+
+            raise ConfigError(
+                f"{foreign[0]}: expected a field of the evaluation or the task, as a run has its "
+                f"own model and generation"
+            )
+        if model is not None:
+            values["model.path"] = model
+        if samples is not None:
+            values["evaluation.n"] = samples
+        nodes = composer.patched(Composed(nodes, composed.late), values)
+    if "evaluation.n" in values and "evaluation.k" not in values:
+        nodes["evaluation"] = _with_fitting_k(nodes["evaluation"])
+    return Asked(nodes)
+
+
+def _one_value_each(texts: Sequence[str]) -> list[Override]:
+    from advsweep.config.overrides import parse_overrides
+    from advsweep.errors import ConfigError
+
+    overrides = parse_overrides(texts)
+    for override in overrides:
+        if override.swept or override.deleted:
+            raise ConfigError(f"{override.text}: expected KEY=VALUE with one value")
+    return overrides
+
+
+def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
+    """The key with its group."""
+    from advsweep.errors import ConfigError, UnknownNameError, nearest
+    from advsweep.sweep.points import GROUPS
+
+    groups = ("evaluation", "task", *_OF_MODELS)
+    head, *rest = override.key.split(".")
+    if head in groups:
+        if not rest or rest == ["name"]:
+            raise ConfigError(f"{override.text}: expected {head}.FIELD=VALUE; choose by --{head}")
+        return override.key
+    known: set[str] = set()
+    for group in groups:
+        fields = dataclasses.fields(GROUPS[group].get(nodes[group]["name"]))
+        names = [field.name for field in fields if field.init]
+        if head in names:
+            return f"{group}.{override.key}"
+        known.update(names)
+    raise UnknownNameError(
+        f"{override.text}: neither the evaluation nor the task, the generation, the model or the "
+        f"backend has a field '{head}'; {nearest(head, known)}"
+    )
+
+
+def _is_of_model(key: str) -> bool:
+    return key.split(".")[0] in _OF_MODELS
+
+
+def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
+    from advsweep.backends.registry import EVALUATIONS
+
+    # Built once with the largest n, for the default of k, and all else checked below.
+    default = EVALUATIONS.get(node["name"])().k
+    n = node["n"]
+    ks = node.get("k", default)
+    fitting = [k for k in ks if k <= n] if isinstance(n, int) else ks
+    return {**node, "k": sorted({*fitting, n}) if len(fitting) < len(ks) else fitting}
+
+
+@contextmanager
+def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """How far an evaluation is, on stderr: a bar on a terminal, otherwise a line per piece."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda done, total: typer.echo(f"{what}: {done}/{total} problems", err=True)
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

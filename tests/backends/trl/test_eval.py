@@ -1,0 +1,113 @@
+"""`advsweep eval` of models: counted once, resumable, greedy and cut as protocols ask for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from advsweep.backends.registry import BACKENDS
+from advsweep.backends.trl.generation_config import TransformersGeneration
+from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.sampling import ModelSampler
+from advsweep.cli import main
+from advsweep.config.settings import EvaluationSettings
+from advsweep.errors import ConfigError
+from advsweep.evaluation import pieces
+from advsweep.tasks.base import Split
+from advsweep.tasks.registry import TASKS
+
+TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=3"]
+
+
+@pytest.fixture
+def advsweep(monkeypatch, capsys, tmp_path, exported_base):
+    """`advsweep(*ARGUMENTS)`, in this process and an empty folder: its JSON, or its text."""
+    model = str(exported_base())
+
+    def call(*arguments: str, store: str = "a.db"):
+        monkeypatch.chdir(tmp_path)
+        filled = [model if argument == "MODEL" else argument for argument in arguments]
+        monkeypatch.setattr("sys.argv", ["advsweep", *filled, "--store", store])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capsys.readouterr()
+        assert exit_.value.code == 0, err
+        return json.loads(out) if "json" in arguments else out
+
+    return call
+
+
+def _evaluated(advsweep, *arguments: str, store: str = "a.db"):
+    [record] = advsweep(
+        "eval", "--model", "MODEL", *TASK, *arguments, "--format", "json", store=store
+    )
+    return record
+
+
+def test_an_evaluation_is_made_once(advsweep, monkeypatch):
+    first = _evaluated(advsweep, "--samples", "4", "-o", "temperature=0.6")
+    assert [problem["n"] for problem in first["problems"]] == [4] * 6
+    assert first["settings"]["temperature"] == 0.6
+    assert first["settings"]["k"] == [1, 4]  # those of the protocol up to n, and n
+    monkeypatch.setattr(ModelSampler, "sample", lambda *a, **k: pytest.fail("sampled again"))
+    assert _evaluated(advsweep, "--samples", "4", "-o", "temperature=0.6") == first
+    [listed] = advsweep("ls", "--models", "--format", "json")
+    assert (listed["task"], listed["n"]) == ("countdown", 4)
+
+
+def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
+    monkeypatch.setattr(pieces, "SAMPLES", 8)  # two problems of four samples
+    whole = _evaluated(advsweep, "--samples", "4", store="b.db")
+    sample, calls = ModelSampler.sample, []
+
+    def dying(self, problems, n, **how):
+        calls.append(len(problems))
+        if len(calls) == 2:
+            raise OSError("the machine went down")
+        return sample(self, problems, n, **how)
+
+    monkeypatch.setattr(ModelSampler, "sample", dying)
+    with pytest.raises(OSError, match="went down"):
+        _evaluated(advsweep, "--samples", "4")
+    assert _evaluated(advsweep, "--samples", "4")["problems"] == whole["problems"]
+    assert calls == [2, 2, 2, 2]  # the first piece was not sampled again
+    assert not any((tmp_path / "a-runs" / ".evaluations").iterdir())
+
+
+def test_greedy_is_the_limit_of_a_small_top_p(exported_base):
+    backend = BACKENDS.build("trl")
+    model, task = HfModel(path=str(exported_base())), TASKS.build("countdown")
+    problems = task.problems(Split.HELD_OUT)[:6]
+
+    def answers(temperature: float, top_p: float, seed: int):
+        n = 1 if temperature == 0 else 3
+        settings = EvaluationSettings(n=n, k=(1,), temperature=temperature, top_p=top_p)
+        sampler = backend.model_sampler(model, TransformersGeneration(), task, settings)
+        return sampler.sample(problems, n, temperature=temperature, seed=seed)
+
+    greedy = answers(0, 1.0, seed=0)
+    assert greedy.texts == answers(0, 1.0, seed=1).texts
+    assert greedy.token_entropy == pytest.approx(0, abs=1e-3)
+    cut = answers(1.0, 1e-6, seed=0)
+    assert cut.texts == [texts * 3 for texts in greedy.texts]
+    assert answers(1.0, 1.0, seed=0).texts != cut.texts
+
+
+def test_the_answers_may_be_longer_than_another_tasks(small_run, tmp_path, exported_base):
+    run = small_run("trl")
+    data = tmp_path / "sums.jsonl"
+    data.write_text('{"question": "1+1", "answer": "2"}\n{"question": "1+2", "answer": "3"}\n')
+    other = TASKS.build(
+        {"name": "dataset", "data": str(data), "held_out": 1, "verifier": "numeric"}
+    )
+    assert run.backend.sampler(run, tmp_path, 0).tokens == run.task.max_completion_length
+    assert run.backend.sampler(run, tmp_path, 0, other).tokens == 512
+
+
+def test_refuses_without_transformers(exported_base, monkeypatch):
+    backend, task = BACKENDS.build("trl"), TASKS.build("countdown")
+    model = HfModel(path=str(exported_base()))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'advsweep\[hf\]'"):
+        backend.model_sampler(model, TransformersGeneration(), task, EvaluationSettings())
