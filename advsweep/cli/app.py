@@ -29,6 +29,7 @@ from advsweep.cli import (
     retry,
     rm,
     run,
+    select,
     show,
     status,
     stop,
@@ -53,6 +54,7 @@ app.command("sweep")(sweep.sweep)
 app.command("plan")(plan.plan)
 app.command("worker")(worker.worker)
 app.command("eval")(evaluate.evaluate)
+app.command("select")(select.select)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("status")(status.status)

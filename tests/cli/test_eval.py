@@ -57,6 +57,13 @@ def test_refuses(refused, words, arguments):
     refused([words], "eval", *arguments)
 
 
+def test_select_refuses_a_place_that_it_cannot_write_to(refused):
+    refused(
+        ["--out: expected a file in a folder that is there"],
+        *("select", "--model", ".", "--task", "countdown", "--out", "nowhere/levels.jsonl"),
+    )
+
+
 def test_every_protocol_can_be_chosen(tmp_path, monkeypatch):
     from advsweep.cli.evaluating import asked
 

@@ -14,7 +14,7 @@ from advsweep.cli import main
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import ConfigError
 from advsweep.evaluation import pieces
-from advsweep.tasks.base import Split
+from advsweep.tasks.base import Completions, Split
 from advsweep.tasks.registry import TASKS
 
 TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=3"]
@@ -111,3 +111,44 @@ def test_refuses_without_transformers(exported_base, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'advsweep\[hf\]'"):
         backend.model_sampler(model, TransformersGeneration(), task, EvaluationSettings())
+
+
+def test_select_makes_a_level_file_that_tasks_read(advsweep, tmp_path, monkeypatch):
+    data = tmp_path / "sums.jsonl"
+    sums = [{"id": f"p{i}", "question": f"1+{i}", "answer": str(1 + i)} for i in range(5)]
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in sums))
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text('{"id": "h", "question": "9+1", "answer": "10"}\n')
+    fields = {
+        "name": "dataset",
+        "data": str(data),
+        "held_out_data": str(held_out),
+        "id_column": "id",
+        "train": 4,
+    }
+    task = TASKS.build({**fields, "verifier": "numeric"})
+    ids = [problem.id for problem in task.problems(Split.TRAIN)]
+    # Of 4 answers to the first training problem 4 are correct, to the second 3, and so on.
+    correct = {name: 4 - i for i, name in enumerate(ids)}
+
+    def answers(self, problems, n, **how):
+        texts = [
+            [p.gold["answer"] if i < correct[p.id] else "none" for i in range(n)] for p in problems
+        ]
+        return Completions(texts)
+
+    monkeypatch.setattr(ModelSampler, "sample", answers)
+    options = [f"{key}={value}" for key, value in fields.items() if key != "name"]
+    asked = [part for option in (*options, "verifier=numeric") for part in ("-o", option)]
+    made = advsweep(
+        "select",
+        *("--model", "MODEL", "--task", "dataset", *asked, "-n", "4"),
+        *("--out", "levels.json", "--format", "json"),
+    )
+    # Rates 1, 0.75, 0.5 and 0.25.
+    assert made == {"file": "levels.json", "levels": {"0": 1, "2": 2, "4": 1}, "left_out": 0}
+    levelled = TASKS.build(
+        {**fields, "verifier": "numeric", "level_file": "levels.json", "levels": [2]}
+    )
+    # All of the level: the others of the five have no level.
+    assert {p.id for p in levelled.problems(Split.TRAIN)} == set(ids[1:3])
