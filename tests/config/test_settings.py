@@ -19,6 +19,7 @@ def test_defaults_are_what_the_documentation_says() -> None:
         "k": [1, 8, 64, 128],
         "every": 50,
         "temperature": 1.0,
+        "top_p": 1.0,
         "seed": 0,
     }
     assert Optimizer().lr == 3e-4
