@@ -136,7 +136,12 @@ class TrlBackend(Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 "pip install 'advsweep[hf]'"
             )
-        return self._loaded(_hf(model), _sampling(generation), task, settings)
+        how = _sampling(generation)
+        how.check()
+        other = how.model_sampler(
+            _hf(model), tokens=_completion_tokens(how, task), top_p=settings.top_p
+        )
+        return self._loaded(_hf(model), how, task, settings) if other is None else other
 
     def _loaded(
         self,

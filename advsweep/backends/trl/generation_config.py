@@ -12,7 +12,9 @@ from advsweep.config.settings import Generation
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from advsweep.backends.trl.model_config import HfModel
     from advsweep.backends.trl.trainer import EstimatorTrainer
+    from advsweep.tasks.base import Sampler
 
 
 @dataclass(kw_only=True)
@@ -51,6 +53,15 @@ class TransformersGeneration(Generation):
         from advsweep.backends.trl.trainer import EstimatorTrainer
 
         return EstimatorTrainer
+
+    def model_sampler(self, model: HfModel, *, tokens: int, top_p: float) -> Sampler | None:
+        """Answers of a model apart from any training; None where transformers gives them.
+
+        Args:
+            tokens: the most tokens of a completion.
+            top_p: share of the probability that is sampled from.
+        """
+        return None
 
 
 class Mode(Enum):
@@ -145,3 +156,10 @@ class VllmGeneration(TransformersGeneration):
         from advsweep.backends.trl.vllm_trainer import VllmTrainer
 
         return VllmTrainer
+
+    def model_sampler(self, model: HfModel, *, tokens: int, top_p: float) -> Sampler:
+        from advsweep.backends.trl.vllm_sampling import VllmSampler
+
+        return VllmSampler(
+            model, tokens=tokens, top_p=top_p, gpu_memory=self.gpu_memory, context=self.context
+        )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Conversation = list[dict[str, str]]
 
-_GREEDY = 1e-6
+GREEDY = 1e-6
 """The temperature whose entropies those of the temperature 0 are taken for: of ties alone."""
 
 
@@ -102,7 +102,7 @@ class ModelSampler:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = end_marks(model, self.tokenizer)
-        recorder = SignalRecorder(temperature or _GREEDY)
+        recorder = SignalRecorder(temperature or GREEDY)
         drawing: dict[str, float | None] = {
             "temperature": temperature,
             "top_p": self.generation.top_p if cut else self.top_p,

@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 
 from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.generation_config import Correction, Mode, VllmGeneration
-from advsweep.backends.trl.sampling import ModelSampler, encode
+from advsweep.backends.trl.sampling import GREEDY, ModelSampler, encode
 from advsweep.backends.trl.scoring import score, score_rows
 from advsweep.backends.trl.signals import Signals
 from advsweep.backends.trl.trainer import EstimatorTrainer
@@ -61,24 +61,17 @@ class VllmTrainer(EstimatorTrainer):
         fields = {name: getattr(sampler, name) for name in ModelSampler.__dataclass_fields__}
         return EngineSampler(**fields, trainer=self)
 
-    def answer(self, prompts: list[list[int]], temperature: float, *, cut: bool) -> list[list[int]]:
-        """Samples one completion per prompt with the weights as they are now.
-
-        Args:
-            cut: sample as training does, with its top-p and top-k.
-        """
+    def answer(
+        self, prompts: list[list[int]], *, temperature: float, top_p: float, top_k: int
+    ) -> list[list[int]]:
+        """Samples one completion per prompt with the weights as they are now."""
         with self._watched():
             if self.state.global_step != self._last_loaded_step:
                 self.vllm_generation.sync_weights()
                 self._last_loaded_step: Any = self.state.global_step
             # What the cache holds would decide what is computed together, and so the rounding.
             self._forget_prompts()
-            with _changed(
-                self.vllm_generation,
-                temperature=temperature,
-                top_p=self._generation.top_p if cut else 1.0,
-                top_k=self._generation.top_k if cut else 0,
-            ):
+            with _changed(self.vllm_generation, temperature=temperature, top_p=top_p, top_k=top_k):
                 _, completions, _, _ = self.vllm_generation.generate(
                     prompts=prompts, images=None, num_generations=1
                 )
@@ -157,7 +150,7 @@ class VllmTrainer(EstimatorTrainer):
         return vllm_engine.watched(f"step {self.steps_done + 1}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineSampler(ModelSampler):
     """The weights in training, which vLLM samples from and transformers computes entropies of.
 
@@ -178,13 +171,18 @@ class EngineSampler(ModelSampler):
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)):
             torch.manual_seed(seed)
-            completions = self.trainer.answer(prompts, temperature, cut=cut)
+            completions = self.trainer.answer(
+                prompts,
+                temperature=temperature,
+                top_p=self.generation.top_p if cut else self.top_p,
+                top_k=self.generation.top_k if cut else 0,
+            )
         with self.opened() as model:
             signals = score(
                 model,
                 prompts,
                 completions,
-                temperature=temperature,
+                temperature=temperature or GREEDY,
                 pad_id=self.tokenizer.pad_token_id,
                 rows=self.batch,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,25 @@ def test_models_that_vllm_cannot_load_are_named(wide_base: Path) -> None:
     config.write_text(config.read_text().replace("Qwen2ForCausalLM", "Qwen2Model"))
     with pytest.raises(ConfigError, match=r"model\.path: expected a causal language model"):
         VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS)
+
+
+def test_models_are_evaluated_by_vllm_where_that_is_chosen(
+    small_run: Callable[..., Run], problems: list[Problem], wide_base: Path
+) -> None:
+    run = small_run(
+        "trl", model={"path": str(wide_base)}, generation={"name": "vllm", "max_tokens": TOKENS}
+    )
+    sampler = run.backend.model_sampler(run.model, run.generation, run.task, run.evaluation)
+    assert isinstance(sampler, VllmSampler)
+    answers = sampler.sample(problems[:2], 1, temperature=0.0, seed=0)
+    sampler.close()
+    assert answers.texts == [[greedy(wide_base, problem)] for problem in problems[:2]]
+
+
+def test_an_evaluation_within_a_training_may_be_greedy(
+    vllm_run: Callable[..., Run], train: Any, tmp_path: Path
+) -> None:
+    """The recorder asks at temperature 1; with a share of nearly 0 that is the likeliest token."""
+    run = vllm_run(steps=1, evaluation={"n": 2, "k": [1, 2], "top_p": 1e-6})
+    base = train(run, tmp_path).evaluations[0]
+    assert all(len(set(texts)) == 1 for texts in base.texts)
