@@ -56,7 +56,7 @@ test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
 
 test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm
-	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/backends/trl/vllm $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/backends/trl/with_vllm $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
