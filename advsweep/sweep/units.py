@@ -68,7 +68,7 @@ def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
     """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
         store.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
-    ids = store.add_runs([_new_run(planned) for planned in plan.runs], plan.name)
+    ids = store.add_runs([new_run(planned) for planned in plan.runs], plan.name)
     units: dict[int, Unit] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):
         units.setdefault(run_id, Unit(run_id, [])).wanted.append(planned)
@@ -81,7 +81,8 @@ def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
     return list(units.values())
 
 
-def _new_run(planned: PlannedRun) -> NewRun:
+def new_run(planned: PlannedRun) -> NewRun:
+    """A planned run as a store takes it."""
     run = planned.run
     return NewRun(
         identity=run.identity,

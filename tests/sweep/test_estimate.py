@@ -8,29 +8,18 @@ from dataclasses import replace
 import pytest
 
 from advsweep.config.printed import Printed
-from advsweep.store import NewRun, Owner, Status, Store
+from advsweep.store import Owner, Status, Store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.estimate import estimate
 from advsweep.sweep.plan import Plan
+from advsweep.sweep.units import new_run
 
 Planner = Callable[..., Plan]
 
 
 def record(store: Store, plan: Plan) -> Sequence[int]:
     """The plan's runs, in the store and not begun."""
-    new = [
-        NewRun(
-            identity=planned.run.identity,
-            config_hash=planned.run.config_hash,
-            seed=planned.run.seed,
-            config=planned.config,
-            steps=planned.run.steps,
-            estimator=planned.run.estimator.name,
-            backend=planned.run.backend.name,
-        )
-        for planned in plan.runs
-    ]
-    return store.add_runs(new)
+    return store.add_runs([new_run(planned) for planned in plan.runs])
 
 
 def finish(store: Store, run_id: int, step: int, status: Status, seconds: float) -> None:

@@ -17,7 +17,7 @@ import pytest
 from advsweep.backends.run import Run
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
-from advsweep.store import NewRun, Owner, Status, Store, open_store
+from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Handle, Job
@@ -26,7 +26,7 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.joining import join
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.settings import Resources
-from advsweep.sweep.units import make_units
+from advsweep.sweep.units import make_units, new_run
 
 Planner = Callable[..., Plan]
 Measured = dict[int, list[tuple[str, int, float]]]
@@ -36,19 +36,7 @@ def add(plan: Plan, store: Store) -> list[int]:
     """Puts a plan's runs into the store, and starts none."""
     assert plan.name is not None
     store.add_sweep(plan.name, {})
-    runs = [
-        NewRun(
-            identity=p.run.identity,
-            config_hash=p.run.config_hash,
-            seed=p.run.seed,
-            config=p.config,
-            steps=p.run.steps,
-            estimator=p.run.estimator.name,
-            backend=p.run.backend.name,
-        )
-        for p in plan.runs
-    ]
-    return store.add_runs(runs, plan.name)
+    return store.add_runs([new_run(planned) for planned in plan.runs], plan.name)
 
 
 def joined(store: Store, sweep: str | None = None) -> tuple[Outcome, list[tuple[int, str]]]:

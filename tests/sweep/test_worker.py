@@ -31,6 +31,7 @@ from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.plan import Plan, make_plan
 from advsweep.sweep.reporter import StoreReporter
+from advsweep.sweep.units import new_run
 from advsweep.sweep.worker import work
 
 Planner = Callable[..., Plan]
@@ -39,17 +40,7 @@ Measured = list[tuple[str, int, float]]
 
 def added(plan: Plan, store: Store) -> RunRecord:
     [planned] = plan.runs
-    run = planned.run
-    new = NewRun(
-        identity=run.identity,
-        config_hash=run.config_hash,
-        seed=run.seed,
-        config=planned.config,
-        steps=run.steps,
-        estimator=run.estimator.name,
-        backend=run.backend.name,
-    )
-    return store.runs(ids=store.add_runs([new]))[0]
+    return store.runs(ids=store.add_runs([new_run(planned)]))[0]
 
 
 def measured(store: Store, run_id: int) -> Measured:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from advsweep.store import NewRun, Owner, Status, Store
+from advsweep.store import Owner, Status, Store
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.search.outlook import Outlook, look_out
 from advsweep.sweep.search.study import Study, plan_search
 from advsweep.sweep.search.tpe import State
 from advsweep.sweep.summaries import RUN_SECONDS
+from advsweep.sweep.units import new_run
 
 QUICK = ["backend=fake", "executor=debug", "evaluation.n=4", "evaluation.k=[1,4]"]
 
@@ -44,17 +45,7 @@ def _train(plan: Plan, store: Store, *seconds: float | None) -> None:
     """Runs that are done, with how long they took, or are running where that is None."""
     owner = Owner.current()
     for planned, took in zip(plan.runs, seconds, strict=False):
-        run = planned.run
-        new = NewRun(
-            identity=run.identity,
-            config_hash=run.config_hash,
-            seed=run.seed,
-            config=planned.config,
-            steps=run.steps,
-            estimator=run.estimator.name,
-            backend=run.backend.name,
-        )
-        [run_id] = store.add_runs([new], plan.name)
+        [run_id] = store.add_runs([new_run(planned)], plan.name)
         assert store.claim(run_id, owner, holder=owner)
         if took is not None:
             store.set_summaries(run_id, {RUN_SECONDS: took})
