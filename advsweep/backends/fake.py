@@ -138,6 +138,7 @@ class _Trainer:
             advantages,
             groups=groups,
             outcomes=source.outcomes,
+            levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,
             verifier_free=self._estimator.verifier_free,
@@ -290,6 +291,11 @@ class _Source:
         outcomes = self._verdicts(self._reference[self.rows[groups]], self._reference_rng)
         self.references += outcomes.numel()
         return self._shape([self._problems[group] for group in groups.tolist()], outcomes)
+
+    @property
+    def levels(self) -> list[int]:
+        """Of the groups drawn."""
+        return [problem.level for problem in self._problems]
 
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn."""

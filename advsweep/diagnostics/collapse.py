@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from advsweep.errors import BatchError
@@ -11,6 +12,8 @@ from advsweep.estimators import GroupBatch
 from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Float
 
 TOLERANCE = 1e-6
@@ -48,13 +51,38 @@ def collapse(
     if rewards.shape[0] == 0:
         raise BatchError("the collapse rate of no groups is undefined; pass at least one")
     groups = Groups(GroupBatch(rewards=rewards, mask=mask))
-    collapsed = groups.homogeneous | (groups.std() < tolerance)
+    return split(groups, collapsed_groups(groups, tolerance))
+
+
+def collapsed_groups(groups: Groups, tolerance: float = TOLERANCE) -> Bool[Tensor, "prompts 1"]:
+    """The groups of equal rewards, or of a σ below the tolerance."""
+    return groups.homogeneous | (groups.std() < tolerance)
+
+
+def split(groups: Groups, collapsed: Bool[Tensor, "prompts 1"]) -> Collapse:
+    """The shares of collapsed groups, by whether any reward is above 0."""
     wrong = collapsed & (groups.high <= 0)
     return Collapse(
         acr=groups.group_mean(collapsed),
         all_wrong=groups.group_mean(wrong),
         all_correct=groups.group_mean(collapsed & ~wrong),
     )
+
+
+def collapse_by_level(
+    collapsed: Bool[Tensor, "prompts 1"],
+    counted: Bool[np.ndarray, " prompts"],
+    levels: Sequence[int],
+) -> dict[int, float]:
+    """The collapse rate of each difficulty level that was drawn.
+
+    Args:
+        counted: groups with a scorable rollout.
+        levels: of each group's problem.
+    """
+    flags = collapsed.numpy(force=True)[:, 0][counted]
+    own = np.asarray(levels)[counted]
+    return {level: float(flags[own == level].mean()) for level in np.unique(own).tolist()}
 
 
 def collapse_after(

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from advsweep.diagnostics.collapse import TOLERANCE, collapse, collapse_after
+from advsweep.diagnostics import difficulty
+from advsweep.diagnostics.collapse import (
+    TOLERANCE,
+    collapse_after,
+    collapse_by_level,
+    collapsed_groups,
+    split,
+)
+from advsweep.diagnostics.entropy import entropy_terms
 from advsweep.diagnostics.masses import masses
 from advsweep.estimators import GroupBatch
 from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
@@ -24,6 +35,7 @@ def rollout_metrics(
     *,
     groups: Int[Tensor, " groups"] | None = None,
     outcomes: Float[Tensor, "prompts rollouts"] | None = None,
+    levels: Sequence[int] | None = None,
     prompts: int | None = None,
     references: int = 0,
     verifier_free: bool = False,
@@ -45,6 +57,7 @@ def rollout_metrics(
         groups: which of the batch those are; by default all of them, in order.
         outcomes: the verifier's verdicts, 1 for a success, where the rewards are mixed with
             other terms; the rewards by default.
+        levels: difficulty level of each group that was drawn.
         prompts: how many groups the step asked for; by default as many as were drawn.
         references: rollouts of a reference model that were generated besides.
         verifier_free: the advantages are made of another signal than the rewards, whose
@@ -53,33 +66,53 @@ def rollout_metrics(
 
     Returns:
         `reward/mean`, `reward/std`, `reward/unscorable` (share of the rollouts that the mask
-        leaves out), `collapse/*`, `prompts/fully_unsolved` (a number of prompts),
-        `cost/rollouts` (generated rollouts per rollout asked for), `cost/utilisation` (share of
-        the generated rollouts that take part in the update), `entropy/*`;
-        `collapse/acr_after`, `advantage/*` and `mass/*` unless no group is trained on, and the
-        estimator's own as `estimator/*`.
+        leaves out), `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K`
+        (share of groups with K successes), `cost/rollouts` (generated rollouts per rollout
+        asked for), `cost/utilisation` (share of the generated rollouts that take part in the
+        update), `cost/tokens` (generated tokens, those of reference rollouts aside),
+        `entropy/*`; unless no group is trained on, `collapse/acr_after`, `advantage/*`,
+        `mass/*`, `weight/*` and the terms of the predicted entropy change,
+        `entropy/drift` and `entropy/covariance`; and the estimator's own as `estimator/*`.
     """
     verdicts = batch.rewards if outcomes is None else outcomes
     scorable = torch.ones_like(verdicts, dtype=torch.bool) if batch.mask is None else batch.mask
     successes = scorable & (verdicts == 1)
     drawn, rollouts = batch.rewards.shape
     generated = batch.rewards.numel() + references
+    solved, scored = _counts(successes), _counts(scorable)
     metrics = {
-        **_drawn_metrics(batch, None if verifier_free else tolerance),
+        **_drawn_metrics(batch, None if verifier_free else tolerance, scored, levels),
         "reward/unscorable": (~scorable).double().mean().item(),
         "prompts/fully_unsolved": float((scorable.any(dim=1) & ~successes.any(dim=1)).sum()),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
         "cost/utilisation": advantages.keep.sum().item() / generated,
+        **difficulty.solve_rate_histogram(solved, scored, rollouts),
     }
+    if batch.lengths is not None:
+        metrics["cost/tokens"] = batch.lengths.double().sum().item()
     if len(advantages.values):
-        mask = batch.mask
+        mask, entropy = scorable, batch.token_entropy
         if groups is not None:
-            successes, mask = successes[groups], mask if mask is None else mask[groups]
-        metrics |= _advantage_metrics(advantages, successes, mask)
+            successes, mask = successes[groups], mask[groups]
+            entropy = entropy if entropy is None else entropy[groups]
+        metrics |= _advantage_metrics(
+            advantages, successes, None if batch.mask is None else mask, entropy
+        )
+        metrics |= _weight_metrics(advantages, successes, mask)
     return metrics | {f"estimator/{name}": value for name, value in advantages.info.items()}
 
 
-def _drawn_metrics(batch: GroupBatch, tolerance: float | None) -> dict[str, float]:
+def _counts(flags: Bool[Tensor, "groups rollouts"]) -> Int[np.ndarray, " groups"]:
+    counts: Int[np.ndarray, " groups"] = flags.numpy(force=True).sum(axis=1)
+    return counts
+
+
+def _drawn_metrics(
+    batch: GroupBatch,
+    tolerance: float | None,
+    scored: Int[np.ndarray, " groups"],
+    levels: Sequence[int] | None,
+) -> dict[str, float]:
     rewards = batch.rewards.double()
     groups = Groups(GroupBatch(rewards=rewards, mask=batch.mask))
     metrics = {
@@ -87,8 +120,12 @@ def _drawn_metrics(batch: GroupBatch, tolerance: float | None) -> dict[str, floa
         "reward/std": groups.group_mean(groups.std()),
     }
     if tolerance is not None:
-        collapsed = collapse(groups.rewards, batch.mask, tolerance=tolerance)
-        metrics |= {f"collapse/{name}": share for name, share in collapsed._asdict().items()}
+        collapsed = collapsed_groups(groups, tolerance)
+        shares = split(groups, collapsed)
+        metrics |= {f"collapse/{name}": share for name, share in shares._asdict().items()}
+        if levels is not None:
+            by_level = collapse_by_level(collapsed, scored > 0, levels)
+            metrics |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
     if batch.token_entropy_exact is not None:
         metrics["entropy/token"] = groups.rollout_mean(batch.token_entropy_exact)
     if batch.token_entropy is not None:
@@ -100,14 +137,34 @@ def _advantage_metrics(
     advantages: Advantages,
     successes: Bool[Tensor, "groups rollouts"],
     mask: Bool[Tensor, "groups rollouts"] | None,
+    token_entropy: Float[Tensor, "groups rollouts"] | None,
 ) -> dict[str, float]:
     values = advantages.values.double()
     groups = Groups(GroupBatch(rewards=values, mask=mask))
     mass = masses(values, successes, mask)
-    return {
+    metrics = {
         "collapse/acr_after": collapse_after(values, mask),
         "advantage/zero_fraction": groups.rollout_mean(values == 0),
         "advantage/abs_mean": groups.rollout_mean(values.abs()),
         "mass/success": mass.success,
         "mass/failure": mass.failure,
+        "mass/sign_ratio": difficulty.sign_ratio(mass, groups.rollout_mean(successes)),
+    }
+    if token_entropy is not None:
+        terms = entropy_terms(values, token_entropy, mask)
+        metrics |= {f"entropy/{name}": term for name, term in terms._asdict().items()}
+    return metrics
+
+
+def _weight_metrics(
+    advantages: Advantages,
+    successes: Bool[Tensor, "groups rollouts"],
+    scorable: Bool[Tensor, "groups rollouts"],
+) -> dict[str, float]:
+    solved, scored = _counts(successes), _counts(scorable)
+    sizes = torch.where(scorable, advantages.values.double().abs(), 0.0).sum(dim=1)
+    weights = sizes.numpy(force=True) / np.maximum(scored, 1)
+    return {
+        "weight/effective_prompts": difficulty.effective_prompts(weights),
+        "weight/variance": difficulty.weight_variance(weights, solved, scored),
     }

@@ -29,6 +29,14 @@ def test_all_metrics(dtype: torch.dtype) -> None:
     metrics = metrics_of(batch)
     assert all(type(value) is float for value in metrics.values())
     # dr_grpo: ±1/2 in the first group, 3/4 and -1/4 in the last.
+    # Weights of the groups: 1/2, 0, 0 and 3/8; by successes 0, 3/8, 1/2, (1/4), 0.
+    table = [0, 3 / 8, 1 / 2, 1 / 4, 0]
+    variances = []
+    for p in (1 / 2, 1 / 4):
+        chances = [math.comb(4, k) * p**k * (1 - p) ** (4 - k) for k in range(5)]
+        mean = sum(c * w for c, w in zip(chances, table, strict=True))
+        square = sum(c * w**2 for c, w in zip(chances, table, strict=True))
+        variances.append(square - mean**2)
     assert metrics == pytest.approx(
         {
             "reward/mean": 7 / 16,
@@ -47,12 +55,47 @@ def test_all_metrics(dtype: torch.dtype) -> None:
             "cost/utilisation": 1.0,
             "entropy/token": 1.5,
             "entropy/token_sampled": 0.75,
+            "entropy/drift": 0.0,
+            "entropy/covariance": 0.0,
+            "mass/sign_ratio": 7 / 9,
+            "weight/effective_prompts": (7 / 8) ** 2 / (1 / 4 + 9 / 64),
+            "weight/variance": (sum(variances) / 2) / (7 / 16) ** 2,
+            "solved/0": 0.25,
+            "solved/1": 0.25,
+            "solved/2": 0.25,
+            "solved/3": 0.0,
+            "solved/4": 0.25,
         }
     )
 
 
 def test_entropies_are_left_out_where_the_batch_has_none() -> None:
     assert not any(name.startswith("entropy/") for name in metrics_of(GroupBatch(rewards=ROWS)))
+
+
+def test_tokens_are_those_of_all_that_was_drawn() -> None:
+    lengths = torch.arange(16.0).view(4, 4)
+    batch = GroupBatch(rewards=ROWS, lengths=lengths)
+    groups = torch.tensor([3])
+    advantages = build_estimator("dr_grpo").compute(batch.select(groups))
+    assert rollout_metrics(batch, advantages, groups=groups)["cost/tokens"] == 120
+
+
+def test_collapse_by_level() -> None:
+    nan = float("nan")
+    rewards = torch.cat((ROWS, torch.full((1, 4), nan)))
+    batch = GroupBatch(rewards=rewards, mask=rewards.isfinite())
+    metrics = metrics_of(batch, levels=[3, 5, 3, 3, 7])
+    assert metrics["collapse/acr/level_3"] == pytest.approx(1 / 3)
+    assert metrics["collapse/acr/level_5"] == 1
+    # Nothing of this level could be scored.
+    assert "collapse/acr/level_7" not in metrics
+
+
+def test_shares_of_solved_groups_are_of_verdicts() -> None:
+    shaped = GroupBatch(rewards=ROWS + 0.5)
+    metrics = metrics_of(shaped, outcomes=ROWS)
+    assert [metrics[f"solved/{k}"] for k in range(5)] == [0.25, 0.25, 0.25, 0.0, 0.25]
 
 
 def test_what_the_estimator_logs_is_there() -> None:
@@ -140,6 +183,11 @@ def test_nothing_to_train_on_leaves_what_was_drawn() -> None:
         "prompts/fully_unsolved": 1.0,
         "cost/rollouts": 1.0,
         "cost/utilisation": 0.0,
+        "solved/0": 0.5,
+        "solved/1": 0.0,
+        "solved/2": 0.0,
+        "solved/3": 0.0,
+        "solved/4": 0.5,
     }
 
 

@@ -51,6 +51,11 @@ class TinyBackend(Backend):
     skip_zero_advantages: bool = option(
         True, help="leave rollouts of advantage 0 out of the computation where that is exact"
     )
+    entropy_change: bool = option(
+        False,
+        identity=False,
+        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
+    )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
 
     def check(self, run: Run) -> None:

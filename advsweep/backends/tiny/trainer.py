@@ -50,6 +50,7 @@ class Trainer:
         self._estimator.reset()
         # In one order, whoever made the base: the optimizer's moments are kept by position.
         self._weights = {name: base[name].clone() for name in sorted(base)}
+        self._measures_change = backend.entropy_change
         self._base = base
         self._renewed: Weights | None = None
         self._update = PolicyUpdate(run, backend, model, self._weights, base)
@@ -62,27 +63,28 @@ class Trainer:
         rollouts, drawn = source.rollouts(), source.batch()
         started = time.perf_counter()
         advantages = compute_advantages(self._estimator, drawn, collected)
-        estimated = time.perf_counter()
+        updated = estimated = time.perf_counter()
         update: dict[str, float] = {}
         if advantages.keep.any():
             rows = torch.arange(drawn.rewards.numel()).view(drawn.rewards.shape)[groups].flatten()
-            update = self._update.step(
-                step,
-                Experience(
-                    prompts=source.prompts(groups),
-                    rollouts=rollouts[rows],
-                    group_size=run.group_size,
-                    advantages=advantages.values.flatten(),
-                    keep=advantages.keep.flatten(),
-                ),
+            experience = Experience(
+                prompts=source.prompts(groups),
+                rollouts=rollouts[rows],
+                group_size=run.group_size,
+                advantages=advantages.values.flatten(),
+                keep=advantages.keep.flatten(),
             )
-        updated = time.perf_counter()
+            update = self._update.step(step, experience)
+            updated = time.perf_counter()
+            if self._measures_change:
+                update["entropy/change"] = self._update.entropy_change(experience)
         if run.rollout.renews_reference(step):
             self._renewed = {name: w.detach().clone() for name, w in self._weights.items()}
         metrics = rollout_metrics(
             drawn,
             advantages,
             groups=groups,
+            levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,
             verifier_free=self._estimator.verifier_free,
@@ -172,6 +174,11 @@ class _Source:
         _, rewards = self._sample(network, problems, self._reference_generator)
         self.references += rewards.numel()
         return rewards
+
+    @property
+    def levels(self) -> list[int]:
+        """Of the groups drawn."""
+        return [problem.level for problem in self._problems]
 
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
         return encode([self._problems[group].prompt for group in groups.tolist()], self._task)

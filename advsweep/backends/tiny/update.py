@@ -16,7 +16,7 @@ from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from advsweep.backends.run import Run
@@ -97,6 +97,23 @@ class PolicyUpdate:
                     sums[name] += value
         return {**{name: value / updates for name, value in sums.items()}, "optim/lr": lr}
 
+    @torch.no_grad()
+    def entropy_change(self, experience: Experience) -> float:
+        """How much the mean token entropy has grown since the rollouts were sampled, in nats.
+
+        At the tokens of the rollouts that take part in the update: mean over each of them, then
+        over rollouts, as in `entropy/token`.
+        """
+        rows = experience.keep.nonzero()[:, 0]
+        rollouts = experience.rollouts[rows]
+        continuations = self._continuations(experience, rows)
+        _, entropies = continuations.log_probs(
+            fuse(self._weights, self._model), self._temperature, entropies=True
+        )
+        assert entropies is not None
+        change = torch.where(rollouts.mask, entropies - rollouts.entropies, 0.0).sum(dim=1)
+        return (change / rollouts.lengths).double().mean().item()
+
     def state(self) -> Weights:
         """The optimizer's moments and step counts, as `WEIGHT/MOMENT`."""
         return {
@@ -140,12 +157,7 @@ class PolicyUpdate:
         rollouts = experience.rollouts[index]
         log_probs, reference, entropies = rollouts.log_probs, None, None
         if len(index):
-            continuations = Continuations.lay_out(
-                experience.prompts,
-                index.numpy() // experience.group_size,
-                rollouts.tokens.numpy(),
-                rollouts.lengths.numpy(),
-            )
+            continuations = self._continuations(experience, index)
             log_probs, entropies = continuations.log_probs(
                 fuse(self._weights, self._model),
                 self._temperature,
@@ -165,6 +177,16 @@ class PolicyUpdate:
                 reference_log_probs=reference,
                 entropies=entropies,
             )
+        )
+
+    @staticmethod
+    def _continuations(experience: Experience, rows: Int[Tensor, " some"]) -> Continuations:
+        rollouts = experience.rollouts[rows]
+        return Continuations.lay_out(
+            experience.prompts,
+            rows.numpy() // experience.group_size,
+            rollouts.tokens.numpy(),
+            rollouts.lengths.numpy(),
         )
 
     def _clip_gradient(self) -> float:

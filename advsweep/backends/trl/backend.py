@@ -78,6 +78,11 @@ class TrlBackend(Backend):
     accelerate: str | None = option(
         None, help="a configuration file of accelerate's own, for DeepSpeed or FSDP; null: DDP"
     )
+    entropy_change: bool = option(
+        False,
+        identity=False,
+        help="measure what each step does to the entropies at its own rollouts, as entropy/change",
+    )
     threads: int = option(1, ge=1, help="CPU threads of each process that trains")
 
     def check(self, run: Run) -> None:

@@ -99,6 +99,11 @@ class StepSource:
         return rollout_rows.pick(gathered, torch.tensor(own))
 
     @property
+    def levels(self) -> list[int]:
+        """Of the groups drawn."""
+        return [problem.level for problem in self._problems]
+
+    @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """The verdicts, which the rewards are made of."""
         return torch.cat(self._scored)[..., -1]

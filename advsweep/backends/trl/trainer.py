@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from advsweep.backends.trl import rows as rollout_rows
 from advsweep.backends.trl.sampling import ModelSampler, prompt_of
 from advsweep.backends.trl.signals import SignalRecorder, recording
 from advsweep.backends.trl.source import StepSource
+from advsweep.backends.trl.updates import StepUpdates
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
@@ -46,6 +46,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     dataset it is given only sets that pace: problems are drawn by seed and step.
 
     Args:
+        measures_change: whether steps have `entropy/change`, at the cost of two passes more.
         reference: answers with the reference model, for policies that draw with it.
         arguments: of GRPOTrainer.
 
@@ -60,6 +61,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         layout: Layout,
         *,
         skip: bool,
+        measures_change: bool = False,
         reference: Callable[[], ModelSampler] | None = None,
         **arguments: Any,
     ) -> None:
@@ -67,6 +69,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._model = model
         self._layout = layout
         self._skip = skip and run.objective.skips_exactly
+        self._measures_change = measures_change
         self._reference = reference
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
@@ -75,7 +78,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._signals: Float[Tensor, "rows 4"] | None = None
         self._shares: list[tuple[float, float]] = []
         self._rollout: dict[str, float] = {}
-        self._update = _Update()
+        self._update = StepUpdates()
+        self._before: tuple[Rows, Float[Tensor, " rows"]] | None = None
         self._reward_seconds = 0.0
         self._generated = 0.0
         functions = [self._reward, self._outcome] if run.task.is_shaped else [self._reward]
@@ -93,13 +97,15 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def step_metrics(self) -> dict[str, float]:
         """The metrics of the step that has just ended; to be asked for once."""
-        update, self._update = self._update, _Update()
+        update, self._update = self._update, StepUpdates()
+        seconds = time.perf_counter() - self._generated
         # TRL's own, which are not used, would pile up.
         self._metrics["train"].clear()
         return {
             **self._rollout,
             **update.metrics,
-            "time/update": time.perf_counter() - self._generated,
+            **self._entropy_change(),
+            "time/update": seconds,
         }
 
     def answering(self, sampler: ModelSampler) -> ModelSampler:
@@ -122,6 +128,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             advantages,
             groups=collected.groups,
             outcomes=source.outcomes,
+            levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,
             verifier_free=self.estimator.verifier_free,
@@ -133,8 +140,38 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         rows = source.rows(collected.groups)
         rows["advantages"] = self._own_share(advantages.values.flatten().float())
         rows["keep"] = self._own_share(advantages.keep.flatten())
+        if self._measures_change:
+            self._before = rows, self._entropies(rows)
         self._generated = time.perf_counter()
         return rows
+
+    def _entropies(self, rows: Rows) -> Float[Tensor, " rows"]:
+        """The mean token entropy of each of this process's rollouts, by the weights as they are."""
+        completions, mask = rows["completion_ids"], rows["completion_mask"]
+        with torch.no_grad():
+            # Not a subclass's, which may take the next pass for its own.
+            _, entropies, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+                self,
+                self.model,
+                torch.cat((rows["prompt_ids"], completions), dim=1),
+                torch.cat((rows["prompt_mask"], mask), dim=1),
+                completions.shape[1],
+                self.args.per_device_train_batch_size,
+                compute_entropy=True,
+            )
+        means: Tensor = entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
+        return means
+
+    def _entropy_change(self) -> dict[str, float]:
+        """What the step did to the token entropies at the rollouts that took part in it."""
+        if self._before is None:
+            return {}
+        rows, before = self._before
+        self._before = None
+        change = (self._entropies(rows) - before).where(rows["keep"], 0.0)
+        sums = torch.stack((change.sum(), rows["keep"].sum()))
+        total, kept = self.accelerator.reduce(sums, reduction="sum").tolist()
+        return {"entropy/change": total / kept} if kept else {}
 
     def _own_share(self, values: Tensor) -> Tensor:
         """This process's part of one number per rollout; those that are missing are 0."""
@@ -349,48 +386,3 @@ class _BeforeOptimizer(TrainerCallback):  # type: ignore[misc]
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self._trainer.end_update()
-
-
-class _Update:
-    """Sums up what the objective says, over the passes of an update and the updates of a step.
-
-    Attributes:
-        norm: of the present update's gradient, before it was clipped.
-    """
-
-    def __init__(self) -> None:
-        self.norm = 0.0
-        self._sums: dict[str, float] = defaultdict(float)
-        self._updates = 0
-        self._lr = 0.0
-        self.begin()
-
-    def begin(self) -> None:
-        """The next pass is the first of an update."""
-        self._passes: list[Tensor] = []
-        self._names: list[str] = []
-
-    def add(self, metrics: Mapping[str, Tensor], loss: Tensor) -> None:
-        """Takes up a pass."""
-        self._names = list(metrics)
-        self._passes.append(torch.stack([loss, *metrics.values()]).detach())
-
-    def means(self) -> tuple[list[str], Float[Tensor, " values"]]:
-        """The names of the metrics, and the means of the loss and of each of them."""
-        return self._names, torch.stack(self._passes).mean(dim=0)
-
-    def end(self, metrics: Mapping[str, float], lr: float) -> None:
-        """Takes up an update that is made."""
-        for name, value in {**metrics, "optim/grad_norm": self.norm}.items():
-            self._sums[name] += value
-        self._lr = lr
-        self._updates += 1
-        self.begin()
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Means over the updates that were made; none if there was no update."""
-        if self._updates == 0:
-            return {}
-        means = {name: value / self._updates for name, value in self._sums.items()}
-        return means | {"optim/lr": self._lr}

@@ -97,6 +97,7 @@ class Training:
             backend.model_of(run),
             layout,
             skip=backend.skip_zero_advantages,
+            measures_change=backend.entropy_change,
             reference=self._reference_sampler,
             args=self._settings(scratch),
             train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),

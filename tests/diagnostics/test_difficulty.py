@@ -1,0 +1,109 @@
+"""How a step's weight is spread over groups and solve rates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.diagnostics import Masses
+from advsweep.diagnostics.difficulty import (
+    effective_prompts,
+    sign_ratio,
+    solve_rate_histogram,
+    weight_variance,
+)
+
+weights = st.lists(st.floats(0.01, 100), min_size=1, max_size=30).map(np.array)
+
+
+def test_kish_by_hand() -> None:
+    # (1 + 2 + 3)² / (1 + 4 + 9)
+    assert effective_prompts(np.array([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)
+
+
+@given(weights=weights, scale=st.floats(0.1, 10))
+def test_effective_prompts_are_at_most_those_there_are_and_free_of_scale(
+    weights: np.ndarray, scale: float
+) -> None:
+    effective = effective_prompts(weights)
+    assert 1 - 1e-9 <= effective <= len(weights) + 1e-9
+    assert effective_prompts(scale * weights) == pytest.approx(effective)
+    assert effective_prompts(np.append(weights, 0.0)) == pytest.approx(effective)
+
+
+def test_groups_without_weight_leave_nothing_to_count() -> None:
+    assert math.isnan(effective_prompts(np.zeros(3)))
+    two = np.array([2, 2])
+    assert math.isnan(weight_variance(np.zeros(2), np.array([1, 1]), two))
+    assert math.isnan(weight_variance(np.ones(2), np.array([0, 2]), two))
+
+
+def test_variance_of_a_weight_by_hand() -> None:
+    # G = 2: w(0) = w(2) = 0 and w(1) = 1. At p̂ = 1/2, k is 1 half of the time: variance 1/4.
+    found = weight_variance(np.array([0.0, 1.0, 0.0]), np.array([0, 1, 2]), np.array([2, 2, 2]))
+    assert found == pytest.approx(0.25)
+
+
+def test_a_weight_that_hangs_on_nothing_has_no_variance() -> None:
+    found = weight_variance(np.full(3, 0.7), np.array([1, 2, 3]), np.full(3, 4))
+    assert found == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 3.0])
+def test_variance_follows_the_delta_method_in_large_groups(alpha: float) -> None:
+    """FADE, Eq. 30: p q^(2α-1) (1 - (1+α) p)² / G for w = p q^α, relative to E[w]²."""
+    size = 400
+    k = np.arange(size + 1)
+    p = k / size
+    w = p * (1 - p) ** alpha
+    # All kinds of groups are there, so the table is the weight itself.
+    found = weight_variance(w, k, np.full(size + 1, size))
+    inner = (p > 0) & (p < 1)
+    delta = p * (1 - p) ** (2 * alpha - 1) * (1 - (1 + alpha) * p) ** 2 / size
+    assert found == pytest.approx(delta[inner].mean() / w[inner].mean() ** 2, rel=0.03)
+
+
+def test_numbers_of_successes_that_do_not_occur_are_read_between() -> None:
+    # w(1) = 1 and w(3) = 3 of 4, so w(2) = 2; beyond, w stays at the nearest.
+    successes, rollouts = np.array([1, 3]), np.array([4, 4])
+    table = np.array([1.0, 1, 2, 3, 3])
+    chance = {
+        rate: np.array([math.comb(4, k) * rate**k * (1 - rate) ** (4 - k) for k in range(5)])
+        for rate in (0.25, 0.75)
+    }
+    variances = [c @ table**2 - (c @ table) ** 2 for c in chance.values()]
+    found = weight_variance(np.array([1.0, 3.0]), successes, rollouts)
+    assert found == pytest.approx(np.mean(variances) / 4)
+
+
+def test_sign_ratio() -> None:
+    # 0.2 · 0.25 / (0.1 · 0.75)
+    assert sign_ratio(Masses(0.2, 0.1), 0.25) == pytest.approx(2 / 3)
+    assert math.isnan(sign_ratio(Masses(0.2, 0.0), 0.25))
+    assert math.isnan(sign_ratio(Masses(0.2, 0.1), 1.0))
+
+
+def test_histogram_counts_groups() -> None:
+    found = solve_rate_histogram(np.array([0, 2, 2, 1]), np.full(4, 2), 2)
+    assert found == {"solved/0": 0.25, "solved/1": 0.25, "solved/2": 0.5}
+
+
+def test_histogram_without_unscorable_groups() -> None:
+    # The second group has no scorable rollout, the third 2 of 4 of which one succeeded.
+    found = solve_rate_histogram(np.array([4, 0, 1]), np.array([4, 0, 2]), 4)
+    assert found["solved/2"] == found["solved/4"] == 0.5
+    nothing = solve_rate_histogram(np.array([0]), np.array([0]), 4)
+    assert set(nothing.values()) == {0.0}
+
+
+@given(size=st.integers(1, 80), data=st.data())
+def test_histogram_is_a_distribution_with_few_bins(size: int, data: st.DataObject) -> None:
+    k = np.array(data.draw(st.lists(st.integers(0, size), min_size=1, max_size=20)))
+    found = solve_rate_histogram(k, np.full(len(k), size), size)
+    assert len(found) == min(size, 16) + 1
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["solved/0"] >= (k == 0).mean()
