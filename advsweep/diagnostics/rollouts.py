@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,6 +74,7 @@ def rollout_metrics(
         `entropy/*`; unless no group is trained on, `collapse/acr_after`, `advantage/*`,
         `mass/*`, `weight/*` and the terms of the predicted entropy change,
         `entropy/drift` and `entropy/covariance`; and the estimator's own as `estimator/*`.
+        `mass/sign_ratio` and `weight/*` are left out where they are undefined.
     """
     verdicts = batch.rewards if outcomes is None else outcomes
     scorable = torch.ones_like(verdicts, dtype=torch.bool) if batch.mask is None else batch.mask
@@ -148,8 +150,9 @@ def _advantage_metrics(
         "advantage/abs_mean": groups.rollout_mean(values.abs()),
         "mass/success": mass.success,
         "mass/failure": mass.failure,
-        "mass/sign_ratio": difficulty.sign_ratio(mass, groups.rollout_mean(successes)),
     }
+    ratio = difficulty.sign_ratio(mass, groups.rollout_mean(successes))
+    metrics |= _defined({"mass/sign_ratio": ratio})
     if token_entropy is not None:
         terms = entropy_terms(values, token_entropy, mask)
         metrics |= {f"entropy/{name}": term for name, term in terms._asdict().items()}
@@ -164,7 +167,13 @@ def _weight_metrics(
     solved, scored = _counts(successes), _counts(scorable)
     sizes = torch.where(scorable, advantages.values.double().abs(), 0.0).sum(dim=1)
     weights = sizes.numpy(force=True) / np.maximum(scored, 1)
-    return {
-        "weight/effective_prompts": difficulty.effective_prompts(weights),
-        "weight/variance": difficulty.weight_variance(weights, solved, scored),
-    }
+    return _defined(
+        {
+            "weight/effective_prompts": difficulty.effective_prompts(weights),
+            "weight/variance": difficulty.weight_variance(weights, solved, scored),
+        }
+    )
+
+
+def _defined(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}

@@ -164,6 +164,11 @@ def test_the_policy_and_the_estimator_filter_drop_agree(
         "advantage/abs_mean",
         "mass/success",
         "mass/failure",
+        "mass/sign_ratio",
+        "weight/effective_prompts",
+        "weight/variance",
+        "entropy/drift",
+        "entropy/covariance",
     }
     for step, values in without(over_groups, first).items():
         assert values == pytest.approx(without(over_groups, second)[step], rel=1e-3, abs=1e-6)

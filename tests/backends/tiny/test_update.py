@@ -141,6 +141,26 @@ def test_gradients_equal_those_of_the_naive_loss(
         torch.testing.assert_close(gradient, expected[name], atol=2e-5 * norm, rtol=0)
 
 
+def test_entropy_change_equals_that_of_the_plain_forward_pass(
+    experience: Experience, make_update: MakeUpdate, model: TinyModel, plain_logits: Any
+) -> None:
+    update, weights = make_update(Clipped())
+    changes = []
+    for row in experience.keep.nonzero()[:, 0].tolist():
+        start = int(experience.prompts.lengths[row // G])
+        prompt = torch.from_numpy(experience.prompts.tokens[row // G, :start])
+        length = int(experience.rollouts.lengths[row])
+        sequence = torch.cat((prompt, experience.rollouts.tokens[row, :length]))
+        log_p = (plain_logits(weights, model, sequence)[start - 1 : -1] / TEMPERATURE).log_softmax(
+            -1
+        )
+        entropies = -(log_p.exp() * log_p).sum(-1)
+        changes.append((entropies - experience.rollouts.entropies[row, :length]).mean().item())
+    expected = sum(changes) / len(changes)
+    assert abs(expected) > 0.01
+    assert update.entropy_change(experience) == pytest.approx(expected, abs=1e-5)
+
+
 def test_skipping_rollouts_of_advantage_0_changes_nothing(
     experience: Experience, make_update: MakeUpdate
 ) -> None:

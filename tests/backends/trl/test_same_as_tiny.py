@@ -122,6 +122,11 @@ def test_one_batch_gives_equal_loss_and_gradient(
     model.load_state_dict(moved, strict=False)
     trainer._buffered_inputs = [{**rows, "advantages": advantages, "keep": keep}]
     trainer._count()
+    sampled = rollouts.entropies.sum(dim=1) / rollouts.lengths
+    trainer._before = {**rows, "keep": keep}, sampled
+    assert trainer._entropy_change() == {
+        "entropy/change": pytest.approx(update.entropy_change(experience), abs=1e-5)
+    }
     loss = trainer._compute_loss(
         model, {**trainer._buffered_inputs[0], "share": trainer._shares[0]}
     )
