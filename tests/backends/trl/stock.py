@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,12 @@ from advsweep.backends.run import Run, build_run
 
 
 def train_stock(
-    run: Run, folder: Path, *, processes: int = 1, **settings: Any
+    run: Run,
+    folder: Path,
+    *,
+    processes: int = 1,
+    callbacks: Sequence[TrainerCallback] = (),
+    **settings: Any,
 ) -> tuple[list[float], dict[str, Any]]:
     losses = []
 
@@ -85,7 +91,7 @@ def train_stock(
         args=GRPOConfig(**given),
         train_dataset=Dataset.from_dict({"prompt": [problem.prompt for problem in problems]}),
         processing_class=AutoTokenizer.from_pretrained(place, padding_side="left"),
-        callbacks=[Seed()],
+        callbacks=[Seed(), *callbacks],
     )
     trainer.train()
     return losses, dict(trainer.accelerator.unwrap_model(trainer.model_wrapped).state_dict())
