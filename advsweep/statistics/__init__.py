@@ -1,15 +1,47 @@
 """Statistics of the product on numpy arrays; never imports torch."""
 
+from advsweep.statistics.bootstrap import (
+    bootstrap_over_problems,
+    interquartile_mean,
+    iqm_interval,
+)
+from advsweep.statistics.comparison import (
+    Comparison,
+    compare_paired,
+    compare_seeds,
+    compare_unpaired,
+    permutation_p_value,
+    probability_of_improvement,
+)
 from advsweep.statistics.entropy import answer_entropy
-from advsweep.statistics.intervals import Interval, student_t_interval
+from advsweep.statistics.intervals import Estimate, Interval, bca_interval, student_t_interval
+from advsweep.statistics.matching import value_at
+from advsweep.statistics.multiple import benjamini_hochberg
 from advsweep.statistics.pass_at_k import mean_over_problems, pass_at_k
+from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.regression import predict
 
 __all__ = [
+    "Comparison",
+    "Estimate",
     "Interval",
     "answer_entropy",
+    "bca_interval",
+    "benjamini_hochberg",
+    "bootstrap_over_problems",
+    "compare_paired",
+    "compare_seeds",
+    "compare_unpaired",
+    "detectable_difference",
+    "interquartile_mean",
+    "iqm_interval",
     "mean_over_problems",
     "pass_at_k",
+    "permutation_p_value",
+    "power_of_test",
     "predict",
+    "probability_of_improvement",
+    "seeds_needed",
     "student_t_interval",
+    "value_at",
 ]

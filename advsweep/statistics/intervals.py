@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from advsweep.errors import AdvsweepError
+from advsweep.statistics.samples import as_sample, check_share
 
 
 class Interval(NamedTuple):
@@ -26,6 +26,18 @@ class Interval(NamedTuple):
     n: int
 
 
+class Estimate(NamedTuple):
+    """A parameter as some data have it, with its interval.
+
+    Attributes:
+        low, high: the interval's ends; NaN where the data leave it undefined.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
 def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """The mean of some values and its Student t interval, mean ± t · s/√n.
 
@@ -35,11 +47,8 @@ def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     Raises:
         AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
     """
-    if not 0 < level < 1:
-        raise AdvsweepError(f"level: expected a number in (0, 1), got {level:g}")
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.ndim != 1:
-        raise AdvsweepError(f"expected a list of numbers, got an array of shape {sample.shape}")
+    check_share("level", level)
+    sample = as_sample(values)
     n = sample.size
     mean = float(sample.mean()) if n else math.nan
     if n < 2:
@@ -47,3 +56,38 @@ def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     t = float(stdtrit(n - 1, (1 + level) / 2))
     half = t * float(sample.std(ddof=1)) / math.sqrt(n)
     return Interval(mean, mean - half, mean + half, n)
+
+
+def bca_interval(
+    values: ArrayLike, level: float = 0.95, seed: int = 0, resamples: int = 9_999
+) -> Interval:
+    """The mean of some values and its bootstrap interval, bias-corrected and accelerated.
+
+    For comparison only (Efron, 1987). A bootstrap cannot see more spread than its few values
+    have: on normal data at n = 5 this covers the mean in 84 % of cases where 95 % were asked
+    for, and Student's t in 95 %, which is why seeds get Student's.
+
+    Values that are all equal have an interval of no width.
+
+    Raises:
+        AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
+    """
+    check_share("level", level)
+    sample = as_sample(values)
+    n = sample.size
+    mean = float(sample.mean()) if n else math.nan
+    if n < 2 or math.isnan(mean):
+        return Interval(mean, math.nan, math.nan, n)
+    if np.ptp(sample) == 0:
+        return Interval(mean, mean, mean, n)
+    from scipy.stats import bootstrap
+
+    low, high = bootstrap(
+        (sample,),
+        np.mean,
+        n_resamples=resamples,
+        confidence_level=level,
+        method="BCa",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(mean, float(low), float(high), n)

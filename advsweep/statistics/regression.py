@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from advsweep.errors import AdvsweepError
 from advsweep.statistics.intervals import Interval
+from advsweep.statistics.samples import as_pairs
 
 
 def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Interval:
@@ -23,12 +22,7 @@ def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Inter
     Raises:
         AdvsweepError: x and y are not two lists of numbers of the same length.
     """
-    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if xs.ndim != 1 or xs.shape != ys.shape:
-        raise AdvsweepError(
-            f"expected two lists of numbers of the same length, got arrays of shapes {xs.shape} "
-            f"and {ys.shape}"
-        )
+    xs, ys = as_pairs(x, y)
     n = xs.size
     spread = float(((xs - xs.mean()) ** 2).sum()) if n else 0.0
     if spread == 0:
