@@ -13,6 +13,7 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
     │   └── LeaseLostError     a run that another process has taken over
     ├── ReportError            data that cannot stand in one table, or too little of it
+    ├── FitError               data that cannot support a fit, with the reason
     ├── CheckpointError        a checkpoint that is missing or damaged
     └── TrainingError          a run that cannot go on (a loss that is not finite, say)
 
@@ -63,6 +64,10 @@ class LeaseLostError(StoreError):
 
 class ReportError(AdvsweepError):
     """Data that cannot stand in one table, or too little of it."""
+
+
+class FitError(AdvsweepError):
+    """Data that cannot support a fit; the message says why."""
 
 
 class CheckpointError(AdvsweepError):

@@ -19,12 +19,18 @@ from advsweep.statistics.matching import value_at
 from advsweep.statistics.multiple import benjamini_hochberg
 from advsweep.statistics.pass_at_k import mean_over_problems, pass_at_k
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
-from advsweep.statistics.regression import predict
+from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
+from advsweep.statistics.regression import Regression, predict, regress
+from advsweep.statistics.solve_rates import Component, SolveRateFit, fit_solve_rates
 
 __all__ = [
     "Comparison",
+    "Component",
     "Estimate",
     "Interval",
+    "PowerLaw",
+    "Regression",
+    "SolveRateFit",
     "answer_entropy",
     "bca_interval",
     "benjamini_hochberg",
@@ -33,6 +39,8 @@ __all__ = [
     "compare_seeds",
     "compare_unpaired",
     "detectable_difference",
+    "fit_pass_at_k",
+    "fit_solve_rates",
     "interquartile_mean",
     "iqm_interval",
     "mean_over_problems",
@@ -41,6 +49,7 @@ __all__ = [
     "power_of_test",
     "predict",
     "probability_of_improvement",
+    "regress",
     "seeds_needed",
     "student_t_interval",
     "value_at",

@@ -1,14 +1,123 @@
-"""Prediction by a straight line, with an interval for one value to come."""
+"""Straight lines: what they explain, and what they predict."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
-from advsweep.statistics.intervals import Interval
-from advsweep.statistics.samples import as_pairs
+from advsweep.errors import FitError
+from advsweep.statistics.intervals import Estimate, Interval
+from advsweep.statistics.samples import ROUNDING, as_pairs, check_share
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The line of least squares y = intercept + slope · x.
+
+    Attributes:
+        slope, intercept: with t intervals of n-2 degrees of freedom.
+        r_squared: the share of y's variance that the line explains. Its interval is Fisher's,
+            of the correlation r: tanh(artanh r ± z/√(n-3)), squared, from 0 on if it holds 0;
+            NaN for n = 3. NaN altogether where all y are equal.
+        p_value: of a slope of 0, two-sided.
+        n: points.
+        left_out: points with a value that was not finite.
+    """
+
+    slope: Estimate
+    intercept: Estimate
+    r_squared: Estimate
+    p_value: float
+    n: int
+    left_out: int
+    _x_mean: float
+    _x_spread: float  # Σ (x - x̄)²
+    _half_width: float  # t · s
+
+    def band(
+        self, x: ArrayLike
+    ) -> tuple[Float[np.ndarray, "*x"], Float[np.ndarray, "*x"], Float[np.ndarray, "*x"]]:
+        """The line at x, and the ends of the interval of the mean of y there."""
+        xs = np.asarray(x, dtype=np.float64)
+        line = self.intercept.value + self.slope.value * xs
+        half = self._half_width * np.sqrt(1 / self.n + (xs - self._x_mean) ** 2 / self._x_spread)
+        return line, line - half, line + half
+
+
+def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
+    """Fits a line by least squares, such as final accuracy on the early collapse rate.
+
+    Intervals and p suppose points that are independent of each other. Runs of one
+    configuration with different seeds are alike, so with few configurations of many seeds
+    they are too sure.
+
+    Args:
+        x, y: [points]. A point with a value that is not finite is left out.
+
+    Raises:
+        FitError: less than 3 points, or all at the same x.
+        AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
+    """
+    check_share("level", level)
+    all_x, all_y = as_pairs(x, y)
+    whole = np.isfinite(all_x) & np.isfinite(all_y)
+    xs, ys = all_x[whole], all_y[whole]
+    n = xs.size
+    if n < 3:
+        raise FitError(f"{n} points: a line with an interval needs at least 3")
+    if np.ptp(xs) <= ROUNDING * np.abs(xs).max():
+        raise FitError(f"all {n} points have the same x ({xs[0]:.4g}), so that no line is theirs")
+    x_mean, y_mean = float(xs.mean()), float(ys.mean())
+    dx, dy = xs - x_mean, ys - y_mean
+    x_spread, y_spread = float(dx @ dx), float(dy @ dy)
+    flat = float(np.ptp(ys)) <= ROUNDING * float(np.abs(ys).max())
+    slope = 0.0 if flat else float(dx @ dy) / x_spread
+    intercept = y_mean - slope * x_mean
+    residuals = dy - slope * dx
+    # Of points on a line what is left is rounding.
+    exact = float(np.abs(residuals).max()) <= ROUNDING * float(np.abs(ys).max())
+    s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / (n - 2))
+    half_width = float(stdtrit(n - 2, (1 + level) / 2)) * s
+    of_slope = half_width / math.sqrt(x_spread)
+    of_intercept = half_width * math.sqrt(1 / n + x_mean**2 / x_spread)
+    if s:
+        p_value = float(2 * stdtr(n - 2, -abs(slope) * math.sqrt(x_spread) / s))
+    else:
+        p_value = float(slope == 0)
+    correlation = math.nan if flat else slope * math.sqrt(x_spread / y_spread)
+    if abs(correlation) > 1 or (exact and not flat):
+        correlation = math.copysign(1.0, slope)
+    return Regression(
+        slope=Estimate(slope, slope - of_slope, slope + of_slope),
+        intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
+        r_squared=_r_squared(correlation, n, level),
+        p_value=p_value,
+        n=n,
+        left_out=int((~whole).sum()),
+        _x_mean=x_mean,
+        _x_spread=x_spread,
+        _half_width=half_width,
+    )
+
+
+def _r_squared(correlation: float, n: int, level: float) -> Estimate:
+    """R² and its interval by Fisher's z."""
+    if n < 4 or math.isnan(correlation):
+        return Estimate(correlation**2, math.nan, math.nan)
+    if abs(correlation) == 1:
+        return Estimate(1.0, 1.0, 1.0)
+    half = float(ndtri((1 + level) / 2)) / math.sqrt(n - 3)
+    ends = [math.tanh(math.atanh(correlation) + side) for side in (-half, half)]
+    low, high = sorted(end**2 for end in ends)
+    return Estimate(correlation**2, 0.0 if ends[0] <= 0 <= ends[1] else low, high)
 
 
 def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Interval:

@@ -1,0 +1,218 @@
+"""How pass@k rises with k, as a shifted power law."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from advsweep.errors import AdvsweepError, FitError
+from advsweep.statistics.intervals import Estimate
+from advsweep.statistics.samples import ROUNDING, as_sample, check_share
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+_PARAMETERS = 3
+
+# Of ln a, ln b and the ln of k + c at the smallest k: wide enough for any curve that has the
+# shape of the law, so that a fit at an edge is one to another shape.
+_EDGES = np.array([[-20.0, -7.0, -9.0], [60.0, 4.0, 9.0]])
+_STARTS = (0.1, 1.0, 10.0, 100.0)
+_NEAR_AN_EDGE = 0.05
+_CLIPPED = 1e-4  # for starts alone, where 0 and 1 have no logarithm
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """pass@k = exp(-a (k+c)^-b), a law of three parameters fitted to a curve.
+
+    Attributes:
+        a: the level: lower is better at every k.
+        b: the steepness: higher gains more by more samples.
+        c: the shift of k, above minus the smallest k.
+        mse: mean squared residual, in pass@k squared.
+        r_squared: the share of the curve's variance over its points that the law explains.
+        points: how many k it was fitted to.
+        resampled: rows that were resampled for the intervals; 0 if they are of residuals.
+    """
+
+    a: Estimate
+    b: Estimate
+    c: Estimate
+    mse: float
+    r_squared: float
+    points: int
+    resampled: int
+
+    def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
+        """The law's pass@k; below the smallest k of the fit it may not exist (NaN)."""
+        shifted = np.asarray(k, dtype=np.float64) + self.c.value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_shifted = np.log(shifted)
+        values: Float[np.ndarray, "*k"] = np.exp(
+            -self.a.value * np.exp(-self.b.value * log_shifted)
+        )
+        return values
+
+
+def fit_pass_at_k(
+    k: ArrayLike, values: ArrayLike, level: float = 0.95, resamples: int = 200, seed: int = 0
+) -> PowerLaw:
+    """Fits exp(-a (k+c)^-b) by least squares in pass@k, with a, b > 0 and k + c > 0.
+
+    FADE (arXiv:2607.01490), sec. 12, which also calls c k₀.
+
+    Intervals of parameters come in two kinds. With a table of values, whose mean over rows is
+    the curve, they are quantiles of fits to resampled rows, and say how much other problems
+    (or seeds) would change them. With the curve alone they are t intervals of ln a, ln b and
+    ln(k+c) from the residuals' spread and the curvature at the best fit (n-3 degrees of
+    freedom): they say how well the points fix the law, as if each had been measured for
+    itself. The points of one evaluation share their samples, so theirs are too narrow for any
+    other purpose.
+
+    Args:
+        k: [points], each once.
+        values: pass@k of each: [points], or [rows, points] with a row for each problem or
+            seed. A k where a value is NaN is left out.
+        resamples, seed: of the rows of a table.
+
+    Raises:
+        FitError: the curve cannot support a fit: less than 4 points, values that are all 0,
+            all 1 or all the same, ones that fall with k, or a best fit that is not of this
+            shape, so that its parameters would run away.
+        AdvsweepError: arrays that do not fit together, k below 1 or twice, values outside
+            [0, 1], or a level outside (0, 1).
+    """
+    check_share("level", level)
+    ks, table = _points(k, values)
+    curve = table.mean(axis=0)
+    _refuse_hopeless(ks, curve)
+    best = min(
+        (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
+    )
+    if _on_an_edge(best.at):
+        raise FitError(
+            "the best fit is no shifted power law: its parameters run away "
+            f"(a = {math.exp(best.at[0]):.3g}, b = {math.exp(best.at[1]):.3g}, "
+            f"c = {math.exp(best.at[2]) - ks[0]:.3g})"
+        )
+    rows = len(table) if len(table) > 1 else 0
+    if rows:
+        rng = np.random.default_rng(seed)
+        drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
+        fits = [_solve(ks, weights @ table, best.at).at for weights in drawn]
+        low, high = np.quantile(fits, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    else:
+        low, high = _t_intervals(best, level)
+    shift = np.array([0.0, 0.0, ks[0]])
+    ends = zip(*(np.exp(x) - shift for x in (best.at, low, high)), strict=True)
+    a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in ends)
+    mse = 2 * best.cost / ks.size
+    return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), ks.size, rows)
+
+
+class _Found(NamedTuple):
+    at: Float[np.ndarray, " parameters"]
+    cost: float  # half the sum of squares
+    jacobian: Float[np.ndarray, "points parameters"]
+
+
+def _solve(
+    k: Float[np.ndarray, " points"],
+    curve: Float[np.ndarray, " points"],
+    start: Float[np.ndarray, " parameters"],
+) -> _Found:
+    """The best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
+    from scipy.optimize import least_squares
+
+    def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " points"]:
+        log_a, log_b, log_first = at
+        exponents = np.exp(log_a - np.exp(log_b) * np.log(k - k[0] + np.exp(log_first)))
+        return np.asarray(np.exp(-exponents) - curve)
+
+    def jacobian(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "points parameters"]:
+        log_a, log_b, log_first = at
+        b, first = np.exp(log_b), np.exp(log_first)
+        shifted = k - k[0] + first
+        exponents = np.exp(log_a - b * np.log(shifted))
+        slopes = [-np.ones_like(k), b * np.log(shifted), b * first / shifted]
+        return np.asarray(np.exp(-exponents) * exponents * slopes).T
+
+    found = least_squares(
+        residuals,
+        np.clip(start, *_EDGES),
+        jac=jacobian,
+        bounds=tuple(_EDGES),
+        x_scale="jac",
+        max_nfev=1000,
+    )
+    return _Found(found.x, float(found.cost), np.asarray(found.jac))
+
+
+def _starts(
+    k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]
+) -> Iterator[Float[np.ndarray, " parameters"]]:
+    """For some shifts the a and b of ln(-ln pass@k) = ln a - b ln(k+c), a straight line."""
+    heights = np.log(-np.log(np.clip(curve, _CLIPPED, 1 - _CLIPPED)))
+    for first in _STARTS:
+        slope, intercept = np.polyfit(np.log(k - k[0] + first), heights, 1)
+        yield np.array([intercept, math.log(max(-slope, _CLIPPED)), math.log(first)])
+
+
+def _points(
+    k: ArrayLike, values: ArrayLike
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, "rows points"]]:
+    """Rising k, and the table of values that are known at them."""
+    ks, table = as_sample(k), np.atleast_2d(np.asarray(values, dtype=np.float64))
+    if table.ndim != 2 or table.shape[1] != ks.size:
+        raise AdvsweepError(
+            f"expected pass@k for each of {ks.size} k, or a table with a row of such for each "
+            f"problem, got an array of shape {np.shape(values)}"
+        )
+    if (ks < 1).any() or np.unique(ks).size < ks.size:
+        raise AdvsweepError("expected every k once, and k >= 1")
+    if ((table < -ROUNDING) | (table > 1 + ROUNDING)).any():
+        raise AdvsweepError("expected pass@k as shares in [0, 1]; divide percentages by 100")
+    order = np.argsort(ks)
+    known = order[~np.isnan(table[:, order]).any(axis=0)]
+    return ks[known], table[:, known]
+
+
+def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:
+    if k.size <= _PARAMETERS:
+        raise FitError(f"{k.size} points of pass@k: a law of {_PARAMETERS} parameters needs more")
+    for value, meaning in ((0, "nothing"), (1, "everything")):
+        if (np.abs(curve - value) <= ROUNDING).all():
+            raise FitError(f"pass@k is {value} at every k: {meaning} was solved")
+    falls = np.flatnonzero(np.diff(curve) < -ROUNDING)
+    if falls.size:
+        i = falls[0]
+        raise FitError(
+            f"pass@k falls from {curve[i]:.4g} at k = {k[i]:g} to {curve[i + 1]:.4g} at "
+            f"k = {k[i + 1]:g}, which that of the same samples cannot do"
+        )
+    if np.ptp(curve) <= ROUNDING:
+        raise FitError(f"pass@k is {curve[0]:.4g} at every k: more samples solve nothing more")
+
+
+def _on_an_edge(at: Float[np.ndarray, " parameters"]) -> bool:
+    return bool((np.abs(at - _EDGES) < _NEAR_AN_EDGE).any())
+
+
+def _t_intervals(
+    best: _Found, level: float
+) -> tuple[Float[np.ndarray, " parameters"], Float[np.ndarray, " parameters"]]:
+    points = len(best.jacobian)
+    _, singular, directions = np.linalg.svd(best.jacobian, full_matrices=False)
+    # A direction that no point depends on is one that the fit says nothing about.
+    with np.errstate(divide="ignore"):
+        variances = ((directions / singular[:, None]) ** 2).sum(axis=0)
+    spread = np.sqrt(2 * best.cost / (points - _PARAMETERS) * variances)
+    half = float(stdtrit(points - _PARAMETERS, (1 + level) / 2)) * spread
+    return best.at - half, best.at + half

@@ -1,0 +1,313 @@
+"""How solve rates are distributed over prompts: one beta distribution, or two mixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import betaln, chdtrc, expit, gammaln, logit, psi, xlog1py, xlogy
+
+from advsweep.errors import AdvsweepError, FitError
+from advsweep.statistics.intervals import Estimate
+from advsweep.statistics.samples import as_sample, check_share
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+PROMPTS_FOR_A_PARAMETER = 5
+"""With fewer prompts for each parameter a fit says nothing."""
+
+EXPECTED_IN_A_CELL = 5
+"""Neighbouring counts are pooled until so many prompts are expected, as χ² asks for."""
+
+# Of ln alpha and ln beta, and of a weight's logit.
+_SHAPES = (math.log(1e-3), math.log(1e4))
+_WEIGHTS = (-7.0, 7.0)
+_NEAR_AN_EDGE = 0.05
+_LEAST, _LARGEST = math.exp(_SHAPES[0] + _NEAR_AN_EDGE), math.exp(_SHAPES[1] - _NEAR_AN_EDGE)
+
+
+class Component(NamedTuple):
+    """One Beta(alpha, beta) of a mixture, and the share of prompts that have it."""
+
+    weight: Estimate
+    alpha: Estimate
+    beta: Estimate
+
+
+@dataclass(frozen=True)
+class SolveRateFit:
+    """Prompts whose solve rates are p ~ Σ w Beta(α, β), of which G rollouts show k successes.
+
+    Attributes:
+        components: harder ones first.
+        prompts: how many were fitted to.
+        sse: sum of squared residuals of the shares of prompts with k = 0..G.
+        chi_square: Pearson's, neighbouring counts pooled until 5 prompts are expected.
+        degrees: its degrees of freedom: pooled counts - 1 - parameters.
+        p_value: the chance of as bad a fit if the law is right; NaN without degrees of
+            freedom. A little too small, as least squares are not the least χ².
+        aic: 2 · parameters - 2 ln likelihood, to tell one beta from two: lower is better. The
+            likelihood is that of the fit by least squares, so a little below its largest.
+    """
+
+    components: tuple[Component, ...]
+    group_size: int
+    prompts: int
+    sse: float
+    chi_square: float
+    degrees: int
+    p_value: float
+    aic: float
+    _at: Float[np.ndarray, " parameters"]
+    _resampled: Float[np.ndarray, "resamples parameters"]
+    _level: float
+
+    def shares(self) -> Float[np.ndarray, " counts"]:
+        """The expected share of prompts with each number of successes, 0..G."""
+        return _mixed(self._at, _counts_given(self._at, self.group_size))
+
+    def density(self, p: ArrayLike) -> Float[np.ndarray, "*rates"]:
+        """The density of solve rates at p in (0, 1)."""
+        rates = np.asarray(p, dtype=np.float64)[..., None]
+        _, a, b = _unpacked(self._at)
+        logs = xlogy(a - 1, rates) + xlog1py(b - 1, -rates) - betaln(a, b)
+        return _mixed(self._at, np.exp(logs))
+
+    def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
+        """The pass@k that these solve rates imply: Σ w (1 - B(α, β+k)/B(α, β)).
+
+        It goes beyond k = G as far as the law does.
+        """
+        return _pass_at_k(self._at, np.asarray(k))
+
+    def pass_at_k_band(
+        self, k: ArrayLike
+    ) -> tuple[Float[np.ndarray, "*k"], Float[np.ndarray, "*k"]]:
+        """The ends of the interval of `pass_at_k`, from the resampled prompts."""
+        curves = np.stack([_pass_at_k(at, np.asarray(k)) for at in self._resampled])
+        low, high = np.quantile(curves, [(1 - self._level) / 2, (1 + self._level) / 2], axis=0)
+        return low, high
+
+
+def fit_solve_rates(
+    histogram: ArrayLike,
+    components: int = 1,
+    level: float = 0.95,
+    resamples: int = 200,
+    seed: int = 0,
+) -> SolveRateFit:
+    """Fits one beta-binomial, or two mixed, by least squares on the shares of prompts.
+
+    Schaeffer et al. (2025) and FADE (arXiv:2607.01490), sec. 12. Intervals are quantiles of
+    fits to resampled prompts; an end at which a shape runs away is 0 or ∞.
+
+    Args:
+        histogram: [G+1], how many prompts had k = 0..G successes in G rollouts.
+        components: 1 or 2.
+
+    Raises:
+        FitError: the prompts cannot support a fit: less than 5 for each parameter (of 2 or
+            5), no more different counts than parameters, or a best fit whose parameters run
+            away, as where solve rates spread no more than chance has it.
+        AdvsweepError: no histogram, another number of components, or a level outside (0, 1).
+    """
+    check_share("level", level)
+    if components not in (1, 2):
+        raise AdvsweepError(f"components: expected 1 or 2, got {components}")
+    counts = as_sample(histogram)
+    if counts.size < 2 or not ((counts >= 0) & (counts == np.floor(counts))).all():
+        raise AdvsweepError("expected how many prompts had each number of successes, 0 to G")
+    prompts, group_size = int(counts.sum()), counts.size - 1
+    starts = list(_starts(counts, components))
+    _refuse_hopeless(counts, starts[0].size)
+    best = min((_solve(counts / prompts, start) for start in starts), key=lambda found: found.cost)
+    _refuse_runaway(best.at)
+    drawn = np.random.default_rng(seed).multinomial(prompts, counts / prompts, size=resamples)
+    resampled = np.stack([_solve(again / prompts, best.at).at for again in drawn])
+    shares = _mixed(best.at, _counts_given(best.at, group_size))
+    chi_square, degrees = _pearson(counts, shares * prompts, best.at.size)
+    log_likelihood = float(xlogy(counts, shares).sum())
+    return SolveRateFit(
+        components=_components(best.at, resampled, level),
+        group_size=group_size,
+        prompts=prompts,
+        sse=2 * best.cost,
+        chi_square=chi_square,
+        degrees=degrees,
+        p_value=float(chdtrc(degrees, chi_square)) if degrees else math.nan,
+        aic=2 * best.at.size - 2 * log_likelihood,
+        _at=best.at,
+        _resampled=resampled,
+        _level=level,
+    )
+
+
+class _Found(NamedTuple):
+    at: Float[np.ndarray, " parameters"]
+    cost: float  # half the sum of squares
+
+
+def _unpacked(
+    at: Float[np.ndarray, " parameters"],
+) -> tuple[Float[np.ndarray, " components"], ...]:
+    """Weights, alphas and betas of (ln α, ln β), or of (logit w, ln α₁, ln β₁, ln α₂, ln β₂)."""
+    first = expit(at[: at.size % 2])
+    shapes = np.exp(at[at.size % 2 :])
+    return np.append(first, 1 - first.sum()), shapes[::2], shapes[1::2]
+
+
+def _mixed(
+    at: Float[np.ndarray, " parameters"], of_each: Float[np.ndarray, "*places components"]
+) -> Float[np.ndarray, "*places"]:
+    return np.asarray(of_each @ _unpacked(at)[0])
+
+
+def _counts_given(
+    at: Float[np.ndarray, " parameters"], group_size: int
+) -> Float[np.ndarray, "counts components"]:
+    """The chance of each number of successes by each component: C(G,k) B(α+k, β+G-k)/B(α, β)."""
+    _, a, b = _unpacked(at)
+    k = np.arange(group_size + 1.0)[:, None]
+    ways = gammaln(group_size + 1) - gammaln(k + 1) - gammaln(group_size - k + 1)
+    return np.asarray(np.exp(ways + betaln(a + k, b + group_size - k) - betaln(a, b)))
+
+
+def _pass_at_k(
+    at: Float[np.ndarray, " parameters"], k: Float[np.ndarray, "*k"]
+) -> Float[np.ndarray, "*k"]:
+    _, a, b = _unpacked(at)
+    return _mixed(at, -np.expm1(betaln(a, b + k[..., None]) - betaln(a, b)))
+
+
+def _solve(
+    observed: Float[np.ndarray, " counts"], start: Float[np.ndarray, " parameters"]
+) -> _Found:
+    from scipy.optimize import least_squares
+
+    group_size = observed.size - 1
+    k = np.arange(group_size + 1.0)[:, None]
+
+    def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " counts"]:
+        return np.asarray(_mixed(at, _counts_given(at, group_size)) - observed)
+
+    def jacobian(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, "counts parameters"]:
+        w, a, b = _unpacked(at)
+        given = _counts_given(at, group_size)
+        common = psi(a + b) - psi(a + b + group_size)
+        by_a = w * given * a * (psi(a + k) - psi(a) + common)
+        by_b = w * given * b * (psi(b + group_size - k) - psi(b) + common)
+        by_shapes = np.stack([by_a, by_b], axis=-1).reshape(len(k), -1)
+        by_weight = (given[:, :1] - given[:, 1:]) * w[0] * w[-1]
+        return np.asarray(np.concatenate([by_weight, by_shapes], axis=1))
+
+    edges = np.array([_WEIGHTS] * (start.size % 2) + [_SHAPES] * (start.size // 2 * 2)).T
+    found = least_squares(
+        residuals, np.clip(start, *edges), jac=jacobian, bounds=tuple(edges), x_scale="jac"
+    )
+    at = found.x
+    _, a, b = _unpacked(at)
+    if at.size == 5 and a[0] * b[1] > a[1] * b[0]:  # the easier one is first
+        at = np.concatenate([-at[:1], at[3:], at[1:3]])
+    return _Found(at, float(found.cost))
+
+
+def _starts(
+    counts: Float[np.ndarray, " counts"], components: int
+) -> Iterator[Float[np.ndarray, " parameters"]]:
+    """Shapes by their moments: of all prompts, or of those below and above some counts."""
+    if components == 1:
+        yield _by_moments(counts)
+        return
+    below = np.cumsum(counts) / counts.sum()
+    places = np.searchsorted(below, [0.25, 0.5, 0.75], side="right")
+    k = np.arange(counts.size)
+    for last in np.unique(np.clip([0, *places, counts.size // 2], 0, counts.size - 2)):
+        weight = np.clip(below[last], 0.05, 0.95)
+        hard, easy = np.where(k <= last, counts, 0), np.where(k > last, counts, 0)
+        yield np.concatenate([[logit(weight)], _by_moments(hard), _by_moments(easy)])
+
+
+def _by_moments(counts: Float[np.ndarray, " counts"]) -> Float[np.ndarray, " parameters"]:
+    """ln α and ln β of the beta-binomial with the mean and the variance of some counts."""
+    group_size = counts.size - 1
+    # Half a prompt at each end keeps the mean off the ends.
+    padded = counts.copy()
+    padded[[0, -1]] += 0.5
+    k = np.arange(group_size + 1.0)
+    mean = float(padded @ k / padded.sum() / group_size)
+    variance = float(padded @ (k / group_size - mean) ** 2 / padded.sum())
+    # Variance over that of one rate is (1 + (G-1) ρ) / G; 1/ρ = α + β + 1.
+    rho = (group_size * variance / (mean * (1 - mean)) - 1) / max(group_size - 1, 1)
+    total = 1 / min(max(rho, 0.005), 0.98) - 1
+    return np.log([mean * total, (1 - mean) * total])
+
+
+def _refuse_hopeless(counts: Float[np.ndarray, " counts"], parameters: int) -> None:
+    prompts, different = int(counts.sum()), int((counts > 0).sum())
+    if prompts < PROMPTS_FOR_A_PARAMETER * parameters:
+        raise FitError(
+            f"{prompts} prompts: a fit of {parameters} parameters needs at least "
+            f"{PROMPTS_FOR_A_PARAMETER * parameters}"
+        )
+    if different <= parameters:
+        raise FitError(
+            f"{different} of the counts 0 to {counts.size - 1} occur: a fit of {parameters} "
+            "parameters needs more"
+        )
+
+
+def _refuse_runaway(at: Float[np.ndarray, " parameters"]) -> None:
+    weights, a, b = _unpacked(at)
+    if at.size == 5 and abs(at[0]) > _WEIGHTS[1] - _NEAR_AN_EDGE:
+        raise FitError(f"the second component holds {weights.min():.1g} of the prompts: one fits")
+    if max(a.max(), b.max()) > _LARGEST:
+        raise FitError(
+            "the best fit has no spread: in a component solve rates differ no more than chance "
+            "has it, so that one rate fits as well"
+        )
+    if min(a.min(), b.min()) < _LEAST:
+        raise FitError(
+            "the best fit has no spread: in a component prompts are never solved or always"
+        )
+
+
+def _pearson(
+    counts: Float[np.ndarray, " counts"],
+    expected: Float[np.ndarray, " counts"],
+    parameters: int,
+) -> tuple[float, int]:
+    """Pearson's χ² and its degrees of freedom."""
+    pools = [[0.0, 0.0]]
+    for pair in zip(counts, expected, strict=True):
+        if pools[-1][1] >= EXPECTED_IN_A_CELL:
+            pools.append([0.0, 0.0])
+        pools[-1] = [sum(both) for both in zip(pools[-1], pair, strict=True)]
+    if len(pools) > 1 and pools[-1][1] < EXPECTED_IN_A_CELL:
+        rest = pools.pop()
+        pools[-1] = [sum(both) for both in zip(pools[-1], rest, strict=True)]
+    chi_square = sum((seen - due) ** 2 / due for seen, due in pools)
+    return float(chi_square), max(len(pools) - 1 - parameters, 0)
+
+
+def _components(
+    at: Float[np.ndarray, " parameters"],
+    resampled: Float[np.ndarray, "resamples parameters"],
+    level: float,
+) -> tuple[Component, ...]:
+    found = np.stack(_unpacked(at))
+    again = np.stack([np.stack(_unpacked(other)) for other in resampled])
+    # A shape at an edge has run away, and so does the interval that it is an end of.
+    shapes = again[:, 1:]
+    shapes[shapes > _LARGEST] = np.inf
+    shapes[shapes < _LEAST] = 0.0
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(again, tails, axis=0, method="nearest")
+    return tuple(
+        Component(*(Estimate(*map(float, ends)) for ends in zip(*of_one, strict=True)))
+        for of_one in zip(found.T, low.T, high.T, strict=True)
+    )
