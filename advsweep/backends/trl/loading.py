@@ -58,7 +58,12 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     if model.pad_token is not None:
         tokenizer.pad_token = model.pad_token
     pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None
-    if pad_id is None or pad_id == tokenizer.unk_token_id or pad_id >= known:
+    # An unknown token becomes the unknown mark, which may well be what fills batches itself.
+    if (
+        pad_id is None
+        or pad_id >= known
+        or tokenizer.convert_ids_to_tokens(pad_id) != tokenizer.pad_token
+    ):
         raise ConfigError(
             f"model.pad_token: expected a token that {model.path} knows, to fill batches with, got "
             f"{tokenizer.pad_token!r}; its end mark may do: model.pad_token={tokenizer.eos_token!r}"
@@ -94,6 +99,7 @@ def _config(model: HfModel, place: str, revision: str | None) -> Any:
 
 def load_model(model: HfModel, folder: Path | None = None) -> Any:
     """The model in evaluation mode, with the weights of a checkpoint if a folder is given."""
+    disable_progress_bar()
     if folder is not None and model.lora_rank:
         from peft import PeftModel
 

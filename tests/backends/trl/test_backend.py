@@ -152,6 +152,18 @@ def test_models_that_cannot_be_trained(
         train(run, tmp_path / "run")
 
 
+def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
+    """As tokenisers of GPT-2 and Qwen2 do by default, whose one mark stands for everything."""
+    from advsweep.backends.trl.loading import load_tokenizer
+
+    edit(folder / "tokenizer_config.json", unk_token="<pad>")
+    (folder / "special_tokens_map.json").unlink()
+    tokenizer = load_tokenizer(HfModel(path=str(folder)))
+    assert tokenizer.pad_token_id == tokenizer.unk_token_id
+    with pytest.raises(ConfigError, match=r"model\.pad_token: .* got 'zz'"):
+        load_tokenizer(HfModel(path=str(folder), pad_token="zz"))
+
+
 def test_a_folder_that_has_changed_since_the_plan(
     small_run: MakeRun, train: Any, folder: Path, tmp_path: Path
 ) -> None:
