@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
@@ -55,6 +59,12 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         raise ConfigError(
             f"model.path: expected a tokeniser with an end mark, which {model.path} has none of"
         )
+    if not tokenizer.encode(string.printable, add_special_tokens=False):
+        # What transformers makes of a folder without a tokeniser's files.
+        raise ConfigError(
+            f"model.path: expected a model with a tokeniser, and that of {model.path} has no "
+            f"words; are its files there (tokenizer.json, tokenizer_config.json)?"
+        )
     if model.pad_token is not None:
         tokenizer.pad_token = model.pad_token
     pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None
@@ -66,7 +76,8 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     ):
         raise ConfigError(
             f"model.pad_token: expected a token that {model.path} knows, to fill batches with, got "
-            f"{tokenizer.pad_token!r}; its end mark may do: model.pad_token={tokenizer.eos_token!r}"
+            f"{tokenizer.pad_token!r}; its end mark may do: "
+            f"\"model.pad_token='{tokenizer.eos_token}'\""  # as shells and Hydra take it
         )
     if model.prompt is Prompt.CHAT and tokenizer.chat_template is None:
         raise ConfigError(
@@ -98,7 +109,11 @@ def _config(model: HfModel, place: str, revision: str | None) -> Any:
 
 
 def load_model(model: HfModel, folder: Path | None = None) -> Any:
-    """The model in evaluation mode, with the weights of a checkpoint if a folder is given."""
+    """The model in evaluation mode, with the weights of a checkpoint if a folder is given.
+
+    Raises:
+        ConfigError: there are no weights, or not such as can be loaded.
+    """
     disable_progress_bar()
     if folder is not None and model.lora_rank:
         from peft import PeftModel
@@ -111,8 +126,28 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
     else:
         arguments.pop("revision", None)
     place = str(folder or model.location)
-    loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
+    with loading(model, ValueError):
+        loaded = AutoModelForCausalLM.from_pretrained(place, **arguments)
     return loaded.to(device()).eval()
+
+
+@contextmanager
+def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
+    """Says of errors meanwhile which model it is that cannot be loaded.
+
+    Args:
+        others: classes of errors that mean the same where nothing else is done.
+
+    Raises:
+        ConfigError: its weights are not there, are damaged, or need a package that is not.
+    """
+    causes: tuple[type[Exception], ...] = (OSError, ImportError, SafetensorError, *others)
+    try:
+        yield
+    except causes as error:
+        raise ConfigError(
+            f"model: expected one that transformers can load, got {model.path}: {_first(error)}"
+        ) from error
 
 
 def device() -> torch.device:

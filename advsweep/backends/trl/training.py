@@ -24,7 +24,12 @@ from trl.models import unwrap_model_for_generation
 from advsweep.backends.loop import Loop
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.trl.layout import share_of
-from advsweep.backends.trl.loading import load_model, load_tokenizer, model_arguments
+from advsweep.backends.trl.loading import (
+    load_model,
+    load_tokenizer,
+    loading,
+    model_arguments,
+)
 from advsweep.backends.trl.sampling import ModelSampler, as_completions
 from advsweep.backends.trl.signals import Signals
 
@@ -92,19 +97,20 @@ class Training:
         self._reference: Any = None
         self._renewed = False
         trainer_class = backend.generation_of(run).trainer_class()
-        self.trainer = trainer_class(
-            run,
-            backend.model_of(run),
-            layout,
-            skip=backend.skip_zero_advantages,
-            measures_change=backend.entropy_change,
-            reference=self._reference_sampler,
-            args=self._settings(scratch),
-            train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
-            processing_class=self._tokenizer,
-            peft_config=_peft(run, backend),
-            callbacks=[_AroundSteps(self)],
-        )
+        with loading(backend.model_of(run)):
+            self.trainer = trainer_class(
+                run,
+                backend.model_of(run),
+                layout,
+                skip=backend.skip_zero_advantages,
+                measures_change=backend.entropy_change,
+                reference=self._reference_sampler,
+                args=self._settings(scratch),
+                train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
+                processing_class=self._tokenizer,
+                peft_config=_peft(run, backend),
+                callbacks=[_AroundSteps(self)],
+            )
         # It prints to stdout, where a run's own output goes.
         self.trainer.remove_callback(PrinterCallback)
 

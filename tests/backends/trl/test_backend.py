@@ -128,7 +128,12 @@ def test_a_run_is_planned_without_what_trains_it(
             "expected a causal language model, got .*: BertForMaskedLM; expected BertLMHeadModel",
         ),
         ("config.json", {"model_type": None}, {}, "expected a model that transformers loads"),
-        ("tokenizer_config.json", {"pad_token": None}, {}, r"model\.pad_token: .*='<eos>'$"),
+        (
+            "tokenizer_config.json",
+            {"pad_token": None},
+            {},
+            r"""model\.pad_token: .* "model\.pad_token='<eos>'"$""",
+        ),
         ("config.json", {}, {"pad_token": "zz"}, r"model\.pad_token: .* got 'zz'"),
         ("config.json", {}, {"prompt": "chat"}, r"model\.prompt: expected auto or plain"),
     ],
@@ -162,6 +167,35 @@ def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
     assert tokenizer.pad_token_id == tokenizer.unk_token_id
     with pytest.raises(ConfigError, match=r"model\.pad_token: .* got 'zz'"):
         load_tokenizer(HfModel(path=str(folder), pad_token="zz"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cut", "message"),
+    [
+        ("model.safetensors", False, "model: .* got .*/model: .*model.safetensors"),
+        ("model.safetensors", True, "model: expected one that transformers can load, got .*/model"),
+        ("tokenizer.json", False, r"model\.path: expected a model with a tokeniser, .* no words"),
+    ],
+    ids=["no weights", "cut weights", "no tokeniser"],
+)
+def test_files_of_a_model_that_are_missing_or_damaged(
+    small_run: MakeRun,
+    train: Any,
+    folder: Path,
+    tmp_path: Path,
+    name: str,
+    cut: bool,
+    message: str,
+) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if cut:
+        (folder / name).write_bytes(content[: len(content) // 2])
+    run = small_run("trl", model={"path": str(folder)})
+    with pytest.raises(ConfigError, match=message):
+        train(run, tmp_path / "run")
+    with pytest.raises(ConfigError, match=message):
+        run.backend.sampler(run, tmp_path / "run", 0)
 
 
 def test_a_folder_that_has_changed_since_the_plan(
