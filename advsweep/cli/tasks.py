@@ -78,15 +78,15 @@ def show(
     from advsweep.tasks.base import Split
 
     task = _build(name, fields or [], config_dirs or [])
-    try:
-        task.check()
-    except ConfigError as error:
-        typer.echo(f"advsweep: {error}", err=True)
     record = {
         "name": name,
         "settings": task.plain(),
         "splits": {s.value: _split_record(task.problems(s), examples) for s in Split},
     }
+    try:
+        task.check()
+    except ConfigError as error:
+        typer.echo(f"advsweep: {error}", err=True)
     if output is RecordFormat.JSON:
         print_json(record)
     else:

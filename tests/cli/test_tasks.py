@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
+from advsweep.errors import ConfigError
 from advsweep.tasks.registry import TASKS
 
 
@@ -69,6 +70,13 @@ def test_a_task_shows_its_problems(call: Callable[..., str], sums: str) -> None:
     assert record["settings"]["name"] == "dataset"
     assert record["splits"]["train"]["levels"] == {"0": 5}
     assert set(record["splits"]["train"]["examples"][0]["gold"]) == {"answer"}
+
+
+def test_data_that_cannot_be_read_is_told_of_once() -> None:
+    done = CliRunner().invoke(app, ["tasks", "show", "gsm8k", "-o", "data=/none"])
+    assert isinstance(done.exception, ConfigError)
+    assert "there is no '/none'" in str(done.exception)
+    assert done.output == ""
 
 
 def test_a_task_of_ones_own_is_five_lines(

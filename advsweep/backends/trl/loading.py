@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -17,6 +19,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from advsweep.backends.trl.model_config import Prompt
 from advsweep.errors import ConfigError
+from advsweep.hub import unreachable
 
 if TYPE_CHECKING:
     from advsweep.backends.trl.model_config import HfModel
@@ -48,6 +51,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     known = math.inf
     if folder is None:
         model.check_folder()
+        _check_hub(model)
         known = _config(model, place, revision).get_text_config().vocab_size
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
@@ -85,6 +89,21 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
             f"template, got chat"
         )
     return tokenizer
+
+
+def _check_hub(model: HfModel) -> None:
+    """Refuses a name that only the hub can know where the hub cannot be reached."""
+    if model.folder.is_dir():
+        return
+    try:
+        kept = try_to_load_from_cache(model.path, "config.json", revision=model.hub_revision)
+    except HFValidationError:
+        return  # a name that cannot be on the hub, which transformers tells
+    if not isinstance(kept, str) and (reason := unreachable()):
+        raise ConfigError(
+            f"model.path: there is no folder '{model.path}' here, and it cannot be had from the "
+            f"hub: {reason}"
+        )
 
 
 def _config(model: HfModel, place: str, revision: str | None) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.errors import ConfigError, nearest
+from advsweep.hub import unreachable
 
 Rows = list[dict[str, Any]]
 
@@ -166,6 +167,8 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
             f"data: '{HUB}{name}' needs the library datasets, which is not installed; "
             f"pip install 'advsweep[data]'; {local}"
         ) from error
+    if not _is_cached(name) and (reason := unreachable()):
+        raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}")
     repository, _, revision = name.partition("@")
     try:
         loaded = datasets.load_dataset(repository, subset or None, revision=revision or None)

@@ -169,6 +169,15 @@ def test_batches_may_be_filled_with_the_unknown_mark(folder: Path) -> None:
         load_tokenizer(HfModel(path=str(folder), pad_token="zz"))
 
 
+def test_a_name_on_a_hub_that_cannot_be_reached(
+    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.backends.trl.loading.unreachable", lambda: "no network")
+    run = small_run("trl", model={"path": "nobody/nothing"})
+    with pytest.raises(ConfigError, match=r"no folder 'nobody/nothing' here, .* hub: no network"):
+        train(run, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "cut", "message"),
     [

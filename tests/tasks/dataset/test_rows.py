@@ -118,6 +118,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     module = types.ModuleType("datasets")
     module.load_dataset = load  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
+    monkeypatch.setattr("advsweep.tasks.dataset.rows.unreachable", lambda: "")
     return asked
 
 
@@ -133,6 +134,15 @@ def test_a_hub_out_of_reach_points_to_local_files(hub: list[Any]) -> None:
     message = r"cannot load 'hub:a/down': Couldn't reach the Hub; .*task\.data=FILE_OR_FOLDER"
     with pytest.raises(ConfigError, match=message):
         Source("hub:a/down").read("train")
+
+
+def test_a_hub_without_a_network_is_not_asked(
+    hub: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.tasks.dataset.rows.unreachable", lambda: "no network")
+    with pytest.raises(ConfigError, match=r"cannot load 'hub:a/set-4': no network; a local copy"):
+        Source("hub:a/set-4").read("train")
+    assert hub == []
 
 
 @pytest.mark.parametrize(("missing", "place"), [("datasets", "hub:a/b"), ("pyarrow", "a.parquet")])
