@@ -103,4 +103,6 @@ def _version(distribution: str | None) -> str:
 
 def _text(problem: Problem) -> str:
     text = str(problem.gold.get("answer", problem.gold))
+    if not text:
+        return "no answer found"
     return repr(text if len(text) <= 60 else text[:59] + "…")

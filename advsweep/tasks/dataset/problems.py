@@ -26,7 +26,7 @@ _ID_DIGITS = 12
 
 
 class GoldPart(Enum):
-    """Which part of the gold column is the answer."""
+    """Which part of the gold column is the answer; one that is not there cannot be read."""
 
     AUTO = "auto"
     WHOLE = "whole"
@@ -307,15 +307,18 @@ def _text(value: Any) -> str:
 
 
 def _part(text: str, part: GoldPart) -> str:
-    after = text.rpartition("####")[2] if "####" in text else None
-    boxed = last_boxed(text) if "\\boxed" in text else None
-    chosen = {
-        GoldPart.WHOLE: None,
-        GoldPart.HASHES: after,
-        GoldPart.BOXED: boxed,
-        GoldPart.AUTO: boxed if after is None else after,
-    }[part]
-    return (text if chosen is None else chosen).strip()
+    """The answer in a text; empty without the part asked for: a solution has other numbers too."""
+    if "\\boxed" not in text:
+        text = text.replace("\\fbox", "\\boxed")  # as some solutions of MATH have it
+    if part is GoldPart.AUTO:
+        marked = GoldPart.BOXED if "\\boxed" in text else GoldPart.WHOLE
+        part = GoldPart.HASHES if "####" in text else marked
+    if part is GoldPart.HASHES:
+        _, mark, after = text.rpartition("####")
+        return after.strip() if mark else ""
+    if part is GoldPart.BOXED:
+        return last_boxed(text) or ""
+    return text.strip()
 
 
 def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:

@@ -172,6 +172,12 @@ def test_nothing_is_said_of_data_without_faults(sums: str) -> None:
         ("72", "auto", "72"),
         ("#### 7", "whole", "#### 7"),
         (r"#### 7 \boxed{8}", "boxed", "8"),
+        (r"so \fbox{3}", "boxed", "3"),
+        (r"so \fbox{3} or \boxed{4}", "boxed", "4"),
+        # Numbers of a solution are not taken for its answer.
+        ("with $x = 3$ it is 17", "boxed", ""),
+        ("with $x = 3$ it is 17", "hashes", ""),
+        (r"with $x = 3$ it is \boxed{17", "auto", ""),
         (27.0, "auto", "27"),
         (27.5, "auto", "27.5"),
         (0, "auto", "0"),

@@ -99,6 +99,13 @@ def test_gold_answers_that_cannot_be_read_are_told_of_before_training(mixed: str
         Dataset(data=mixed, train_split="").check()
 
 
+def test_a_gold_answer_without_its_mark_cannot_be_read(write: Write) -> None:
+    rows = [{"question": f"{i}?", "answer": f"so {i} #### {i}"} for i in range(3)]
+    path = write("a.jsonl", [*rows, {"question": "more?", "answer": "so it is 17"}])
+    with pytest.warns(AdvsweepWarning, match=r"1 of 4 gold answers .*: no answer found"):
+        Dataset(data=path, train_split="", gold_part="hashes").check()
+
+
 def test_what_gold_answers_can_be_read_is_kept(
     mixed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
