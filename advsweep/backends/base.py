@@ -14,6 +14,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.config.settings import EvaluationSettings, Generation
+    from advsweep.diagnostics.weight_files import Adapter, Weights
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -113,6 +114,19 @@ class Backend(Component):
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the weights cannot answer the problems of this task.
         """
+
+    def weights(self, run: Run, directory: Path, step: int) -> Weights | Adapter:
+        """The weights after `step` steps of a run, or the adapter; step 0 is the base model.
+
+        Raises:
+            CheckpointError: the directory holds no sound checkpoint of that step.
+            ConfigError: the backend trains no matrices, or its base model cannot be read.
+        """
+        raise ConfigError(f"backend: '{self.name}' has no weights that could be compared")
+
+    def analyses_weights(self) -> bool:
+        """Whether a training ends with a comparison of its weights with the base model's."""
+        return False
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings

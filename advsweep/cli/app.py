@@ -37,6 +37,7 @@ from advsweep.cli import (
     sync,
     tasks,
     watch,
+    weights,
     worker,
 )
 from advsweep.errors import AdvsweepError
@@ -65,6 +66,7 @@ app.command("stop")(stop.stop)
 app.command("retry")(retry.retry)
 app.command("rm")(rm.rm)
 app.command("metrics")(metrics.metrics)
+app.command("weights")(weights.weights)
 app.command("export")(export.export)
 app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")

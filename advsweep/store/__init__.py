@@ -11,9 +11,11 @@ Nothing in it knows components: configs are plain mappings. Never imports torch.
 
 from advsweep.store.lease import Owner
 from advsweep.store.records import (
+    AnalysisRecord,
     CheckpointRecord,
     EvaluationRecord,
     Failure,
+    NewAnalysis,
     NewEvaluation,
     NewRun,
     ProblemCounts,
@@ -26,9 +28,11 @@ from advsweep.store.records import (
 from advsweep.store.store import Store, open_store
 
 __all__ = [
+    "AnalysisRecord",
     "CheckpointRecord",
     "EvaluationRecord",
     "Failure",
+    "NewAnalysis",
     "NewEvaluation",
     "NewRun",
     "Owner",

@@ -21,6 +21,7 @@ from advsweep.store.base import chunks
 from advsweep.store.lease import Owner
 from advsweep.store.metrics import storable
 from advsweep.store.models import (
+    Analysis,
     Checkpoint,
     Evaluation,
     Point,
@@ -79,7 +80,7 @@ def merge(
 ) -> Merged:
     """Puts what another store holds into a store; the other one stays as it is.
 
-    Runs come with their metrics, summaries and evaluations, and with their folders below
+    Runs come with their metrics, summaries, evaluations and analyses, and with their folders below
     `runs_directory`, which hold logs and checkpoints. Sweeps are the same where their names
     are; runs that are new in one come after those it had, in the order of the other's plan.
     Runs that a process is training, in either store, are left out.
@@ -139,6 +140,7 @@ class _Merging:
         self.merged.runs[fate].append(there)
         if there.id in self._ids:
             self._take_evaluations(there.id, self._ids[there.id])
+            self._take_analyses(there.id, self._ids[there.id])
 
     def _counterpart(self, there: RunRecord) -> RunRecord | None:
         query = select(Run.__table__).where(
@@ -257,6 +259,15 @@ class _Merging:
             connection.execute(target._insert_or_ignore(Evaluation, "identity"), row)
             evaluation_id = target._evaluation_id(connection, row["identity"])
             target._link(connection, run_id, evaluation_id, step)
+
+    def _take_analyses(self, old: int, new: int) -> None:
+        query = select(Analysis.__table__).where(Analysis.run_id == old)
+        with self._source._read() as source:
+            rows = [{**row._mapping, "run_id": new} for row in source.execute(query)]
+        if rows and not self._dry_run:
+            adding = self._target._insert_or_ignore(Analysis, "run_id", "identity")
+            with self._target._write_alone() as connection:
+                connection.execute(adding, rows)
 
     def take_sweeps(self) -> None:
         """Adds sweeps that are new, and to all of them the runs that they lack."""

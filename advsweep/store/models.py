@@ -23,6 +23,7 @@ from advsweep.store.types import Packed, UtcDateTime
 
 Counts = np.ndarray[Any, np.dtype[np.uint32]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Directions = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def _by_value(members: type[Status] | type[Failure]) -> Enum:
@@ -202,3 +203,18 @@ class RunEvaluation(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     evaluation_id: Mapped[int] = mapped_column(ForeignKey("evaluations.id"), primary_key=True)
     step: Mapped[int]
+
+
+class Analysis(Base):
+    """What was found in a run's weights after `step` steps; `directions` are unit vectors."""
+
+    __tablename__ = "analyses"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    identity: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    step: Mapped[int]
+    settings: Mapped[dict[str, Any]]
+    created: Mapped[datetime]
+    result: Mapped[dict[str, Any]]
+    directions: Mapped[Directions | None] = mapped_column(Packed("<f4"))

@@ -5,6 +5,8 @@ Configs, settings and environments are plain mappings of JSON types; times are i
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -208,6 +210,45 @@ class CheckpointRecord:
     step: int
     path: Path
     created: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewAnalysis:
+    """An analysis of a run's weights to keep.
+
+    Attributes:
+        kind: what was analysed, `weights` or `hidden_states`.
+        step: training steps that the weights have seen.
+        settings: all that can change its result, in JSON types.
+        result: what came out, in JSON types; NaN and infinities are kept as null.
+        directions: unit vectors, one after another; None where there are none.
+    """
+
+    kind: str
+    step: int
+    settings: Mapping[str, Any]
+    result: Mapping[str, Any]
+    directions: Float[np.ndarray, " features"] | None = None
+
+    @property
+    def identity(self) -> str:
+        """sha256, in hex, of the kind, the step and the settings; one of a kind in a run."""
+        material = json.dumps([self.kind, self.step, dict(self.settings)], sort_keys=True)
+        return hashlib.sha256(material.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisRecord:
+    """An analysis of a run's weights; attributes as in `NewAnalysis`."""
+
+    run_id: int
+    identity: str
+    kind: str
+    step: int
+    settings: dict[str, Any]
+    created: datetime
+    result: dict[str, Any]
+    directions: Float[np.ndarray, " features"] | None
 
 
 @dataclass(frozen=True, kw_only=True)

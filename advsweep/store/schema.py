@@ -13,7 +13,7 @@ from sqlalchemy import Connection, inspect, text
 from advsweep.errors import NoStoreError, StoreError
 from advsweep.store.engines import Engines, Location, translated
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The names of the migrations, oldest first; a test holds them to the files."""
 
 HEAD = REVISIONS[-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
+from advsweep.store.analyses import Analyses
 from advsweep.store.base import utc_now
 from advsweep.store.checkpoints import Checkpoints
 from advsweep.store.claims import Claims
@@ -55,7 +56,7 @@ def _clock(engines: Engines) -> Callable[[], datetime]:
         return server_clock(connection)
 
 
-class Store(Overview, Claims, Checkpoints, Evaluations, Trials, Removal):
+class Store(Overview, Claims, Checkpoints, Evaluations, Analyses, Trials, Removal):
     """The database of runs, metrics and evaluations; made by `open_store`.
 
     What was written when a method returns outlives the process. Any number of processes may

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
-from advsweep.errors import AdvsweepError, ConfigError, LeaseLostError, StoreError
+from advsweep.errors import AdvsweepError, CheckpointError, ConfigError, LeaseLostError, StoreError
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.exits import (
@@ -37,6 +37,7 @@ from advsweep.sweep.reserve import Reserve
 from advsweep.sweep.summaries import Costs
 
 if TYPE_CHECKING:
+    from advsweep.backends.run import Run
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.evaluations import Evaluator
 
@@ -228,6 +229,8 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     try:
         with stop.interruptible():
             run.backend.train(run, record.directory, reporter)
+            if reporter.step == run.steps and run.backend.analyses_weights():
+                _analyse(store, record, run)
     finally:
         reporter.flush()
     if reporter.step == run.steps:
@@ -235,6 +238,16 @@ def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequ
     if reporter.verdict is not None:
         return _End(PRUNED, Status.PRUNED, reporter.verdict)
     return _End(STOPPED, Status.INTERRUPTED, stop.reason)
+
+
+def _analyse(store: Store, record: RunRecord, run: Run) -> None:
+    """Compares the last weights with the base model's; a run does not fail of it."""
+    from advsweep.sweep.weight_analyses import ensure_analysis
+
+    try:
+        ensure_analysis(store, record, run, run.steps)
+    except (CheckpointError, ConfigError) as error:
+        _log.warning("the weights were not compared with the base model's: %s", error)
 
 
 def _discard_strange_checkpoints(record: RunRecord) -> None:

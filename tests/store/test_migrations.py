@@ -74,7 +74,12 @@ def test_an_older_store_asks_for_an_upgrade(oldest):
 def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
     with open_store(str(oldest), create=False, upgrade=True) as store:
         assert store.schema_version() == HEAD
-        assert [line[:6] for line in store.upgraded] == ["0002: ", "0003: ", "0004: "]
+        assert [line[:6] for line in store.upgraded] == [
+            "0002: ",
+            "0003: ",
+            "0004: ",
+            "0005: ",
+        ]
         assert "runs.stage" in store.upgraded[0]
         [run] = store.runs(sweep="demo")
         assert (run.seed, run.status, run.stage) == (7, Status.DONE, None)

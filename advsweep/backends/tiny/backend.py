@@ -18,6 +18,7 @@ from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, Trainer
 from advsweep.backends.tiny.weights import Weights, from_bytes
 from advsweep.components import option
+from advsweep.diagnostics.weight_files import HeldWeights
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
@@ -57,6 +58,9 @@ class TinyBackend(Backend):
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of the process that trains")
+    weight_analysis: bool = option(
+        True, identity=False, help="at the end, compare the weights with the base model's"
+    )
 
     def check(self, run: Run) -> None:
         _parts(run)
@@ -88,6 +92,14 @@ class TinyBackend(Backend):
             )
         torch.set_num_threads(self.threads)
         return TinySampler(self._weights(run, directory, step), model, asked)
+
+    def weights(self, run: Run, directory: Path, step: int) -> HeldWeights:
+        model, _ = _parts(run)
+        found = self._weights(run, directory, step)
+        return HeldWeights(f"step {step}" if step else "the base", found, model.tied_embeddings)
+
+    def analyses_weights(self) -> bool:
+        return self.weight_analysis
 
     def base_key(self, run: Run) -> str:
         return pretraining.base_key(*_parts(run))

@@ -20,6 +20,7 @@ from advsweep.backends.trl.generation_config import TransformersGeneration
 from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.components import Component, option
+from advsweep.diagnostics.weight_files import Adapter, StoredWeights, open_tuned
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
@@ -84,6 +85,9 @@ class TrlBackend(Backend):
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     threads: int = option(1, ge=1, help="CPU threads of each process that trains")
+    weight_analysis: bool = option(
+        False, identity=False, help="at the end, compare the weights with the base model's"
+    )
 
     def check(self, run: Run) -> None:
         model = self.model_of(run)
@@ -180,6 +184,17 @@ class TrlBackend(Backend):
             "max_tokens": _sampling(generation).max_tokens,
         }
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+    def weights(self, run: Run, directory: Path, step: int) -> StoredWeights | Adapter:
+        folder = self._folder(run, directory, step)
+        if folder is not None:
+            return open_tuned(folder)
+        from advsweep.backends.trl.loading import fetched_folder
+
+        return StoredWeights(fetched_folder(self.model_of(run)))
+
+    def analyses_weights(self) -> bool:
+        return self.weight_analysis
 
     def base_key(self, run: Run) -> str:
         material = {

@@ -169,6 +169,27 @@ def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
         ) from error
 
 
+def fetched_folder(model: HfModel) -> Path:
+    """Where the model's files lie; those of the hub are fetched if they are not here yet.
+
+    Raises:
+        ConfigError: there is no such folder, or nothing can be fetched.
+    """
+    model.check_folder()
+    if model.folder.is_dir():
+        return model.folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns = ["*.safetensors", "*.json"]
+        found = snapshot_download(model.path, revision=model.hub_revision, allow_patterns=patterns)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"model.path: expected a model that can be fetched, got {model.path}: {_first(error)}"
+        ) from error
+    return Path(found)
+
+
 def device() -> torch.device:
     """Where a single process computes."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
