@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.errors import ConfigError, StoreError
+from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,14 @@ def rm(
     targets: options.Targets,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove runs that are done, too.")] = False,
+    models: Annotated[
+        bool,
+        typer.Option(
+            "--models",
+            help="Remove evaluations of models without a run, named as `ls --models` lists them: "
+            "by the model or by the start of an identity.",
+        ),
+    ] = False,
     store: options.Store = None,
 ) -> None:
     """Remove runs: their records, metrics, evaluations, checkpoints and folders.
@@ -34,6 +42,9 @@ def rm(
     from advsweep.store import open_store
 
     with open_store(store, create=False) as opened:
+        if models:
+            _remove_models(opened, targets, yes=yes)
+            return
         found = find_targets(opened, targets)
         runs = _removed(found)
         _refuse(runs, force=force)
@@ -49,6 +60,24 @@ def rm(
         f"removed {len(runs)} runs" + (f"; kept {kept} that other sweeps share" if kept else ""),
         err=True,
     )
+
+
+def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
+    evaluations = store.model_evaluations()
+    found: set[str] = set()
+    for target in targets:
+        named = [e.identity for e in evaluations if e.settings["model"] == target]
+        begun = [e.identity for e in evaluations if e.identity.startswith(target)]
+        if not named and len(begun) != 1:
+            raise NotFoundError(
+                f"expected a model that was evaluated or the start of one evaluation's identity, "
+                f"got '{target}', which is that of {len(begun)}; `advsweep ls --models` lists them"
+            )
+        found.update(named or begun)
+    if not yes:
+        _confirm(f"{len(found)} evaluations of models")
+    store.remove_model_evaluations(sorted(found))
+    typer.echo(f"removed {len(found)} evaluations of models", err=True)
 
 
 def remove_folder(store: Store, directory: Path) -> None:
@@ -98,9 +127,13 @@ def _refuse(runs: Sequence[RunRecord], *, force: bool) -> None:
 
 
 def _ask(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
-    if not sys.stdin.isatty():
-        raise ConfigError("expected a terminal to ask on, got none; --yes removes without asking")
     states = Counter(run.status.value for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     what = f"sweep {', '.join(sweeps)} and " if sweeps else ""
-    typer.confirm(f"remove {what}{len(runs)} runs ({counts or 'none'}) for good?", abort=True)
+    _confirm(f"{what}{len(runs)} runs ({counts or 'none'})")
+
+
+def _confirm(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigError("expected a terminal to ask on, got none; --yes removes without asking")
+    typer.confirm(f"remove {what} for good?", abort=True)

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete, func, insert, null, select, update
 
 from advsweep.errors import StoreError
 from advsweep.store.base import chunks
+from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.store.lease import Owner
 from advsweep.store.metrics import storable
 from advsweep.store.models import (
@@ -35,6 +36,8 @@ from advsweep.store.models import (
 )
 from advsweep.store.records import RunRecord, Status
 from advsweep.store.store import Store
+
+_EVALUATION = (ProblemSet.digest, ProblemSet.problems, *Evaluation.__table__.columns)
 
 TIMES = "time/"
 """Metrics that differ whenever a run is repeated."""
@@ -83,7 +86,8 @@ def merge(
     Runs come with their metrics, summaries, evaluations and analyses, and with their folders below
     `runs_directory`, which hold logs and checkpoints. Sweeps are the same where their names
     are; runs that are new in one come after those it had, in the order of the other's plan.
-    Runs that a process is training, in either store, are left out.
+    Runs that a process is training, in either store, are left out. Evaluations of models without
+    a run come as well.
 
     Args:
         folders: copy the runs' folders; without them a run cannot be exported or gone on with.
@@ -101,6 +105,7 @@ def merge(
     for done, record in enumerate(records, 1):
         merging.take_run(record)
         on_run(done, len(records))
+    merging.take_models()
     merging.take_sweeps()
     return merging.merged
 
@@ -231,9 +236,7 @@ class _Merging:
             )
 
     def _take_evaluations(self, old: int, new: int) -> None:
-        links = select(RunEvaluation.step, ProblemSet.digest, ProblemSet.problems)
-        links = links.add_columns(*Evaluation.__table__.columns)
-        links = links.where(
+        links = select(RunEvaluation.step, *_EVALUATION).where(
             RunEvaluation.run_id == old,
             Evaluation.id == RunEvaluation.evaluation_id,
             ProblemSet.id == Evaluation.problem_set_id,
@@ -241,24 +244,39 @@ class _Merging:
         with self._source._read() as connection:
             rows = [dict(row._mapping) for row in connection.execute(links)]
         for row in rows:
-            if not self._target.has_evaluation(row["identity"]):
-                self._evaluations.add(row["identity"])
-            if not self._dry_run:
-                self._take_evaluation(row, new)
+            step = row.pop("step")
+            self._take_evaluation(row, (new, step))
 
-    def _take_evaluation(self, row: dict[str, Any], run_id: int) -> None:
-        problems = {"digest": row.pop("digest"), "problems": row.pop("problems")}
-        step = row.pop("step")
-        row.pop("id")
+    def take_models(self) -> None:
+        """Adds the evaluations of models that no run has trained."""
+        query = select(*_EVALUATION).where(
+            Evaluation.subject.startswith(MODEL_SUBJECT),
+            ProblemSet.id == Evaluation.problem_set_id,
+        )
+        with self._source._read() as connection:
+            rows = [dict(row._mapping) for row in connection.execute(query.order_by(Evaluation.id))]
+        for row in rows:
+            self._take_evaluation(row)
+
+    def _take_evaluation(self, row: dict[str, Any], link: tuple[int, int] | None = None) -> None:
+        """Adds an evaluation that is not there, and links it to a run and a step of it."""
         target = self._target
+        if not target.has_evaluation(row["identity"]):
+            self._evaluations.add(row["identity"])
+        if self._dry_run:
+            return
+        problems = {"digest": row.pop("digest"), "problems": row.pop("problems")}
+        row.pop("id")
         with target._write_alone() as connection:
             connection.execute(target._insert_or_ignore(ProblemSet, "digest"), problems)
             digest = ProblemSet.digest == problems["digest"]
             set_id = connection.execute(select(ProblemSet.id).where(digest)).scalar_one()
             row["problem_set_id"] = set_id
             connection.execute(target._insert_or_ignore(Evaluation, "identity"), row)
-            evaluation_id = target._evaluation_id(connection, row["identity"])
-            target._link(connection, run_id, evaluation_id, step)
+            if link is not None:
+                run_id, step = link
+                evaluation_id = target._evaluation_id(connection, row["identity"])
+                target._link(connection, run_id, evaluation_id, step)
 
     def _take_analyses(self, old: int, new: int) -> None:
         query = select(Analysis.__table__).where(Analysis.run_id == old)

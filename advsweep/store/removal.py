@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, select
 
 from advsweep.errors import StoreError
 from advsweep.store.base import StorePart, chunks
+from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.store.lease import Owner, is_held
 from advsweep.store.models import (
     Base,
@@ -47,6 +48,16 @@ class Removal(StorePart):
                 self._remove_unshared(connection, evaluations)
                 connection.execute(delete(Run).where(Run.id.in_(ids)))
 
+    def remove_model_evaluations(self, identities: Sequence[str]) -> None:
+        """Removes evaluations of models without a run; those of runs go with their runs."""
+        with self._write() as connection:
+            for some in chunks(identities):
+                of_models = Evaluation.subject.startswith(MODEL_SUBJECT)
+                connection.execute(
+                    delete(Evaluation).where(Evaluation.identity.in_(some), of_models)
+                )
+            self._remove_unused_problems(connection)
+
     def remove_sweep(self, name: str) -> None:
         """Removes a sweep; its runs stay.
 
@@ -81,5 +92,8 @@ class Removal(StorePart):
             alone = (Evaluation.id.in_(ids), Evaluation.id.not_in(shared))
             connection.execute(delete(Evaluation).where(*alone))
         if evaluations:
-            used = select(Evaluation.problem_set_id)
-            connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))
+            self._remove_unused_problems(connection)
+
+    def _remove_unused_problems(self, connection: Connection) -> None:
+        used = select(Evaluation.problem_set_id)
+        connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))

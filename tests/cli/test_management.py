@@ -20,7 +20,7 @@ from advsweep.cli.app import app
 from advsweep.cli.logs import Tail, followed, log_path
 from advsweep.cli.rm import remove_folder
 from advsweep.errors import ConfigError, NotFoundError, StoreError
-from advsweep.store import Owner, Status, Store, open_store
+from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.lease import process_started
 from advsweep.sweep.engine import execute
 from advsweep.sweep.plan import make_plan
@@ -219,6 +219,28 @@ def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
     advsweep("rm", str(shared.id), "last", "--yes", "--force")
     assert store.runs() == []
     assert [sweep.name for sweep in store.sweeps()] == ["other"]
+
+
+def test_rm_takes_evaluations_of_models(store):
+    for identity, model in (("abc1", "one"), ("abd2", "one"), ("abd3", "two"), ("fff4", "three")):
+        new = NewEvaluation(
+            identity=identity,
+            subject="model:x",
+            run_id=None,
+            step=0,
+            task="sums",
+            settings={"model": model},
+            problems=[],
+        )
+        store.add_evaluation(new)
+    with pytest.raises(NotFoundError, match=r"got 'abd', which is that of 2; `advsweep ls --mo"):
+        advsweep("rm", "--models", "abd", "--yes")
+    with pytest.raises(ConfigError, match="expected a terminal"):
+        advsweep("rm", "--models", "one")
+    done = advsweep("rm", "--models", "one", "abd3", "--yes")
+    assert done.stderr == "removed 3 evaluations of models\n"
+    assert [e.identity for e in store.model_evaluations()] == ["fff4"]
+    assert len(store.runs()) == 3
 
 
 def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):

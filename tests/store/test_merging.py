@@ -67,14 +67,16 @@ def _subject(run: RunRecord, step: int) -> str:
     return f"{run.identity[:40]}.{run.attempt}@{step}"
 
 
-def _evaluation(identity: str, run_id: int, step: int) -> NewEvaluation:
+def _evaluation(
+    identity: str, run_id: int | None, step: int, subject: str = "weights"
+) -> NewEvaluation:
     counts = {"n": 4, "c": 2, "distinct": 3, "unscorable": 0}
     problem = ProblemCounts(
         problem_id="0/12=3", prompt="12=03:", level=0, answer_entropy=1.0, **counts
     )
     return NewEvaluation(
         identity=identity,
-        subject="weights",
+        subject=subject,
         run_id=run_id,
         step=step,
         task="countdown",
@@ -110,6 +112,18 @@ def _plans(store: Store) -> dict[str, list[tuple[int, int]]]:
         s.name: [(r.seed, r.attempt) for r in store.runs(sweep=s.name, newest_first=False)]
         for s in store.sweeps()
     }
+
+
+def test_evaluations_of_models_come_without_a_run(store, other):
+    for name in ("a", "b"):
+        other.add_evaluation(_evaluation(name, None, 0, subject=f"model:{name}"))
+    store.add_evaluation(_evaluation("b", None, 0, subject="model:b"))
+    assert merge(store, other, dry_run=True).evaluations == 1
+    assert [e.identity for e in store.model_evaluations()] == ["b"]
+    assert merge(store, other).evaluations == 1
+    assert [e.identity for e in store.model_evaluations()] == ["b", "a"]
+    assert [e.c.tolist() for e in store.model_evaluations()] == [[2], [2]]
+    assert merge(store, other).evaluations == 0
 
 
 def test_a_store_comes_whole_into_an_empty_one(store, other, new_run):

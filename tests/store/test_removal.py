@@ -14,11 +14,11 @@ PROBLEM = ProblemCounts(
 )
 
 
-def evaluation(identity, run_id, step, problem="a"):
+def evaluation(identity, run_id, step, problem="a", subject="weights"):
     problems = [ProblemCounts(**{**vars(PROBLEM), "problem_id": problem})]
     return NewEvaluation(
         identity=identity,
-        subject="weights",
+        subject=subject,
         run_id=run_id,
         step=step,
         task="sums",
@@ -51,6 +51,18 @@ def rows(store):
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in Base.metadata.sorted_tables
         }
+
+
+def test_an_evaluation_of_a_model_goes_alone(store, pair):
+    for name, problem in (("m1", "a"), ("m2", "of a model")):
+        store.add_evaluation(evaluation(name, None, 0, problem, subject=f"model:{name}"))
+    before = rows(store)
+    store.remove_model_evaluations(["m2", "base"])
+    assert [e.identity for e in store.model_evaluations()] == ["m1"]
+    # A run's evaluation is none of a model, though it is named.
+    after = rows(store)
+    changed = {name: n - after[name] for name, n in before.items() if after[name] != n}
+    assert changed == {"evaluations": 1, "problem_sets": 1}
 
 
 def test_a_run_goes_with_what_is_its_own(store, pair):
