@@ -30,6 +30,29 @@ def complete_tracker(incomplete: str) -> list[str]:
     return _starting([name for name in TRACKINGS if name != "none"], incomplete)
 
 
+def complete_override(context: typer.Context, incomplete: str) -> list[str]:
+    """What an override's group can be: of `+experiment=tw`, the experiments that begin so.
+
+    Of several (`estimator=grpo,fa`) the last is completed. Keys that are no groups are left alone.
+    """
+    from advsweep.config.compose import Composer
+    from advsweep.sweep.points import GROUPS, KEYS
+
+    words = [word for word in context.params.get("overrides") or [] if word != "="]
+    key, equals, value = incomplete.partition("=")
+    if not equals:  # bash takes the sign for a word's end, and wants what follows it alone
+        key, value = words[-1] if words else "", incomplete
+    chosen, comma, begun = value.rpartition(",")
+    head = f"{key}=" if equals else ""
+    try:
+        with Composer(GROUPS, KEYS, context.params.get("config_dir") or []) as composer:
+            group = key.lstrip("+")
+            members = composer.members(group) if group in composer.groups else []
+    except AdvsweepError:
+        return []  # as for a store
+    return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
+
+
 def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
     """The store's sweeps."""
     return _starting(_sweeps(_store(context)), incomplete)

@@ -10,6 +10,7 @@ import typer
 
 from advsweep.cli.completion import (
     complete_estimator,
+    complete_override,
     complete_run,
     complete_sweep,
     complete_target,
@@ -33,6 +34,7 @@ Overrides = Annotated[
     typer.Argument(
         metavar="[KEY=VALUE]...",
         help="Overrides in Hydra's grammar, such as estimator=fade seed=3 optimizer.lr=1e-4.",
+        autocompletion=complete_override,
         show_default=False,
     ),
 ]

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
+from advsweep.config.directory import conf_directory
 from advsweep.store import open_store
 
 
@@ -28,6 +29,26 @@ def offered(words: str) -> str:
 
 def test_estimators_are_completed_by_name():
     assert offered("estimators show power_a") == "power_alpha"
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        # As bash hands them over, for which `=` is a word of its own.
+        ("run +experiment = two_stage/table1", "two_stage/table1"),
+        ("run seed = 1 method =", "METHODS"),
+        ("sweep seed = 1 estimator = grpo,power_a", "grpo,power_alpha"),
+        # As other shells do.
+        ("plan +experiment=two_stage/table1", "+experiment=two_stage/table1"),
+        ("plan estimator=grpo,power_a", "estimator=grpo,power_alpha"),
+        ("run optimizer.lr = 1", ""),
+        ("run --config-dir /none estimator = power_a", ""),
+        ("run est", ""),
+    ],
+)
+def test_members_of_groups_are_completed(words, values):
+    methods = "\n".join(sorted(p.stem for p in (conf_directory() / "method").glob("*.yaml")))
+    assert offered(words) == values.replace("METHODS", methods)
 
 
 @pytest.mark.usefixtures("_two_sweeps")
