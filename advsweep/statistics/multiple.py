@@ -35,5 +35,5 @@ def benjamini_hochberg(p_values: ArrayLike) -> Float[np.ndarray, " tests"]:
     falling = made[np.argsort(-values[made])]
     ranks = np.arange(made.size, 0, -1)
     adjusted = np.full(values.shape, np.nan)
-    adjusted[falling] = np.minimum.accumulate(np.minimum(values[falling] * made.size / ranks, 1))
+    adjusted[falling] = np.minimum.accumulate(np.minimum(values[falling] * (made.size / ranks), 1))
     return adjusted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import nctdtr, ndtri, stdtrit
+from scipy.special import nctdtr, stdtrit
 
 from advsweep.errors import AdvsweepError
 from advsweep.statistics.samples import check_share
@@ -56,9 +56,7 @@ def seeds_needed(
             "seeds tells methods apart that are alike"
         )
     size = abs(difference) / sd_of_differences
-    # Of a normal distribution as many or fewer would do.
-    low = max(math.ceil((float(ndtri((1 + level) / 2) + ndtri(power)) / size) ** 2) - 1, 1)
-    high = low + 1
+    low, high = 1, 2
     while _power(size, high, level) < power:
         low, high = high, 2 * high
     while high - low > 1:

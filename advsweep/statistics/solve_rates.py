@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PROMPTS_FOR_A_PARAMETER = 5
 """With fewer prompts for each parameter a fit says nothing."""
 
+ALIKE = 0.05
+"""Above this p the prompts could have one solve rate, and there is no distribution to fit."""
+
 EXPECTED_IN_A_CELL = 5
 """Neighbouring counts are pooled until so many prompts are expected, as χ² asks for."""
 
@@ -112,8 +115,8 @@ def fit_solve_rates(
 
     Raises:
         FitError: the prompts cannot support a fit: less than 5 for each parameter (of 2 or
-            5), no more different counts than parameters, or a best fit whose parameters run
-            away, as where solve rates spread no more than chance has it.
+            5), no more different counts than parameters, counts that spread no more than those
+            of one solve rate (p > .05), or a best fit whose parameters run away.
         AdvsweepError: no histogram, another number of components, or a level outside (0, 1).
     """
     check_share("level", level)
@@ -259,6 +262,16 @@ def _refuse_hopeless(counts: Float[np.ndarray, " counts"], parameters: int) -> N
             f"{different} of the counts 0 to {counts.size - 1} occur: a fit of {parameters} "
             "parameters needs more"
         )
+    # The test of dispersion: of one rate for all, the scaled squares are χ² distributed.
+    k = np.arange(counts.size)
+    mean = float(counts @ k) / prompts
+    squares = float(counts @ (k - mean) ** 2) / (mean * (1 - mean / (counts.size - 1)))
+    chance = float(chdtrc(prompts - 1, squares))
+    if chance > ALIKE:
+        raise FitError(
+            f"solve rates differ no more than chance has it (p = {chance:.2g}): one rate, "
+            f"{mean / (counts.size - 1):.3g}, fits all prompts"
+        )
 
 
 def _refuse_runaway(at: Float[np.ndarray, " parameters"]) -> None:
@@ -267,13 +280,10 @@ def _refuse_runaway(at: Float[np.ndarray, " parameters"]) -> None:
         raise FitError(f"the second component holds {weights.min():.1g} of the prompts: one fits")
     if max(a.max(), b.max()) > _LARGEST:
         raise FitError(
-            "the best fit has no spread: in a component solve rates differ no more than chance "
-            "has it, so that one rate fits as well"
+            "the best fit runs away: in a component solve rates differ no more than chance has it"
         )
     if min(a.min(), b.min()) < _LEAST:
-        raise FitError(
-            "the best fit has no spread: in a component prompts are never solved or always"
-        )
+        raise FitError("the best fit runs away: in a component prompts are solved never or always")
 
 
 def _pearson(
@@ -301,10 +311,11 @@ def _components(
 ) -> tuple[Component, ...]:
     found = np.stack(_unpacked(at))
     again = np.stack([np.stack(_unpacked(other)) for other in resampled])
-    # A shape at an edge has run away, and so does the interval that it is an end of.
+    # A shape at an edge has run away, and so does the interval that it is an end of. With no
+    # spread both shapes grow without end, their ratio kept.
     shapes = again[:, 1:]
-    shapes[shapes > _LARGEST] = np.inf
     shapes[shapes < _LEAST] = 0.0
+    shapes[np.broadcast_to((shapes > _LARGEST).any(axis=1, keepdims=True), shapes.shape)] = np.inf
     tails = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(again, tails, axis=0, method="nearest")
     return tuple(

@@ -1,4 +1,4 @@
-"""Predictions by a line of least squares."""
+"""Lines of least squares: what they explain and predict."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import linregress, pearsonr, t
 
-from advsweep.errors import AdvsweepError
-from advsweep.statistics import predict
+from advsweep.errors import AdvsweepError, FitError
+from advsweep.statistics import predict, regress
 
 
 def test_a_prediction_by_hand():
@@ -58,3 +60,107 @@ def test_two_points_give_a_line_and_no_interval():
 def test_lists_of_different_lengths_are_refused():
     with pytest.raises(AdvsweepError, match=r"\(2,\) and \(1,\)"):
         predict([1, 2], [1], 3)
+
+
+def test_a_line_by_hand():
+    # x̄ = 2, Σ(x-x̄)² = 2, Σ(x-x̄)(y-ȳ) = 1: slope 1/2, intercept 1. Residuals (.5, -1, .5): s²
+    # = 1.5, of Σ(y-ȳ)² = 2: R² = 1 - 1.5/2. t(.975, 1) = 12.7062.
+    found = regress([1, 2, 3], [2, 1, 3])
+    half = 12.706204736 * math.sqrt(1.5)
+    assert found.slope == pytest.approx((0.5, 0.5 - half / math.sqrt(2), 0.5 + half / math.sqrt(2)))
+    of_intercept = half * math.sqrt(1 / 3 + 4 / 2)
+    assert found.intercept == pytest.approx((1, 1 - of_intercept, 1 + of_intercept))
+    assert found.r_squared == pytest.approx((0.25, np.nan, np.nan), nan_ok=True)
+    assert (found.n, found.left_out) == (3, 0)
+
+
+points = st.lists(
+    st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=4, max_size=15
+).filter(lambda found: all(len(set(side)) > 1 for side in zip(*found, strict=True)))
+
+
+@given(points)
+def test_lines_against_scipy(found):
+    x, y = np.array(found, dtype=float).T
+    line, expected = regress(x, y), linregress(x, y)
+    assert line.slope.value == pytest.approx(expected.slope)
+    assert line.intercept.value == pytest.approx(expected.intercept)
+    assert line.r_squared.value == pytest.approx(expected.rvalue**2)
+    assert line.p_value == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
+    half = t.ppf(0.975, len(x) - 2) * expected.stderr
+    assert line.slope.high - line.slope.value == pytest.approx(half, abs=1e-6)
+    half = t.ppf(0.975, len(x) - 2) * expected.intercept_stderr
+    assert line.intercept.high - line.intercept.value == pytest.approx(half, abs=1e-6)
+
+
+@given(points)
+def test_the_interval_of_r_squared_is_that_of_the_correlation(found):
+    x, y = np.array(found, dtype=float).T
+    low, high = pearsonr(x, y).confidence_interval()
+    line = regress(x, y).r_squared
+    if abs(pearsonr(x, y).statistic) < 1 - 1e-9:
+        assert line.high == pytest.approx(max(low**2, high**2))
+        assert line.low == pytest.approx(0 if low <= 0 <= high else min(low**2, high**2))
+    assert line.low <= line.value <= line.high
+
+
+@pytest.mark.parametrize("n", [5, 10, 30])
+def test_lines_cover_the_true_one_as_often_as_they_say(n):
+    rng = np.random.default_rng(n)
+    covered = np.zeros(4)
+    for _ in range(3000):
+        x = rng.normal(0.4, 1, n)
+        found = regress(x, 0.7 - 2 * x + rng.normal(0, 1, n))
+        _, low, high = found.band(1.0)
+        covered += [
+            found.slope.low <= -2 <= found.slope.high,
+            found.intercept.low <= 0.7 <= found.intercept.high,
+            low <= -1.3 <= high,
+            # The correlation of x and y is -2/√5.
+            found.r_squared.low <= 4 / 5 <= found.r_squared.high,
+        ]
+    assert covered / 3000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_the_band_is_narrowest_at_the_mean():
+    found = regress([1, 2, 3, 6], [2, 1, 3, 5])
+    line, low, high = found.band([1.0, 3.0, 6.0])
+    assert line == pytest.approx([found.intercept.value + found.slope.value * x for x in (1, 3, 6)])
+    assert np.argmin(high - low) == 1
+    # At 0 it is the intercept's.
+    assert [float(end) for end in found.band(0)] == pytest.approx(list(found.intercept))
+
+
+def test_points_on_a_line_leave_no_doubt_of_it():
+    found = regress([1, 2, 3, 4], [0.3, 0.2, 0.1, 0.0])
+    assert found.slope == pytest.approx((-0.1, -0.1, -0.1))
+    assert found.r_squared == (1, 1, 1)
+    assert found.p_value == 0
+
+
+def test_equal_y_have_no_slope_and_nothing_to_explain():
+    found = regress([1, 2, 3, 4], [0.3] * 4)
+    assert found.slope == (0, 0, 0)
+    assert found.p_value == 1
+    assert np.isnan(found.r_squared).all()
+
+
+def test_points_that_are_not_finite_are_left_out():
+    nan = float("nan")
+    found = regress([1, 2, nan, 4, 5, math.inf], [1, 3, 1, nan, 4, 2])
+    assert (found.n, found.left_out) == (3, 3)
+    assert found.slope == regress([1, 2, 5], [1, 3, 4]).slope
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "reason"),
+    [
+        ([], [], "0 points"),
+        ([1, 2], [1, 2], "2 points: a line with an interval needs at least 3"),
+        ([0.3, 0.1 + 0.2, 0.3], [1, 2, 3], r"all 3 points have the same x \(0.3\)"),
+        ([0, 0, 0], [1, 2, 3], "all 3 points"),
+    ],
+)
+def test_points_that_support_no_line_are_refused(x, y, reason):
+    with pytest.raises(FitError, match=reason):
+        regress(x, y)

@@ -1,0 +1,299 @@
+"""Comparisons of two methods."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.errors import AdvsweepError
+from advsweep.statistics import (
+    compare_paired,
+    compare_seeds,
+    compare_unpaired,
+    permutation_p_value,
+    probability_of_improvement,
+    student_t_interval,
+)
+
+NAN = float("nan")
+
+
+def values(low: float = -1e3, high: float = 1e3) -> st.SearchStrategy[float]:
+    return st.floats(low, high).map(lambda x: round(x, 3))
+
+
+class TestPaired:
+    def test_worked_values(self):
+        # Differences 1, 2, 3: mean 2, s = 1, t = 2 / (1/√3) = 3.4641 of 2 degrees of freedom,
+        # which has p = .074180; t(.975, 2) = 4.30265. d_z = 2, and with m = 2 degrees Hedges'
+        # factor is Γ(1) / (√1 Γ(1/2)) = 1/√π.
+        found = compare_paired([2, 4, 6], [1, 2, 3])
+        half = 4.302652729911275 / math.sqrt(3)
+        assert (found.difference, found.sd) == pytest.approx((2, 1))
+        assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))
+        assert found.p_value == pytest.approx(0.0741799)
+        assert found.effect_size == pytest.approx(2 / math.sqrt(math.pi))
+        assert (found.n, found.left_out, found.paired) == (3, 0, True)
+        assert not found.is_settled
+
+    @given(st.lists(st.tuples(values(), values()), min_size=2, max_size=12))
+    def test_against_scipy(self, pairs):
+        a, b = np.array(pairs).T
+        found = compare_paired(a, b, 0.9)
+        if found.sd > 0:
+            result = scipy.stats.ttest_rel(a, b)
+            interval = result.confidence_interval(0.9)
+            assert found.p_value == pytest.approx(result.pvalue, rel=1e-6)
+            assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
+            assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
+
+    @given(st.lists(st.tuples(values(), values()), min_size=0, max_size=9))
+    def test_turned_round_it_is_the_opposite(self, pairs):
+        a, b = np.array(pairs).reshape(-1, 2).T
+        one, other = compare_paired(a, b), compare_paired(b, a)
+        for mine, yours in (
+            (one.difference, -other.difference),
+            (one.low, -other.high),
+            (one.effect_size, -other.effect_size),
+            (one.p_value, other.p_value),
+            (one.p_permutation, other.p_permutation),
+        ):
+            assert mine == pytest.approx(yours, nan_ok=True)
+
+    @given(st.lists(st.tuples(values(-1, 1), values(-1, 1)), min_size=2, max_size=9))
+    def test_the_interval_and_the_test_agree(self, pairs):
+        found = compare_paired(*np.array(pairs).T, level=0.9)
+        assert found.is_settled == (found.p_value < 0.1) or found.p_value == pytest.approx(0.1)
+
+    def test_effect_size_is_unbiased(self):
+        # Five pairs of a true d_z of .8; without the correction the mean would be 1.00.
+        differences = np.random.default_rng(0).normal(0.8, 1, (4000, 5))
+        sizes = [compare_paired(row, np.zeros(5)).effect_size for row in differences]
+        assert np.mean(sizes) == pytest.approx(0.8, abs=0.04)
+
+    @pytest.mark.parametrize(("n", "times"), [(5, 4000), (10, 4000), (30, 1500)])
+    def test_covers_the_true_difference_as_often_as_it_says(self, n, times):
+        rng = np.random.default_rng(n)
+        seeds = rng.normal(0, 3, (times, n))  # what a seed does to both methods
+        a, b = seeds + rng.normal(0.4, 1, (times, n)), seeds + rng.normal(0, 1, (times, n))
+        found = [compare_paired(*pair) for pair in zip(a, b, strict=True)]
+        assert np.mean([f.low <= 0.4 <= f.high for f in found]) == pytest.approx(0.95, abs=0.02)
+
+    def test_no_pair_has_no_difference(self):
+        found = compare_paired([], [])
+        assert found.n == 0
+        assert np.isnan([found.difference, found.low, found.p_value, found.effect_size]).all()
+
+    def test_one_pair_has_a_difference_and_nothing_to_judge_it_by(self):
+        found = compare_paired([0.6], [0.4])
+        assert found.difference == pytest.approx(0.2)
+        assert np.isnan([found.low, found.high, found.p_value, found.sd, found.effect_size]).all()
+        assert not found.is_settled
+
+    def test_two_pairs_have_no_unbiased_effect_size(self):
+        found = compare_paired([0.6, 0.5], [0.4, 0.4])
+        assert 0 < found.p_value < 1
+        assert math.isnan(found.effect_size)
+
+    def test_identical_values_do_not_differ(self):
+        found = compare_paired([0.3, 0.5, 0.7], [0.3, 0.5, 0.7])
+        assert (found.difference, found.low, found.high, found.sd) == (0, 0, 0, 0)
+        assert found.p_value == 1
+        assert math.isnan(found.effect_size)
+        assert not found.is_settled
+
+    def test_differences_alike_have_no_spread_though_they_are_rounded(self):
+        # .3 - .1 and .4 - .2 differ in their last digit.
+        found = compare_paired([0.3, 0.4, 1.1], [0.1, 0.2, 0.9])
+        assert found.difference == pytest.approx(0.2)
+        assert (found.sd, found.p_value) == (0, 0)
+        assert found.low == found.high == found.difference
+        assert found.is_settled
+
+    def test_a_difference_that_is_rounding_is_none(self):
+        found = compare_paired([0.1 + 0.2, 0.7], [0.3, 0.7])
+        assert (found.difference, found.p_value) == (0, 1)
+
+    @pytest.mark.parametrize("missing", [NAN, math.inf, -math.inf])
+    def test_pairs_with_a_value_that_is_not_finite_are_left_out(self, missing):
+        found = compare_paired([1, missing, 3, 4], [1, 2, missing, 2])
+        assert (found.n, found.left_out) == (2, 2)
+        assert found.difference == pytest.approx(1)
+
+    def test_lists_of_different_lengths_are_refused(self):
+        with pytest.raises(AdvsweepError, match=r"\(2,\) and \(3,\)"):
+            compare_paired([1, 2], [1, 2, 3])
+
+    def test_levels_outside_the_unit_interval_are_refused(self):
+        with pytest.raises(AdvsweepError, match="level: expected"):
+            compare_paired([1, 2], [1, 3], 95)
+
+
+class TestUnpaired:
+    @pytest.mark.filterwarnings("ignore:Precision loss")  # SciPy's, of values nearly alike
+    @given(
+        st.lists(values(), min_size=2, max_size=9),
+        st.lists(values(), min_size=2, max_size=9),
+    )
+    def test_against_scipy(self, a, b):
+        found = compare_unpaired(a, b)
+        if found.sd > 1e-6:
+            result = scipy.stats.ttest_ind(a, b, equal_var=False)
+            interval = result.confidence_interval(0.95)
+            assert found.p_value == pytest.approx(result.pvalue, rel=1e-6)
+            assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
+            assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
+        assert (found.n, found.paired) == (min(len(a), len(b)), False)
+
+    def test_worked_effect_size(self):
+        # Variances 1 and 3 of 3 and 5 values: pooled (2 · 1 + 4 · 3) / 6 = 7/3. Means 2 and
+        # 4.2; with m = 6 degrees Hedges' factor is Γ(3) / (√3 Γ(2.5)) = 2 / (√3 · 1.32934).
+        found = compare_unpaired([1, 2, 3], [2, 4, 4, 4.5, 6.5])
+        of_b = np.var([2, 4, 4, 4.5, 6.5], ddof=1)
+        pooled = math.sqrt((2 * 1 + 4 * of_b) / 6)
+        assert found.effect_size == pytest.approx(-2.2 / pooled * 2 / (math.sqrt(3) * 1.3293404))
+        assert found.sd == pytest.approx(math.sqrt(1 + of_b))
+
+    def test_does_not_see_what_seeds_do_to_both(self):
+        seeds = np.array([0.0, 2.0, 4.0, 6.0])
+        a, b = seeds + np.array([1.0, 1.1, 0.9, 1.0]), seeds
+        assert compare_paired(a, b).is_settled
+        assert not compare_unpaired(a, b).is_settled
+
+    def test_values_that_are_not_finite_are_left_out(self):
+        found = compare_unpaired([1, 2, NAN, 3], [1, 2])
+        assert (found.n, found.left_out) == (2, 1)
+        assert found.difference == pytest.approx(0.5)
+
+    def test_values_without_spread(self):
+        alike = compare_unpaired([1, 1], [1, 1, 1])
+        apart = compare_unpaired([2, 2], [1, 1, 1])
+        assert (alike.p_value, alike.is_settled) == (1, False)
+        assert (apart.p_value, apart.low, apart.high) == (0, 1, 1)
+
+    def test_a_single_value_has_no_spread(self):
+        found = compare_unpaired([1], [1, 2, 3])
+        assert found.difference == pytest.approx(-1)
+        assert np.isnan([found.low, found.p_value, found.effect_size, found.p_permutation]).all()
+        assert math.isnan(compare_unpaired([], [1, 2]).difference)
+
+
+class TestSeeds:
+    def test_shared_seeds_are_paired_in_any_order(self):
+        a, b = {0: 1.0, 1: 2.0, 2: 4.0}, {2: 3.0, 1: 2.5, 0: 0.0, 7: 9.0}
+        found = compare_seeds(a, b)
+        assert found.paired
+        assert (found.n, found.left_out) == (3, 1)
+        assert found.difference == pytest.approx((1 - 0.5 + 1) / 3)
+
+    def test_seeds_that_are_not_shared_are_compared_unpaired(self):
+        a, b = {0: 1.0, 1: 2.0, 2: 4.0}, {2: 3.0, 3: 2.5, 4: 0.5}
+        found = compare_seeds(a, b)
+        assert not found.paired
+        assert found == compare_unpaired([1, 2, 4], [3, 2.5, 0.5])
+
+    def test_a_seed_without_a_value_is_none(self):
+        found = compare_seeds({0: 1.0, 1: NAN, 2: 3.0}, {0: 0.5, 1: 1.0, 2: 2.0})
+        assert (found.paired, found.n, found.left_out) == (True, 2, 1)
+        found = compare_seeds({0: 1.0, 1: NAN}, {0: 0.5, 1: 1.0})
+        assert (found.paired, found.n, found.left_out) == (False, 1, 1)
+
+
+class TestPermutation:
+    def test_five_seeds_cannot_tell(self):
+        # 2 of 32 patterns are as far out as all of one sign: .0625 at best.
+        assert math.isnan(permutation_p_value([1, 2, 3, 4, 5]))
+        assert math.isnan(compare_paired([1, 2, 3, 4, 5], [0] * 5).p_permutation)
+
+    def test_six_of_one_sign(self):
+        assert permutation_p_value([1, 2, 3, 4, 5, 6]) == 2 / 64
+        assert compare_paired([1, 2, 3, 4, 5, 6], [0] * 6).p_permutation == 2 / 64
+
+    @given(st.lists(st.integers(-4, 4), min_size=6, max_size=9))
+    def test_all_patterns_are_tried(self, differences):
+        # In twentieths, as accuracies are, sums are equal but for rounding.
+        patterns = itertools.product([-1, 1], repeat=len(differences))
+        sums = [abs(sum(s * d for s, d in zip(p, differences, strict=True))) for p in patterns]
+        exact = np.mean([total >= abs(sum(differences)) for total in sums])
+        assert permutation_p_value([d / 20 for d in differences]) == exact
+
+    def test_drawn_patterns_come_near_to_all_of_them(self):
+        differences = np.random.default_rng(3).normal(0.4, 1, 21)
+        halves = [np.zeros(1), np.zeros(1)]
+        for i, difference in enumerate(differences):
+            half = halves[i % 2]
+            halves[i % 2] = np.concatenate([half + difference, half - difference])
+        sums = np.abs(halves[0][:, None] + halves[1]).ravel()
+        exact = np.mean(sums >= abs(differences.sum()) - 1e-9)
+        # The standard error of a share of 9,999 is below .005.
+        assert permutation_p_value(differences) == pytest.approx(exact, abs=0.02)
+        assert permutation_p_value(differences) == permutation_p_value(differences)
+        assert permutation_p_value(differences, 1) != permutation_p_value(differences, 2)
+
+    def test_drawn_p_is_never_zero(self):
+        assert permutation_p_value(np.full(40, 1.0)) == 1 / 10_000
+
+    def test_calls_as_many_false_as_it_says(self):
+        # Skewed differences of mean 0 are not what it is for; symmetric ones of any shape are.
+        differences = np.random.default_rng(1).laplace(0, 1, (2000, 7)) ** 3
+        found = [permutation_p_value(row) for row in differences]
+        # Seven have 64 levels of p; at most .046875 is below .05.
+        assert np.mean([p <= 0.05 for p in found]) == pytest.approx(3 / 64, abs=0.015)
+
+
+class TestProbabilityOfImprovement:
+    def test_worked_values(self):
+        # 3 beats 1 and 2; 2 beats 1 and ties with 2; 1 ties with 1 and loses to 2: 2 + 1.5 + .5
+        # of 6 pairs.
+        assert probability_of_improvement([3, 2, 1], [1, 2]).mean == pytest.approx(4 / 6)
+
+    @given(
+        st.lists(st.integers(0, 5), min_size=2, max_size=8),
+        st.lists(st.integers(0, 5), min_size=2, max_size=8),
+    )
+    def test_against_mann_whitney(self, a, b):
+        found = probability_of_improvement(a, b)
+        u = scipy.stats.mannwhitneyu(a, b).statistic
+        assert found.mean == pytest.approx(u / len(a) / len(b))
+        assert 0 <= found.low <= found.mean <= found.high <= 1
+        other = probability_of_improvement(b, a)
+        assert (other.low, other.high) == pytest.approx((1 - found.high, 1 - found.low), abs=1e-6)
+
+    @pytest.mark.parametrize("n", [5, 10, 30])
+    @pytest.mark.parametrize("shift", [0.0, 1.0])
+    def test_covers_the_true_probability(self, n, shift):
+        rng = np.random.default_rng(n)
+        true = scipy.stats.norm.cdf(shift / math.sqrt(2))
+        covered = 0
+        for _ in range(2000):
+            found = probability_of_improvement(rng.normal(shift, 1, n), rng.normal(0, 1, n))
+            covered += found.low <= true <= found.high
+        assert covered / 2000 == pytest.approx(0.95, abs=0.02)
+
+    def test_five_wins_of_five_leave_a_doubt(self):
+        found = probability_of_improvement([6, 7, 8, 9, 10], [1, 2, 3, 4, 5])
+        assert (found.mean, found.high, found.n) == (1, 1, 5)
+        assert 0.5 < found.low < 0.8
+
+    def test_methods_alike_beat_each_other_half_of_the_time(self):
+        found = probability_of_improvement([1, 1, 1], [1, 1, 1])
+        assert found.mean == 0.5
+        assert found.low < 0.2
+        assert found.high > 0.8
+
+    def test_too_few_values(self):
+        assert probability_of_improvement([1], [0, 2])[::3] == (0.5, 1)
+        assert np.isnan(probability_of_improvement([1], [0, 2])[1:3]).all()
+        assert math.isnan(probability_of_improvement([NAN], [1, 2]).mean)
+
+
+def test_a_paired_interval_is_that_of_the_differences():
+    a, b = np.random.default_rng(0).normal(size=(2, 6))
+    found, interval = compare_paired(a, b), student_t_interval(a - b)
+    assert (found.difference, found.low, found.high) == pytest.approx(interval[:3])

@@ -1,0 +1,124 @@
+"""Shifted power laws of pass@k."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import AdvsweepError, FitError
+from advsweep.statistics import fit_pass_at_k, pass_at_k
+
+KS = 2 ** np.arange(9)
+
+
+def law(a, b, c, k=KS):
+    return np.exp(-a * (k + c) ** -b)
+
+
+def evaluated(problems, samples=64, seed=0, alpha=0.4, beta=1.0):
+    """pass@k of each problem, whose solve rates are beta-distributed."""
+    rng = np.random.default_rng(seed)
+    correct = rng.binomial(samples, rng.beta(alpha, beta, problems))
+    return pass_at_k(samples, correct[:, None], KS[:7])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.1, 4), st.floats(0.1, 1), st.floats(-0.9, 5))
+def test_recovers_the_law_that_made_the_curve(a, b, c):
+    found = fit_pass_at_k(KS, law(a, b, c))
+    assert (found.a.value, found.b.value) == pytest.approx((a, b), rel=1e-3)
+    assert found.c.value == pytest.approx(c, abs=1e-2)
+    assert found.mse < 1e-12
+    assert found.r_squared == pytest.approx(1)
+    assert found.points == 9
+
+
+def test_t_intervals_hold_the_true_parameters_of_points_with_noise():
+    # As often as they say if every point has noise of its own; what they suppose is linear.
+    rng = np.random.default_rng(0)
+    held = np.zeros(3)
+    for _ in range(100):
+        noisy = np.maximum.accumulate(law(1.5, 0.4, 0.5) + rng.normal(0, 0.002, 9))
+        found = fit_pass_at_k(KS, noisy)
+        held += [
+            p.low <= true <= p.high
+            for p, true in zip((found.a, found.b, found.c), (1.5, 0.4, 0.5), strict=True)
+        ]
+    assert (held / 100 > 0.88).all()
+
+
+def test_a_table_of_problems_has_the_fit_of_its_mean_and_other_intervals():
+    table = evaluated(200)
+    of_mean, of_table = fit_pass_at_k(KS[:7], table.mean(axis=0)), fit_pass_at_k(KS[:7], table)
+    assert (of_mean.resampled, of_table.resampled) == (0, 200)
+    for one, other in ((of_mean.a, of_table.a), (of_mean.b, of_table.b), (of_mean.c, of_table.c)):
+        assert one.value == pytest.approx(other.value)
+        # The points share their samples, so that the curve is smoother than it is sure.
+        assert other.high - other.low > 1.5 * (one.high - one.low)
+        assert other.low < other.value < other.high
+    assert fit_pass_at_k(KS[:7], table, seed=1) != of_table
+
+
+def test_resampled_problems_hold_what_more_problems_would_say():
+    true = fit_pass_at_k(KS[:7], evaluated(20_000, seed=99).mean(axis=0))
+    held = np.zeros(2)
+    for seed in range(40):
+        found = fit_pass_at_k(KS[:7], evaluated(100, seed=seed), resamples=40)
+        held += [p.low <= t.value <= p.high for p, t in ((found.a, true.a), (found.b, true.b))]
+    # Of 40 intervals of 95 % fewer than 33 hold it once in ten thousand.
+    assert (held >= 33).all()
+
+
+def test_the_law_goes_on_beyond_its_points():
+    found = fit_pass_at_k(KS, law(2, 0.3, 1))
+    assert found.pass_at_k([1, 1024]) == pytest.approx(law(2, 0.3, 1, np.array([1, 1024])))
+    assert np.isnan(found.pass_at_k(-5))
+
+
+def test_order_of_k_and_points_without_a_value_do_not_matter():
+    values = law(2, 0.3, 1) + np.array([0, 1, 0, -1, 0, 1, 0, 0, 0]) * 1e-3
+    expected = fit_pass_at_k(KS[1:], values[1:])
+    with_nan = np.concatenate([[np.nan], values[1:]])
+    assert fit_pass_at_k(KS, with_nan) == expected
+    assert fit_pass_at_k(KS[::-1], with_nan[::-1]) == expected
+
+
+def test_curves_that_reach_one_can_be_fitted():
+    values = np.round(law(0.5, 1.2, 0.4), 3)
+    assert values[-1] == 0.999
+    values[-1] = 1.0
+    assert fit_pass_at_k(KS, values).r_squared > 0.999
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([0.1, 0.2, 0.3], "3 points of pass@k: a law of 3 parameters needs more"),
+        ([0.1, np.nan, 0.3, np.nan, 0.4], "3 points"),
+        ([0.0] * 5, "pass@k is 0 at every k: nothing was solved"),
+        ([1.0] * 5, "pass@k is 1 at every k: everything was solved"),
+        ([0.3] * 5, "pass@k is 0.3 at every k: more samples solve nothing more"),
+        ([0.1, 0.3, 0.2, 0.4], "falls from 0.3 at k = 2 to 0.2 at k = 4"),
+        # One problem solved by one of 256 samples: k/256, which is straight.
+        (KS / 256, "no shifted power law: its parameters run away"),
+    ],
+)
+def test_curves_that_support_no_fit_are_refused_with_the_reason(values, reason):
+    with pytest.raises(FitError, match=reason):
+        fit_pass_at_k(KS[: len(values)], values)
+
+
+@pytest.mark.parametrize(
+    ("k", "values", "message"),
+    [
+        ([1, 2, 4, 8], [10.0, 20.0, 30.0, 40.0], r"shares in \[0, 1\]; divide percentages"),
+        ([1, 2, 4], [0.1, 0.2, 0.3, 0.4], "pass@k for each of 3 k"),
+        ([1, 2, 2, 4], [0.1, 0.2, 0.3, 0.4], "every k once"),
+        ([0, 1, 2, 4], [0.1, 0.2, 0.3, 0.4], "k >= 1"),
+    ],
+)
+def test_what_is_no_curve_is_refused(k, values, message):
+    with pytest.raises(AdvsweepError, match=message):
+        fit_pass_at_k(k, values)

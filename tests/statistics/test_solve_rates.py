@@ -1,0 +1,187 @@
+"""Distributions of solve rates."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import AdvsweepError, FitError
+from advsweep.statistics import fit_solve_rates
+
+MIXTURE = ((0.6, 1.0, 8.0), (0.4, 8.0, 2.0))
+
+
+def expected(group_size, prompts, *components):
+    """How many prompts have each count, rounded."""
+    k = np.arange(group_size + 1)
+    shares = sum(w * scipy.stats.betabinom.pmf(k, group_size, a, b) for w, a, b in components)
+    return np.round(prompts * shares)
+
+
+def drawn(group_size, prompts, *components, seed=0):
+    rng = np.random.default_rng(seed)
+    which = rng.choice(len(components), size=prompts, p=[w for w, _, _ in components])
+    shapes = np.array(components)[which]
+    counts = rng.binomial(group_size, rng.beta(shapes[:, 1], shapes[:, 2]))
+    return np.bincount(counts, minlength=group_size + 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.2, 5), st.floats(0.2, 5), st.sampled_from([4, 8, 16, 64]))
+def test_recovers_the_beta_that_made_the_histogram(alpha, beta, group_size):
+    histogram = expected(group_size, 10**9, (1, alpha, beta))
+    (found,) = fit_solve_rates(histogram, resamples=1).components
+    assert (found.alpha.value, found.beta.value) == pytest.approx((alpha, beta), rel=1e-3)
+    assert found.weight == (1, 1, 1)
+
+
+@pytest.mark.parametrize("group_size", [8, 16, 64])
+def test_recovers_two_betas_harder_one_first(group_size):
+    for components in (MIXTURE, MIXTURE[::-1]):
+        found = fit_solve_rates(expected(group_size, 10**9, *components), 2, resamples=1)
+        values = [[estimate.value for estimate in c] for c in found.components]
+        assert np.array(values) == pytest.approx(np.array(MIXTURE), rel=1e-2)
+        assert found.sse < 1e-12
+
+
+def test_intervals_hold_the_true_parameters():
+    held = np.zeros(2)
+    for seed in range(40):
+        (found,) = fit_solve_rates(drawn(8, 300, (1, 0.5, 1.5), seed=seed), resamples=60).components
+        held += [
+            found.alpha.low <= 0.5 <= found.alpha.high,
+            found.beta.low <= 1.5 <= found.beta.high,
+        ]
+    # Of 40 intervals of 95 % fewer than 33 hold it once in ten thousand.
+    assert (held >= 33).all()
+
+
+def test_two_are_told_from_one():
+    histogram = drawn(16, 1500, *MIXTURE, seed=1)
+    one, two = fit_solve_rates(histogram), fit_solve_rates(histogram, 2)
+    assert two.aic < one.aic - 10
+    assert two.p_value > 0.01 > one.p_value
+    for found, true in zip(two.components, MIXTURE, strict=True):
+        for estimate, value in zip(found, true, strict=True):
+            assert estimate.low < value < estimate.high
+
+
+@pytest.mark.parametrize("seed", range(4, 8))
+def test_a_second_beta_that_is_not_there_is_refused_or_no_better(seed):
+    histogram = drawn(64, 500, (1, 0.6, 0.9), seed=seed)
+    one = fit_solve_rates(histogram, resamples=1)
+    assert one.p_value > 0.01
+    aic_of_two = np.inf
+    with contextlib.suppress(FitError):
+        aic_of_two = fit_solve_rates(histogram, 2, resamples=1).aic
+    assert one.aic < aic_of_two
+
+
+def test_chi_square_by_hand():
+    histogram = drawn(8, 400, (1, 2.0, 2.0))
+    found = fit_solve_rates(histogram)
+    due = 400 * found.shares()
+    assert (due > 5).all()
+    assert found.chi_square == pytest.approx(((histogram - due) ** 2 / due).sum())
+    assert found.degrees == 9 - 1 - 2
+    assert found.p_value == pytest.approx(scipy.stats.chi2.sf(found.chi_square, 6))
+    assert found.sse == pytest.approx(((histogram / 400 - found.shares()) ** 2).sum())
+    assert found.aic == pytest.approx(4 - 2 * (histogram * np.log(found.shares())).sum())
+
+
+def test_counts_that_few_prompts_have_are_pooled():
+    found = fit_solve_rates(drawn(64, 200, (1, 0.5, 2.0)), resamples=1)
+    assert 0 < found.degrees < 64 - 2
+    few = fit_solve_rates([9, 2, 1, 1], resamples=1)
+    assert few.degrees == 0
+    assert np.isnan(few.p_value)
+
+
+def test_calls_right_laws_wrong_hardly_more_often_than_it_says():
+    found = [
+        fit_solve_rates(drawn(8, 300, (1, 0.6, 1.2), seed=seed), resamples=1).p_value
+        for seed in range(150)
+    ]
+    assert np.mean(np.array(found) < 0.05) < 0.11
+
+
+def test_shares_are_those_of_the_beta_binomial():
+    found = fit_solve_rates(drawn(8, 400, *MIXTURE, seed=1), resamples=1)
+    (c,) = found.components
+    pmf = scipy.stats.betabinom.pmf(np.arange(9), 8, c.alpha.value, c.beta.value)
+    assert found.shares() == pytest.approx(pmf)
+    assert found.density(0.3) == pytest.approx(
+        scipy.stats.beta.pdf(0.3, c.alpha.value, c.beta.value)
+    )
+
+
+def test_pass_at_k_is_the_mean_over_solve_rates():
+    found = fit_solve_rates(drawn(16, 800, *MIXTURE), 2)
+    k = np.array([1, 4, 100])
+    means = [
+        scipy.integrate.quad(lambda p, n=n: (1 - (1 - p) ** n) * found.density(p), 0, 1)[0]
+        for n in k
+    ]
+    assert found.pass_at_k(k) == pytest.approx(means, rel=1e-4)
+    low, high = found.pass_at_k_band(k)
+    assert (low < found.pass_at_k(k)).all()
+    assert (found.pass_at_k(k) < high).all()
+
+
+def test_pass_at_k_by_hand():
+    # Beta(1, 1) has pass@k = k/(k+1).
+    found = fit_solve_rates(np.full(9, 1000.0), resamples=1)
+    assert found.pass_at_k([1, 2, 9]) == pytest.approx([1 / 2, 2 / 3, 9 / 10], rel=1e-6)
+
+
+def test_a_seed_repeats_it():
+    histogram = drawn(8, 100, (1, 0.5, 1.5))
+    one, again, other = (fit_solve_rates(histogram, resamples=20, seed=s) for s in (0, 0, 1))
+    assert one.components == again.components != other.components
+
+
+def test_an_interval_runs_away_where_the_shapes_do():
+    # Little more spread than chance has it.
+    (found,) = fit_solve_rates([6, 15, 25, 25, 17, 7, 4, 1, 0]).components
+    assert 1 < found.beta.low < found.beta.value < 1e4
+    assert found.alpha.high == found.beta.high == np.inf
+
+
+@pytest.mark.parametrize(
+    ("histogram", "components", "reason"),
+    [
+        ([3, 2, 2, 1], 1, "8 prompts: a fit of 2 parameters needs at least 10"),
+        ([9, 8, 2, 1, 0, 0, 1, 1, 1], 2, "23 prompts: a fit of 5 parameters needs at least 25"),
+        ([0] * 9, 1, "0 prompts"),
+        ([50, 0, 0, 0, 30], 1, "2 of the counts 0 to 4 occur: a fit of 2 parameters needs more"),
+        ([0, 0, 80, 0, 0], 1, "1 of the counts 0 to 4 occur"),
+        ([30, 10, 10, 10, 30], 2, "5 of the counts 0 to 4 occur"),
+        # Binomial(4, 1/2): as one rate has it.
+        ([10, 40, 60, 40, 10], 1, r"no more than chance has it \(p = 0.46\): one rate, 0.5, fits"),
+        ([1000, 1, 1, 1, 1000], 1, "runs away: in a component prompts are solved never or always"),
+    ],
+)
+def test_prompts_that_support_no_fit_are_refused_with_the_reason(histogram, components, reason):
+    with pytest.raises(FitError, match=reason):
+        fit_solve_rates(histogram, components)
+
+
+@pytest.mark.parametrize(
+    ("histogram", "components", "message"),
+    [
+        ([1.5, 3, 4], 1, "how many prompts had each number"),
+        ([-1, 3, 4], 1, "how many prompts had each number"),
+        ([7], 1, "how many prompts had each number"),
+        ([np.nan, 3, 4], 1, "how many prompts had each number"),
+        ([5, 5, 5], 3, "expected 1 or 2, got 3"),
+    ],
+)
+def test_what_is_no_histogram_is_refused(histogram, components, message):
+    with pytest.raises(AdvsweepError, match=message):
+        fit_solve_rates(histogram, components)
