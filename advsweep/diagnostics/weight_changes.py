@@ -141,7 +141,7 @@ class Alignment:
     Attributes:
         head: of the output head.
         layers: mean over the matrices of all layers.
-        early, middle, late: of the first, second and last third of the layers.
+        early, middle, late: of the first, second and last third of three layers or more.
         matrices: how many matrices of layers both changes have, and changed.
     """
 
@@ -230,6 +230,7 @@ def align(
     """
     count = 1 + max((_layer(m) for m in matrices if m.part.startswith(LAYER)), default=-1)
     head = math.nan
+    every: list[float] = []
     by_third: list[list[float]] = [[], [], []]
     for matrix in matrices:
         if matrix.name not in a or matrix.name not in b:
@@ -240,9 +241,9 @@ def align(
         if matrix.part == HEAD:
             head = cosine
         elif matrix.part.startswith(LAYER) and not math.isnan(cosine):
+            every.append(cosine)
             by_third[3 * _layer(matrix) // count].append(cosine)
-    every = [cosine for third in by_third for cosine in third]
-    early, middle, late = (_mean(third) for third in by_third)
+    early, middle, late = (_mean(third if count > 2 else []) for third in by_third)
     return Alignment(
         head=head, layers=_mean(every), early=early, middle=middle, late=late, matrices=len(every)
     )

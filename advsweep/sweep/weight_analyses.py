@@ -101,8 +101,8 @@ def steps_to_analyse(store: Store, record: RunRecord) -> list[int]:
     steps |= {analysis.step for analysis in store.analyses([record.id], KIND)}
     if not steps - {0}:
         raise ConfigError(
-            f"run {record.id}: expected a checkpoint to compare with its base model, and it has "
-            "none; let it train on"
+            f"expected a checkpoint of run {record.id} to compare with its base model, and there "
+            "is none; let it train on"
         )
     return sorted(steps - {0})
 
