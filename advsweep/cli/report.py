@@ -1,4 +1,4 @@
-"""`advsweep report`: the table of a sweep, made from the store alone."""
+"""`advsweep report`: tables of a sweep, made from the store alone."""
 
 from __future__ import annotations
 
@@ -30,14 +30,97 @@ def report(
             autocompletion=complete_sweep,
         ),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="EXPR",
+            help="Only runs that are so: 'estimator=fade,grpo group_size>=8 pass@1>0.3'; keys of "
+            "the config, seed, status, sweep, or a column; may be repeated.",
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="KEY,...",
+            help="Config keys that name the rows (default: the estimator, and all that varies).",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME,...",
+            help="Metrics (collapse/acr@end, pass@8, pass@1[gsm8k], pass@1[level=3], "
+            "total/rollouts; * for all), and config keys, each value of which then has them.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="NAME",
+            help="By a column, the best first, or a key; NAME:rising or NAME:falling.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="ROW",
+            help="What rows are compared with: grpo, or 'estimator=grpo group_size=8'; none for "
+            "no comparison (default: the first row).",
+        ),
+    ] = None,
+    difference: Annotated[
+        float | None,
+        typer.Option(
+            "--difference",
+            metavar="D",
+            help="The difference that seeds needed are counted for (default: the one found).",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="WHERE",
+            help="Where in the training: at equal steps, rollouts or seconds (as many as all "
+            "runs have, or rollouts=50000), or where a metric is equal (pass@1=0.5).",
+        ),
+    ] = None,
+    pool: Annotated[
+        bool,
+        typer.Option("--pool", help="Average over what differs within a row, seed by seed."),
+    ] = False,
+    mixed_protocols: Annotated[
+        bool,
+        typer.Option("--mixed-protocols", help="Also runs that were not evaluated alike."),
+    ] = False,
     store: options.Store = None,
     output: Annotated[
         ReportFormat, typer.Option("--format", help="How to print it.")
     ] = ReportFormat.TABLE,
 ) -> None:
-    """Compare estimators by ACR, pass@k and entropy, with 95 % intervals over seeds."""
-    from advsweep.report import build_report, render
+    """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
+    from advsweep.report import build_report, parse_moment, parse_where, render, split_list
     from advsweep.store import open_store
 
+    conditions = [condition for text in where or () for condition in parse_where(text)]
+    moment = None if at is None else parse_moment(at)
     opened = open_store(store, create=False)
-    typer.echo(render(build_report(opened, sweep), output.value), nl=False)
+    built = build_report(
+        opened,
+        sweep,
+        columns=None if columns is None else split_list(columns),
+        rows=None if rows is None else split_list(rows),
+        where=conditions,
+        pool=pool,
+        mixed_protocols=mixed_protocols,
+        at=moment,
+        sort=sort,
+        baseline=baseline,
+        target=difference,
+    )
+    typer.echo(render(built, output.value), nl=False)

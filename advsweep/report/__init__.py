@@ -7,21 +7,35 @@ Never imports torch.
 """
 
 from advsweep.report.columns import Better, Column
-from advsweep.report.marks import Mark, marks
+from advsweep.report.layout import lay_out
+from advsweep.report.marks import marks
+from advsweep.report.moments import Moment, parse_moment
 from advsweep.report.provenance import Provenance
+from advsweep.report.records import Cell, Difference, Report, Row
 from advsweep.report.render import FORMATS, render
-from advsweep.report.report import Cell, Report, Row, build_report
+from advsweep.report.report import build_report
+from advsweep.report.table import Document, Mark, Table
+from advsweep.report.where import Condition, parse_where, split_list
 
 __all__ = [
     "FORMATS",
     "Better",
     "Cell",
     "Column",
+    "Condition",
+    "Difference",
+    "Document",
     "Mark",
+    "Moment",
     "Provenance",
     "Report",
     "Row",
+    "Table",
     "build_report",
+    "lay_out",
     "marks",
+    "parse_moment",
+    "parse_where",
     "render",
+    "split_list",
 ]

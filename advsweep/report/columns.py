@@ -3,17 +3,25 @@
     METRIC           mean over all steps of the training
     METRIC@firstN    mean over the first N steps, fewer if the run is shorter
     METRIC@end       mean over the last 10 steps
+    total/COST       sum over the training: steps, rollouts, seconds
     pass@K           of the last evaluation: mean over problems of the unbiased estimate
     entropy/answer   of the last evaluation: mean over problems, in nats
 
 METRIC is any metric that the runs recorded, such as `collapse/acr`. Steps whose value is not
-a number are left out of a mean.
+a number are left out of a mean. Numbers of evaluations can say of what they are:
+
+    pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
+    pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
+    pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
+
+Without a task they are of the runs' own. `*` stands for all that there are: pass@*, pass@1[*],
+pass@1[level=*].
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,6 +29,9 @@ END_STEPS = 10
 """How many steps `@end` is the mean of."""
 
 ANSWER_ENTROPY = "entropy/answer"
+TOKEN_ENTROPY = "entropy/token"
+COSTS = ("steps", "rollouts", "seconds")
+OVER_TASKS = ("mean", "iqm")
 
 
 class Better(Enum):
@@ -41,17 +52,21 @@ _BETTER = {
 }
 
 _HEADERS = {
+    "collapse/acr": "ACR",
     "collapse/acr@first100": "ACR 1-100",
     "collapse/acr@end": "ACR end",
     "collapse/all_wrong@end": "all wrong",
     "collapse/all_correct@end": "all right",
     "entropy/token@end": "H tok",
-    ANSWER_ENTROPY: "H ans",
     "cost/rollouts": "rollouts",
+    **{f"total/{cost}": f"all {cost}" for cost in COSTS},
 }
 
 _PATTERN = re.compile(
-    r"(?:pass@(?P<k>[1-9]\d*)|(?P<metric>[^@]+)(?:@(?:(?P<end>end)|first(?P<first>[1-9]\d*)))?)"
+    rf"total/(?P<total>{'|'.join(COSTS)})"
+    r"|(?P<evaluated>pass@(?P<k>[1-9]\d*)|entropy/answer|entropy/token(?=\[))"
+    r"(?:\[(?P<of>[^\[\]]+)\])?"
+    r"|(?P<metric>[^@\[\]]+)(?:@(?:(?P<end>end)|first(?P<first>[1-9]\d*)))?"
 )
 
 
@@ -65,7 +80,11 @@ class Column:
         better: which way it is better.
         metric: the training metric that it is the mean of; None for one of evaluations.
         first, last: over how many steps from the start or the end; None for all.
+        total: the cost that it is the sum of; None for anything else.
         k: of pass@k; None for anything else.
+        task: whose evaluation; None for the runs' own task's.
+        level: of the problems that count; None for all.
+        over: `mean` or `iqm` over all tasks; None for one task.
     """
 
     name: str
@@ -74,12 +93,25 @@ class Column:
     metric: str | None = None
     first: int | None = None
     last: int | None = None
+    total: str | None = None
     k: int | None = None
+    task: str | None = None
+    level: int | None = None
+    over: str | None = None
 
     @property
     def family(self) -> str:
         """What stands together when a table is too wide: `collapse`, `pass`, `entropy`."""
-        return re.split("[/@]", self.name)[0]
+        return re.split(r"[/@]", self.name)[0]
+
+    @property
+    def quantity(self) -> str:
+        """What is measured, whatever it is of: `pass@8`, `entropy/answer`, `collapse/acr@end`."""
+        return self.name.partition("[")[0]
+
+    @property
+    def is_evaluated(self) -> bool:
+        return self.metric is None and self.total is None
 
 
 def parse_column(name: str) -> Column | None:
@@ -87,14 +119,13 @@ def parse_column(name: str) -> Column | None:
     match = _PATTERN.fullmatch(name)
     if match is None:
         return None
-    if match["k"]:
-        return Column(name, f"p@{match['k']}", Better.HIGHER, k=int(match["k"]))
-    header = _HEADERS.get(name, name)
-    if name == ANSWER_ENTROPY:
-        return Column(name, header, Better.NEITHER)
+    if match["evaluated"]:
+        return _evaluated(name, match)
+    if match["total"]:
+        return Column(name, _HEADERS[name], Better.NEITHER, total=match["total"])
     return Column(
         name,
-        header,
+        _HEADERS.get(name, name),
         _BETTER.get(match["metric"], Better.NEITHER),
         metric=match["metric"],
         first=int(match["first"]) if match["first"] else None,
@@ -102,15 +133,68 @@ def parse_column(name: str) -> Column | None:
     )
 
 
-def standard_columns(ks: Sequence[int]) -> list[str]:
-    """The columns of a table that nobody chose: collapse, pass@k, entropies, cost."""
+def _evaluated(name: str, match: re.Match[str]) -> Column | None:
+    task: str | None = None
+    level: int | None = None
+    over: str | None = None
+    for part in (match["of"] or "").split(",") if match["of"] else ():
+        word = part.strip()
+        if digits := re.fullmatch(r"level=(\d+)", word):
+            level = int(digits[1])
+        elif task is not None or over is not None or "=" in word:
+            return None
+        elif word in OVER_TASKS:
+            over = word
+        else:
+            task = word
+    k = int(match["k"]) if match["k"] else None
+    short = {ANSWER_ENTROPY: "H ans", TOKEN_ENTROPY: "H tok"}.get(match["evaluated"], f"p@{k}")
+    of = [task or over, f"level {level}" if level is not None else None]
+    return Column(
+        name,
+        " ".join([*(part for part in of if part), short]),
+        Better.NEITHER if k is None else Better.HIGHER,
+        k=k,
+        task=task,
+        level=level,
+        over=over,
+    )
+
+
+def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]:
+    """The columns of a table that nobody chose: collapse, pass@k, entropies, cost.
+
+    Args:
+        ks: of the runs' own task.
+        others: tasks that they were evaluated on besides.
+    """
     return [
         "collapse/acr@first100",
         "collapse/acr@end",
         "collapse/all_wrong@end",
         "collapse/all_correct@end",
         *(f"pass@{k}" for k in ks),
+        *(f"pass@1[{task}]" for task in others),
         "entropy/token@end",
         ANSWER_ENTROPY,
         "cost/rollouts",
     ]
+
+
+def expand(
+    name: str, *, ks: Iterable[int], tasks: Iterable[str], levels: Iterable[int]
+) -> list[str]:
+    """The names that one with `*` in it stands for."""
+    names = [name]
+    for before, values in (
+        ("pass@", [str(k) for k in ks]),
+        ("[", list(tasks)),
+        ("level=", [str(level) for level in levels]),
+    ):
+        star = f"{before}*"
+        names = [
+            each.replace(star, before + value)
+            for each in names
+            for value in (values if star in each else [""])
+        ]
+    return names

@@ -11,24 +11,58 @@ from datetime import datetime
 from typing import Any
 
 from advsweep.report.provenance import Provenance
-from advsweep.report.report import Cell, Report
+from advsweep.report.records import Cell, Difference, Report
+
+_COMPARED = (
+    *("difference", "difference_low", "difference_high", "pairs", "p", "p_permutation"),
+    *("p_adjusted", "effect", "p_better", "seeds_needed"),
+)
 
 
 def to_csv(report: Report) -> str:
     """One line for each row: its group, n, and for each column NAME, _low, _high and _n.
 
-    What a row does not have is empty.
+    Columns that rows are compared in have the difference to the baseline besides. What a row
+    does not have is empty.
     """
     keys = report.keys
     names = [column.name for column in report.columns]
+    differences = {(d.row, d.column): d for d in report.differences}
+    compared = [name for name in names if any(name == column for _, column in differences)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     of_columns = [f"{name}{suffix}" for name in names for suffix in ("", "_low", "_high", "_n")]
-    writer.writerow([*keys, "n", *of_columns])
-    for row in report.rows:
+    of_differences = [f"{name}_{part}" for name in compared for part in _COMPARED]
+    writer.writerow([*keys, "n", *of_columns, *of_differences])
+    for i, row in enumerate(report.rows):
         group = [_plain_key(row.group.get(key, "")) for key in keys]
-        writer.writerow([*group, row.n, *(f for name in names for f in _fields(row.cells[name]))])
+        fields = [f for name in names for f in _fields(row.cells[name])]
+        for name in compared:
+            difference = differences.get((i, name))
+            parts = {} if difference is None else _plain_difference(difference)
+            fields += [_field(parts.get(part)) for part in _COMPARED]
+        writer.writerow([*group, row.n, *fields])
     return buffer.getvalue()
+
+
+def _plain_difference(difference: Difference) -> dict[str, Any]:
+    c, improvement = difference.comparison, difference.improvement
+    return {
+        "difference": c.difference,
+        "difference_low": c.low,
+        "difference_high": c.high,
+        "p": c.p_value if c.sd > 0 else None,
+        "p_permutation": c.p_permutation,
+        "p_adjusted": difference.p_adjusted,
+        "effect": c.effect_size,
+        "p_better": None if improvement is None else improvement.mean,
+        "seeds_needed": difference.seeds,
+        "pairs": c.n,
+    }
+
+
+def _field(value: float | None) -> float | int | str:
+    return "" if value is None or math.isnan(value) else value
 
 
 def _plain_key(value: Any) -> Any:
@@ -36,8 +70,7 @@ def _plain_key(value: Any) -> Any:
 
 
 def _fields(cell: Cell) -> list[float | int | str]:
-    numbers = (cell.mean, cell.low, cell.high)
-    return [*("" if math.isnan(number) else number for number in numbers), cell.n]
+    return [*map(_field, (cell.mean, cell.low, cell.high)), cell.n]
 
 
 def to_json(report: Report) -> str:
@@ -47,14 +80,28 @@ def to_json(report: Report) -> str:
             {
                 "group": row.group,
                 "n": row.n,
+                "runs": row.runs,
                 "seeds": row.seeds,
                 "pruned": row.pruned,
                 "metrics": {c.name: asdict(row.cells[c.name]) for c in report.columns},
             }
             for row in report.rows
         ],
+        "baseline": report.baseline,
+        "differences": [
+            {
+                "row": d.row,
+                "baseline": d.baseline,
+                "metric": d.column,
+                **_plain_difference(d),
+                "paired": d.comparison.paired,
+                "target": d.target,
+            }
+            for d in report.differences
+        ],
         "provenance": {
             **_provenance(report.provenance),
+            "remarks": list(report.remarks),
             "left_out": {status.value: n for status, n in report.left_out.items()},
             "pruned": dict(report.pruned),
             "better": {column.name: column.better.value for column in report.columns},

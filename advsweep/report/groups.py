@@ -3,7 +3,7 @@
 Runs with the same configuration hash are replicates. A row is named by its estimator and by
 every config key that varies over the table; a component's parameter counts as varying when
 it does so among the rows that have the same component there, since between two estimators
-nearly every parameter differs.
+nearly every parameter differs. Rows may be named by chosen keys instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any
 
 from advsweep.backends.base import Backend
 from advsweep.components import option_of
+from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.numbers import show_key
+from advsweep.report.where import MISSING, lookup
 from advsweep.store import RunRecord
 
 Group = dict[str, Any]
@@ -28,13 +31,13 @@ _NODES = (
 )
 _NUMBERS = ("group_size", "prompts_per_step", "steps")
 _SHORT = 8  # characters of a hash
+_HASH = "config_hash"
+_SHOWN = 4  # values of a key in a message
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]:
     """The replicates of each configuration with its name, in order of first appearance."""
-    replicates: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        replicates.setdefault(run.config_hash, []).append(run)
+    replicates = _replicates(runs)
     free = _free_keys(replicates.values())
     leaves = [
         {key: value for key, value in _leaves(members[0].config) if key not in free}
@@ -44,10 +47,110 @@ def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]
     # What is named alike has other revisions of a component: from before and after a fix.
     alike = Counter(map(json.dumps, names))
     names = [
-        {**name, "config_hash": config_hash[:_SHORT]} if alike[json.dumps(name)] > 1 else name
+        {**name, _HASH: config_hash[:_SHORT]} if alike[json.dumps(name)] > 1 else name
         for name, config_hash in zip(names, replicates, strict=True)
     ]
     return list(zip(names, replicates.values(), strict=True))
+
+
+def group_by(
+    runs: Sequence[RunRecord], keys: Sequence[str], *, pool: bool = False
+) -> list[tuple[Group, list[RunRecord]]]:
+    """The runs that share the values of some keys, in order of first appearance.
+
+    Args:
+        keys: dotted config keys, `seed`, or `config_hash`.
+        pool: also where runs of a row differ in other keys.
+
+    Raises:
+        NotFoundError: no run has one of the keys; the message offers the nearest.
+        ReportError: runs of a row differ in other keys, which the message names.
+    """
+    _refuse_unknown(runs, keys)
+    groups: dict[str, tuple[Group, list[RunRecord]]] = {}
+    for run in runs:
+        values = {key: value_of(run, key) for key in keys}
+        group = {key: value for key, value in values.items() if value is not MISSING}
+        groups.setdefault(json.dumps(group), (group, []))[1].append(run)
+    if not pool:
+        for group, members in groups.values():
+            if len({run.config_hash for run in members}) > 1:
+                _refuse_mixture(group, members)
+    return list(groups.values())
+
+
+def value_of(run: RunRecord, key: str) -> Any:
+    """What a run has of a config key, or of `seed`, `status`, `sweep` or `config_hash`."""
+    match key:
+        case "seed":
+            return run.seed
+        case "status":
+            return run.status.value
+        case "sweep":
+            return run.sweeps
+        case "config_hash":
+            return run.config_hash[:_SHORT]
+    return lookup(run.config, key)
+
+
+def is_key(runs: Iterable[RunRecord], key: str) -> bool:
+    """Whether some run has a value of a key."""
+    return any(value_of(run, key) is not MISSING for run in runs)
+
+
+def known_keys(runs: Iterable[RunRecord]) -> set[str]:
+    """Every config key that some run has."""
+    known = {"seed"}
+    seen = set()
+    for run in runs:
+        if run.config_hash not in seen:
+            seen.add(run.config_hash)
+            known |= {key for node in run.config for key, _ in _flat(node, run.config[node])}
+    return known
+
+
+def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """The keys that can change a result and whose values differ, with these."""
+    replicates = _replicates(runs)
+    free = _free_keys(replicates.values())
+    values: dict[str, dict[str, Any]] = {}
+    leaves = [dict(_leaves(members[0].config)) for members in replicates.values()]
+    for key in sorted({key for leaf in leaves for key in leaf} - free, key=key_order):
+        for leaf in leaves:
+            value = leaf.get(key, MISSING)
+            # A parameter that others do not have follows from their component.
+            if value is not MISSING:
+                values.setdefault(key, {})[json.dumps(value)] = value
+    varying = {key: list(found.values()) for key, found in values.items() if len(found) > 1}
+    # Where a component varies, what is below it says nothing more.
+    return {k: found for k, found in varying.items() if not varying.keys() & _above(k)}
+
+
+def _refuse_unknown(runs: Sequence[RunRecord], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not is_key(runs, key):
+            known = known_keys(runs)
+            raise NotFoundError(f"--rows: no run has a key '{key}'; {nearest(key, known)}")
+
+
+def _refuse_mixture(group: Group, members: Sequence[RunRecord]) -> None:
+    name = ", ".join(f"{key}={show_key(value)}" for key, value in group.items())
+    varying = varying_keys(members)
+    if not varying:
+        raise ReportError(
+            f"the runs of {name} are of several revisions of a component, from before and after "
+            f"a fix: give {_HASH} among --rows, choose with --where, or average them with --pool"
+        )
+    listed = "; ".join(f"{key}: {_some(values)}" for key, values in varying.items())
+    raise ReportError(
+        f"the runs of {name} differ in other keys as well ({listed}): give them among --rows or "
+        "--columns, choose with --where, or average over them with --pool"
+    )
+
+
+def _some(values: Sequence[Any]) -> str:
+    shown = ", ".join(show_key(value) for value in values[:_SHOWN])
+    return shown + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
 
 
 def common_group(groups: Sequence[Group]) -> Group:
@@ -58,6 +161,13 @@ def common_group(groups: Sequence[Group]) -> Group:
         for key, value in first.items()
         if not key.startswith("estimator") and all(g.get(key) == value for g in rest)
     }
+
+
+def _replicates(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    replicates: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        replicates.setdefault(run.config_hash, []).append(run)
+    return replicates
 
 
 def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
@@ -77,11 +187,16 @@ def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
 
 def _kind(key: str, leaf: Mapping[str, Any]) -> tuple[str, ...]:
     """The components that a key is below; only among the same ones does it compare."""
+    return tuple(str(leaf.get(node)) for node in _above(key))
+
+
+@functools.cache
+def _above(key: str) -> tuple[str, ...]:
     parts = key.split(".")
-    above = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-    return tuple(str(leaf.get(node)) for node in above)
+    return tuple(".".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
+@functools.cache
 def key_order(key: str) -> tuple[int, int, str]:
     """Sorts keys: estimator, other components, numbers, then parameters of each component."""
     node, _, parameter = key.partition(".")
@@ -112,9 +227,14 @@ def _free_keys(replicates: Iterable[Sequence[RunRecord]]) -> set[str]:
     """Keys that cannot change a result: they differ between replicates, or are known to."""
     free = set(_free_backend_keys())
     for members in replicates:
-        first = dict(_leaves(members[0].config))
+        first = members[0].config
+        flat: dict[str, Any] | None = None
         for run in members[1:]:
-            free |= {key for key, value in _leaves(run.config) if first.get(key) != value}
+            # Nearly always they are alike, and flattening is what takes time.
+            if all(run.config.get(key) == first.get(key) for key in (*_NODES, *_NUMBERS)):
+                continue
+            flat = dict(_leaves(first)) if flat is None else flat
+            free |= {key for key, value in _leaves(run.config) if flat.get(key) != value}
     return free
 
 

@@ -1,50 +1,113 @@
-"""Best and second of each column.
+"""Best and second of each column, where the data can tell.
 
 Rows are rivals in a column that has a better way, if at least three seeds stand behind their
-number; base models are not, as they were not trained by any. Numbers that are printed alike
-are marked alike, and not at all if all of them are. A mark says whose mean is best, not that
-the difference is significant.
+number; base models are not, as they were not trained by any. The rival with the best mean is
+marked if the 95 % interval of its difference to every other rival leaves out zero, and the
+next one if the same is true of it and those behind it. Differences are paired by seed where
+rows share seeds. Where the first cannot be told from another, nothing in the column is marked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from advsweep.report.columns import Better, Column
-from advsweep.report.numbers import show
-from advsweep.report.report import Report
+from advsweep.report.records import Report
+from advsweep.report.table import Mark
+from advsweep.statistics import compare_seeds
 
 SEEDS_FOR_A_MARK = 3
 
+K = TypeVar("K", bound=Hashable)
 
-class Mark(Enum):
-    """What a number is among its rivals."""
 
-    BEST = "best"
-    SECOND = "second"
+@dataclass(frozen=True)
+class Marked:
+    """Which cells of a report are marked.
+
+    Attributes:
+        cells: by number of the row and name of the column.
+        untold: columns with rivals of which no best can be told, and the pivot's part of it.
+    """
+
+    cells: Mapping[tuple[int, str], Mark]
+    untold: Sequence[tuple[str, str]]
 
 
 def marks(report: Report) -> dict[tuple[int, str], Mark]:
     """The marked cells, by number of the row and name of the column."""
-    found: dict[tuple[int, str], Mark] = {}
+    return dict(find_marks(report).cells)
+
+
+def find_marks(report: Report) -> Marked:
+    """The marked cells, and the columns in which nothing could be told apart."""
+    cells: dict[tuple[int, str], Mark] = {}
+    untold: list[tuple[str, str]] = []
     for column in report.columns:
-        rivals = _rivals(report, column)
-        ranked = sorted(set(rivals.values()), reverse=column.better is Better.HIGHER)
-        if len(ranked) < 2:
-            continue
-        for mark, value in zip(Mark, ranked, strict=False):
-            for row, rival in rivals.items():
-                if rival == value:
-                    found[row, column.name] = mark
+        for place, rows in _fields(report).items():
+            rivals = _rivals(report, column, rows)
+            if len(rivals) < 2:
+                continue
+            found = _marked(report, column, rivals)
+            cells |= {(row, column.name): mark for row, mark in found.items()}
+            if not found:
+                untold.append((column.name, place))
+    return Marked(cells, untold)
+
+
+def _fields(report: Report) -> dict[str, list[int]]:
+    """The rows that stand in one column of the written table, by the pivot's values."""
+    fields: dict[str, list[int]] = {}
+    for i, row in enumerate(report.rows):
+        place = ", ".join(str(row.group.get(key, "")) for key in report.pivot)
+        fields.setdefault(place, []).append(i)
+    return fields
+
+
+def _rivals(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
+    """The rows to be compared, the best first."""
+    if column.better is Better.NEITHER:
+        return []
+    rivals = [
+        i
+        for i in rows
+        if not report.rows[i].is_base
+        and report.rows[i].cells[column.name].n >= SEEDS_FOR_A_MARK
+        and math.isfinite(report.rows[i].cells[column.name].mean)
+    ]
+    return sorted(
+        rivals,
+        key=lambda i: report.rows[i].cells[column.name].mean,
+        reverse=column.better is Better.HIGHER,
+    )
+
+
+def _marked(report: Report, column: Column, rivals: Sequence[int]) -> dict[int, Mark]:
+    found: dict[int, Mark] = {}
+    for mark, row in zip(Mark, rivals, strict=False):
+        behind = rivals[len(found) + 1 :]
+        if not all(_is_told(report, column, row, other) for other in behind):
+            break
+        found[row] = mark
     return found
 
 
-def _rivals(report: Report, column: Column) -> Mapping[int, float]:
-    if column.better is Better.NEITHER:
+def _is_told(report: Report, column: Column, one: int, other: int) -> bool:
+    a, b = (report.rows[i].by_seed(column.name) for i in (one, other))
+    return compare_seeds(a, b).is_settled
+
+
+def rank(values: Mapping[K, float], better: Better) -> dict[K, Mark]:
+    """Best and second of printed numbers, which have no seeds to ask; ties share a mark."""
+    ranked = sorted(set(values.values()), reverse=better is Better.HIGHER)
+    if len(ranked) < 2:
         return {}
     return {
-        i: float(show(row.cells[column.name].mean))
-        for i, row in enumerate(report.rows)
-        if not row.is_base and row.cells[column.name].n >= SEEDS_FOR_A_MARK
+        key: mark
+        for mark, best in zip(Mark, ranked, strict=False)
+        for key, value in values.items()
+        if value == best
     }

@@ -2,147 +2,174 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from advsweep.errors import ReportError
 from advsweep.report.columns import Column
-from advsweep.statistics import mean_over_problems, pass_at_k
+from advsweep.report.costs import Curve, totals
+from advsweep.report.evaluations import OWN_TASKS, Evaluated, TaskEvaluations
+from advsweep.report.moments import Moments
+from advsweep.statistics import interquartile_mean, mean_over_problems, pass_at_k, value_at
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
-# What an evaluation was asked for, but no part of how its samples came to be.
-_NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
-# What settings say of samples that are drawn from the whole distribution, if anything.
-_WHOLE = ("top_p", 1.0)
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
 
+_LARGE = 2000  # samples per problem
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The evaluations that a table stands on, all made in the same way.
+K = TypeVar("K", bound=Hashable)
 
-    Attributes:
-        protocol: task, problems and sampling; None if no run was evaluated.
-        final: of each run that has one, after its last step.
-        base: of each run that has one, before its first step.
-        models: of models that were evaluated so without a run.
-    """
-
-    protocol: Mapping[str, Any] | None
-    final: Mapping[int, EvaluationRecord]
-    base: Mapping[int, EvaluationRecord]
-    models: Sequence[EvaluationRecord]
-
-    @property
-    def unscorable(self) -> float:
-        """The share of the final evaluations' samples that the verifier could not judge."""
-        unscorable = sum(int(record.unscorable.sum()) for record in self.final.values())
-        scored = sum(int(record.n.sum()) for record in self.final.values())
-        return unscorable / max(unscorable + scored, 1)
-
-
-def choose_evaluations(store: Store, runs: Sequence[RunRecord]) -> Evaluated:
-    """The last evaluation of each run, by a protocol that they have in common.
-
-    Where there are several such, the one that was used last counts.
-
-    Raises:
-        ReportError: there is none; the message names the keys that differ.
-    """
-    steps = {run.id: run.steps for run in runs}
-    records = store.evaluations(list(steps), ends_only=True)
-    finals: dict[int, dict[str, EvaluationRecord]] = {}
-    protocols: dict[str, dict[str, Any]] = {}
-    # Every one of them is of a run.
-    keyed = [(_protocol_key(e, protocols), e.run_id, e) for e in records if e.run_id is not None]
-    for key, run_id, record in keyed:
-        if record.step == steps[run_id]:
-            finals.setdefault(run_id, {})[key] = record
-    if not finals:
-        return Evaluated(None, {}, {}, [])
-    common = set.intersection(*(set(found) for found in finals.values()))
-    if not common:
-        raise ReportError(_differing(finals, protocols))
-    chosen = max(common, key=lambda key: max(found[key].created for found in finals.values()))
-    return Evaluated(
-        protocol=protocols[chosen],
-        final={run_id: found[chosen] for run_id, found in finals.items()},
-        base={i: record for key, i, record in keyed if record.step == 0 and key == chosen},
-        models=[e for e in store.model_evaluations() if _protocol_key(e, protocols) == chosen],
-    )
-
-
-def _protocol_key(record: EvaluationRecord, protocols: dict[str, dict[str, Any]]) -> str:
-    settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
-    settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
-    protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
-    problems = hashlib.sha256("\n".join(record.problem_ids).encode()).hexdigest()
-    key = json.dumps([protocol, problems], sort_keys=True)
-    protocols[key] = protocol
-    return key
-
-
-def _differing(
-    finals: Mapping[int, Mapping[str, EvaluationRecord]],
-    protocols: Mapping[str, Mapping[str, Any]],
-) -> str:
-    keys = sorted({key for found in finals.values() for key in found})
-    names = [name for name in protocols[keys[0]] if name != "problems"]
-    parts = []
-    for name in [*names, "problems"]:
-        counts = Counter(str(protocols[key].get(name)) for f in finals.values() for key in f)
-        if len(counts) > 1:
-            shown = name if name in ("task", "problems") else f"evaluation.{name}"
-            some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
-            parts.append(f"{shown}: {some}")
-    differences = "; ".join(parts) or "the problems themselves"
-    return (
-        f"these runs were not evaluated alike, so one table cannot hold them: {differences}; "
-        "report them apart, or start their sweep again with the same evaluation settings, which "
-        "evaluates without training again"
-    )
+Values = dict[str, dict[int, float]]
+"""By column's name, the value of each run that has one."""
 
 
 def measure(
-    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, columns: Sequence[Column]
-) -> dict[str, dict[int, float]]:
-    """The value of each column for each run that has one."""
-    ids = [run.id for run in runs]
-    scored = score(list(evaluated.final.values()), columns)
+    store: Store,
+    runs: Sequence[RunRecord],
+    evaluated: Evaluated,
+    columns: Iterable[Column],
+    moments: Moments | None = None,
+) -> Values:
+    """The value of each column for each run that has one.
+
+    Args:
+        moments: the step at which each run is looked at; runs without one have no values. By
+            default the end of the training.
+    """
+    values: Values = {}
+    for column in columns:
+        if column.is_evaluated and moments is None:
+            values[column.name] = scores(evaluated, column, lambda task: task.final)
+        elif column.is_evaluated:
+            assert moments is not None
+            values[column.name] = {
+                run_id: float(value_at(*curve, moments[run_id]))
+                for run_id, curve in curves(evaluated, column).items()
+                if run_id in moments
+            }
+        elif column.total is not None:
+            values[column.name] = totals(store, runs, column.total, moments)
+        elif moments is not None:
+            values[column.name] = _means_until(store, runs, column, moments)
+        else:
+            assert column.metric is not None
+            ids = [run.id for run in runs]
+            values[column.name] = store.means(
+                ids, column.metric, first=column.first, last=column.last
+            )
+    return values
+
+
+def scores(
+    evaluated: Evaluated,
+    column: Column,
+    choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
+) -> dict[K, float]:
+    """The value of a column of evaluations for each of those chosen from a task's."""
+    if column.over is None:
+        task = evaluated.of(column.task)
+        return {} if task is None else _scored(choose(task), column)
+    parts = [
+        _scored(choose(task), column) for name, task in evaluated.tasks.items() if name != OWN_TASKS
+    ]
+    # A mean over some of the tasks is no mean over all of them.
+    shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
+    mean = interquartile_mean if column.over == "iqm" else np.mean
+    return {key: float(mean([part[key] for part in parts])) for key in shared}
+
+
+def _scored(chosen: Mapping[K, EvaluationRecord], column: Column) -> dict[K, float]:
+    return dict(zip(chosen, score(list(chosen.values()), column), strict=True))
+
+
+def curves(evaluated: Evaluated, column: Column) -> dict[int, Curve]:
+    """A column of evaluations along the training of each run: steps, and the value at each."""
+    steps = sorted(
+        {e.step for task in evaluated.tasks.values() for es in task.along.values() for e in es}
+    )
+    points: dict[int, list[tuple[int, float]]] = {}
+    for step in steps:
+        for run_id, value in scores(evaluated, column, _at_step(step)).items():
+            points.setdefault(run_id, []).append((step, value))
     return {
-        column.name: dict(zip(evaluated.final, scored[column.name], strict=True))
-        if column.metric is None
-        else store.means(ids, column.metric, first=column.first, last=column.last)
-        for column in columns
+        run_id: (np.array([s for s, _ in listed]), np.array([v for _, v in listed]))
+        for run_id, listed in points.items()
     }
 
 
-def score(
-    evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]
-) -> dict[str, list[float]]:
-    """The value of each column of evaluations in each of some evaluations alike.
+def _at_step(step: int) -> Callable[[TaskEvaluations], dict[int, EvaluationRecord]]:
+    return lambda task: {
+        run_id: record
+        for run_id, records in task.along.items()
+        for record in records
+        if record.step == step
+    }
+
+
+def _means_until(
+    store: Store, runs: Sequence[RunRecord], column: Column, moments: Moments
+) -> dict[int, float]:
+    """The means of a metric over the steps of each run up to its moment."""
+    assert column.metric is not None
+    found: dict[int, float] = {}
+    ids = [run.id for run in runs if run.id in moments]
+    for run_id, (steps, values) in store.series(ids, column.metric).items():
+        last = math.floor(moments[run_id])
+        used = ~np.isnan(values) & (steps <= last)
+        if column.first is not None:
+            used &= steps <= column.first
+        if column.last is not None:
+            used &= steps > last - column.last
+        if used.any():
+            found[run_id] = math.fsum(values[used]) / int(used.sum())
+    return found
+
+
+def score(evaluations: Sequence[EvaluationRecord], column: Column) -> list[float]:
+    """The value of a column in each of some evaluations.
 
     It is the mean over the problems that have one: pass@k is undefined for a problem with less
     than k samples that could be scored. NaN where none has.
     """
-    own = [column for column in columns if column.metric is None]
-    if not evaluations:
-        return {column.name: [] for column in own}
+    values = np.full(len(evaluations), np.nan)
+    sizes = np.array([len(evaluation.n) for evaluation in evaluations])
+    for size in np.unique(sizes):
+        alike = np.flatnonzero(sizes == size)
+        values[alike] = _score_alike([evaluations[int(i)] for i in alike], column)
+    return values.tolist()
+
+
+def _score_alike(
+    evaluations: Sequence[EvaluationRecord], column: Column
+) -> Float[np.ndarray, " evaluations"]:
     n = np.stack([evaluation.n for evaluation in evaluations])
-    c = np.stack([evaluation.c for evaluation in evaluations])
-    # Few pairs of counts occur, however many runs and problems there are.
-    pairs, which = np.unique(n * (n.max() + 1) + c, return_inverse=True)
-    pair_n, pair_c = np.divmod(pairs, n.max() + 1)
-    values: dict[str, list[float]] = {}
-    for column in own:
-        if column.k is not None:
-            by_problem = pass_at_k(pair_n, pair_c, column.k)[which].reshape(n.shape)
-        else:
-            by_problem = np.stack([evaluation.answer_entropy for evaluation in evaluations])
-        values[column.name] = mean_over_problems(by_problem).tolist()
-    return values
+    if column.k is not None:
+        c = np.stack([evaluation.c for evaluation in evaluations])
+        by_problem = _pass_at_k(n, c, column.k)
+    else:
+        name = "token_entropy" if column.quantity == "entropy/token" else "answer_entropy"
+        by_problem = np.stack([getattr(evaluation, name) for evaluation in evaluations])
+    if column.level is not None:
+        levels = np.stack([evaluation.levels for evaluation in evaluations])
+        by_problem = np.where(levels == column.level, by_problem, np.nan)
+    return mean_over_problems(by_problem)
+
+
+def _pass_at_k(
+    n: Int[np.ndarray, "evaluations problems"], c: Int[np.ndarray, "evaluations problems"], k: int
+) -> Float[np.ndarray, "evaluations problems"]:
+    """pass@k of each problem; few pairs of counts occur, however many there are."""
+    size = int(n.max(initial=0)) + 1
+    code = n * size + c
+    if size > _LARGE:
+        pairs, which = np.unique(code, return_inverse=True)
+        return pass_at_k(*np.divmod(pairs, size), k)[which].reshape(n.shape)
+    # Looking up is quicker than sorting.
+    table = np.full(size * size, np.nan)
+    pairs = np.flatnonzero(np.bincount(code.reshape(-1), minlength=size * size))
+    table[pairs] = pass_at_k(*np.divmod(pairs, size), k)
+    by_problem: Float[np.ndarray, "evaluations problems"] = table[code]
+    return by_problem

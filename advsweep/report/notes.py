@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from advsweep.report.columns import END_STEPS, Column
-from advsweep.report.groups import Group
-from advsweep.report.marks import SEEDS_FOR_A_MARK, marks
+from advsweep.report.columns import END_STEPS, Better, Column
+from advsweep.report.differences import MOST_ROWS, name_group
+from advsweep.report.marks import SEEDS_FOR_A_MARK, Marked
 from advsweep.report.numbers import show_key
 from advsweep.report.provenance import NOT_MATCHED
-from advsweep.report.report import Report, count_states
+from advsweep.report.records import Report, count_states
+from advsweep.report.table import Mark
 
 _COMMIT = 10  # characters of a commit
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
+_NAMED = 6  # of what is listed at most
 
 
-def notes(report: Report, best: str, second: str) -> list[str]:
-    """Sentences about the numbers; `best` and `second` are how marks look in the format."""
-    lines = ["mean ± half the 95 % Student t interval over seeds; n: runs"]
+def legend(marked: Collection[Mark]) -> dict[Mark, str]:
+    """What each mark means that a table has."""
+    texts = {
+        Mark.BEST: "best mean of its column, and the 95 % interval of its difference to every "
+        f"other row with at least {SEEDS_FOR_A_MARK} seeds leaves out 0",
+        Mark.SECOND: "second, and told apart likewise from those behind it",
+    }
+    return {mark: texts[mark] for mark in Mark if mark in marked}
+
+
+def notes(report: Report, marked: Marked) -> list[str]:
+    """Sentences about the numbers."""
+    counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
+    lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
+    if report.pivot:
+        most = max(row.n for row in report.rows)
+        lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
     lines += _explained(report.columns)
-    if marks(report):
-        lines.append(
-            f"{best}: best mean of its column, {second}: second, of rows with at least "
-            f"{SEEDS_FOR_A_MARK} seeds; no test of significance"
-        )
-    else:
-        lines.append(f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each")
+    lines += _unmarked(report, marked)
+    lines += _without_spread(report)
+    lines += report.remarks
     lines.append(f"learning rates: {'; '.join(map(_matched, report.provenance.learning_rates))}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
@@ -36,12 +49,84 @@ def notes(report: Report, best: str, second: str) -> list[str]:
             "problems with fewer than k others are left out of pass@k"
         )
     lines += _pruned(report)
-    runs = sum(row.n for row in report.rows if not row.is_base)
+    seeds = sum(row.n for row in report.rows if not row.is_base)
     for column in report.columns:
         cells = [row.cells[column.name] for row in report.rows if not row.is_base]
-        if missing := runs - sum(cell.n for cell in cells):
-            lines.append(f"{column.header}: {missing} of {runs} runs have no number")
+        if missing := seeds - sum(cell.n for cell in cells):
+            lines.append(f"{column.header}: {missing} of {seeds} {counted} have no number")
     return lines
+
+
+def _unmarked(report: Report, marked: Marked) -> list[str]:
+    """Why there is no best in a column that could have one."""
+    if not marked.cells and not marked.untold:
+        return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
+    headers = {column.name: column.header for column in report.columns}
+    single = len(report.columns) == 1
+    names = [
+        f"{headers[name]} at {place}" if place and not single else place or headers[name]
+        for name, place in marked.untold
+    ]
+    if not names:
+        return []
+    return [
+        f"no best in {_listed(names)}: the 95 % interval of the difference between the best mean "
+        "and another holds 0"
+    ]
+
+
+def _without_spread(report: Report) -> list[str]:
+    """Rows whose seeds are all alike, where more than one is there."""
+    alike: dict[str, list[str]] = {}
+    for column in report.columns:
+        # A cost that no seed changes is no surprise.
+        if column.better is not Better.NEITHER:
+            cells = [(row, row.cells[column.name]) for row in report.rows]
+            for row, cell in cells:
+                if cell.n > 1 and cell.low == cell.high:
+                    alike.setdefault(name_group(row.group), []).append(column.header)
+    by_columns: dict[tuple[str, ...], list[str]] = {}
+    for row_name, headers in alike.items():
+        by_columns.setdefault(tuple(headers), []).append(row_name)
+    return [
+        f"zero spread: all seeds of {_listed(rows)} have the same {_listed(list(headers))}, so "
+        "that ±0 is no interval"
+        for headers, rows in by_columns.items()
+    ]
+
+
+def difference_notes(report: Report) -> list[str]:
+    """What the numbers of the differences are."""
+    if not report.differences:
+        trained = sum(not row.is_base for row in report.rows)
+        if report.baseline is None and trained > MOST_ROWS:
+            return [f"not compared, with more than {MOST_ROWS} rows: --baseline names one"]
+        if report.baseline is not None:
+            return [f"not compared with {report.baseline}: that takes two seeds of each"]
+        return []
+    one = report.differences[0]
+    given = one.target != one.comparison.difference
+    what = f"a difference of {one.target:g}" if given else "the difference found"
+    lines = [
+        "differences: paired by seed, with the paired t-test's p; p adj: Benjamini-Hochberg over "
+        f"the {len(report.differences)} of them; effect: in standard deviations of the pairs' "
+        "differences (Hedges)",
+        f"seeds needed: pairs that would show {what} with a chance of 80 %, if its spread is as "
+        "estimated here",
+    ]
+    if any(not math.isnan(d.comparison.p_permutation) for d in report.differences):
+        lines.append("p perm: of flipped signs, from 6 pairs on")
+    if any(not d.comparison.paired for d in report.differences):
+        lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
+    if any(d.improvement is not None for d in report.differences):
+        lines.append("P(better): chance that a run does better than one of the baseline")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > _NAMED:
+        return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more"
+    return ", ".join(names)
 
 
 def _pruned(report: Report) -> list[str]:
@@ -51,18 +136,12 @@ def _pruned(report: Report) -> list[str]:
     rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
     lines = [f"pruned: {rules}; `advsweep ls --status pruned` lists them"]
     lines += [
-        f"{_name(row.group)}: {row.pruned} of {row.n + row.pruned} runs were pruned, so that "
-        "its means are those of the runs that did well early"
+        f"{name_group(row.group)}: {row.pruned} of {row.runs + row.pruned} runs were pruned, so "
+        "that its means are those of the runs that did well early"
         for row in report.rows
         if row.pruned
     ]
     return lines
-
-
-def _name(group: Group) -> str:
-    """A row in words, such as `grpo, group_size=8`."""
-    keys = {key: show_key(value) for key, value in group.items()}
-    return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
 
 
 def _explained(columns: tuple[Column, ...]) -> list[str]:
@@ -88,16 +167,15 @@ def provenance(report: Report) -> list[str]:
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
     lines = [f"{where}: {p.runs} runs" + _dates(report)]
-    if p.evaluation is not None:
-        own = {k: v for k, v in p.evaluation.items() if k not in ("task", "problems")}
+    for evaluation in p.evaluations:
+        own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
-        lines.append(
-            f"evaluated on {p.evaluation['problems']} problems of {p.evaluation['task']}: {how}"
-        )
+        problems, task = (show_key(evaluation[key]) for key in ("problems", "task"))
+        lines.append(f"evaluated on {problems} problems of {task}: {how}")
     made = [f"{name} {'/'.join(p.versions[name])}" for name in _SHOWN if name in p.versions]
     if p.commits:
         some = "/".join(commit[:_COMMIT] for commit in p.commits)
-        made.insert(0, f"commit {some}" + (" with changes" if p.dirty else ""))
+        made.insert(0, f"commit {some} ({'local changes' if p.dirty else 'no local changes'})")
     lines += ["made with " + ", ".join(made)] if made else []
     lines += ["made on " + "; ".join(p.hardware)] if p.hardware else []
     return lines

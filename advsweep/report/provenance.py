@@ -21,7 +21,8 @@ class Provenance:
         store: the store's path as it was given, or its URL without a password.
         sweep: its name; None for other sets of runs.
         runs: how many runs are in the table.
-        evaluation: task, number of problems, and how samples were drawn.
+        evaluations: for each task that numbers are of, its name, the number of problems, and
+            how samples were drawn.
         learning_rates: for each way they were matched, `match` (`none` if they were not), the
             name of its `reference`, and the `rates` at the end of training by estimator.
         commits: of the code that made the runs; `dirty` if any of them had changes.
@@ -33,7 +34,7 @@ class Provenance:
     store: str
     sweep: str | None
     runs: int
-    evaluation: Mapping[str, Any] | None
+    evaluations: Sequence[Mapping[str, Any]]
     learning_rates: Sequence[Mapping[str, Any]]
     commits: Sequence[str]
     dirty: bool
@@ -47,7 +48,7 @@ def describe_provenance(
     store: Store,
     sweep: str | None,
     runs: Sequence[RunRecord],
-    evaluation: Mapping[str, Any] | None,
+    evaluations: Sequence[Mapping[str, Any]],
 ) -> Provenance:
     """Puts together what the store knows of how some runs were made."""
     environments = list(store.environments([run.id for run in runs]).values())
@@ -62,7 +63,7 @@ def describe_provenance(
         store=store.name,
         sweep=sweep,
         runs=len(runs),
-        evaluation=evaluation,
+        evaluations=list(evaluations),
         learning_rates=_learning_rates(store, runs),
         commits=sorted({state["commit"] for state in git}),
         dirty=any(state["dirty"] for state in git),

@@ -6,20 +6,21 @@ from collections.abc import Callable
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.data import to_csv, to_json
+from advsweep.report.layout import lay_out
 from advsweep.report.markup import to_latex, to_markdown
-from advsweep.report.report import Report
+from advsweep.report.records import Report
 
 
 def _to_table(report: Report) -> str:
     from advsweep.report.terminal import to_table  # rich is for people alone
 
-    return to_table(report)
+    return to_table(lay_out(report))
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {
     "table": _to_table,
-    "markdown": to_markdown,
-    "latex": to_latex,
+    "markdown": lambda report: to_markdown(lay_out(report)),
+    "latex": lambda report: to_latex(lay_out(report)),
     "csv": to_csv,
     "json": to_json,
 }

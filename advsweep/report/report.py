@@ -2,100 +2,66 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.columns import ANSWER_ENTROPY, Column, parse_column, standard_columns
-from advsweep.report.groups import Group, common_group, group_runs, key_order
-from advsweep.report.measure import Evaluated, choose_evaluations, measure, score
-from advsweep.report.provenance import Provenance, describe_provenance
-from advsweep.statistics import student_t_interval
-from advsweep.store import EvaluationRecord, RunRecord, Status, Store
+from advsweep.report.choice import (
+    choose_columns,
+    choose_runs,
+    refuse_empty,
+    split_columns,
+    used_tasks,
+)
+from advsweep.report.columns import Better, Column, parse_column
+from advsweep.report.costs import Curve, spent
+from advsweep.report.differences import (
+    Baseline,
+    compare_rows,
+    default_baseline,
+    parse_baseline,
+)
+from advsweep.report.evaluations import Evaluated, choose_evaluations
+from advsweep.report.groups import (
+    Group,
+    group_by,
+    group_runs,
+    key_order,
+    value_of,
+    varying_keys,
+)
+from advsweep.report.measure import curves, measure
+from advsweep.report.moments import Moment, Moments, at_cost, at_value
+from advsweep.report.numbers import show_key
+from advsweep.report.provenance import describe_provenance
+from advsweep.report.records import Report, Row, count_states
+from advsweep.report.rows import base_rows, model_rows, trained_row
+from advsweep.report.where import MISSING, Condition, describe
+from advsweep.store import RunRecord, Status, Store
 
-BASE = "base"
-_SHORT = 8  # characters of a hash
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One column of one row.
-
-    Attributes:
-        low, high: ends of the 95 % interval of the mean; NaN for one value.
-        n: how many values there are; NaN does not count.
-        values: one for each seed of the row, NaN where it has none; of a base model, its one.
-    """
-
-    mean: float
-    low: float
-    high: float
-    n: int
-    values: tuple[float, ...]
-
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
-
-@dataclass(frozen=True)
-class Row:
-    """Replicates of one configuration, a base model, or a model without a run.
-
-    Attributes:
-        group: what names the row: config keys and their values.
-        n: how many runs (of a base model's row: base models) stand behind it.
-        seeds: of the runs, rising; empty for a model that none of them trained.
-        cells: by column name.
-        pruned: how many more replicates were stopped early; the cells are without them.
-    """
-
-    group: Group
-    n: int
-    seeds: tuple[int, ...]
-    cells: Mapping[str, Cell]
-    pruned: int = 0
-
-    @property
-    def is_base(self) -> bool:
-        return not self.seeds
-
-
-@dataclass(frozen=True)
-class Report:
-    """A table, before it is written in some format.
-
-    Attributes:
-        rows: base models and models without a run first, then the rows in the order of the
-            sweep's plan.
-        left_out: how many runs are not in the table, by their state.
-        pruned: how many of these were stopped early, by the name of the rule.
-        unscorable: share of the evaluations' samples that the verifier could not judge.
-    """
-
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-    left_out: Mapping[Status, int]
-    pruned: Mapping[str, int]
-    unscorable: float
-    provenance: Provenance
-
-    @property
-    def keys(self) -> list[str]:
-        """Every config key that names a row, in their fixed order."""
-        return sorted({key for row in self.rows for key in row.group}, key=key_order)
+NO_BASELINE = "none"
+_SHOWN = 8  # values of a key in a message
+_SMOOTHED = 10  # steps of a training metric that a value is looked for in the mean of
 
 
 def build_report(
     store: Store,
-    sweep: str | None,
+    sweep: str | None = None,
     run_ids: Sequence[int] | None = None,
     *,
     columns: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    where: Sequence[Condition] = (),
+    pool: bool = False,
+    mixed_protocols: bool = False,
+    at: Moment | None = None,
+    sort: str | None = None,
+    baseline: str | None = None,
+    target: float | None = None,
 ) -> Report:
     """Compares the finished runs of a sweep, of all sweeps, or some runs.
 
@@ -103,42 +69,69 @@ def build_report(
         sweep: a sweep's name; None for every run of the store.
         run_ids: only these runs.
         columns: names as `report.columns` has them; by default collapse, pass@k for the k
-            that the runs' evaluations ask for, entropies and cost.
+            that the runs' evaluations ask for, entropies and cost. Config keys among them are
+            pivoted: each of their values has the metrics that are named beside them, pass@k of
+            the least k if none are.
+        rows: config keys that name the rows; by default the estimator and all that varies.
+        where: conditions that runs must fulfil; without one on `status` they must be done.
+        pool: average over runs that differ in other keys than those of rows and columns.
+        mixed_protocols: put runs together that were not evaluated alike.
+        at: where in the training runs are looked at; by default at its end.
+        sort: a column or a key, with `:rising` or `:falling` after it.
+        baseline: the rows that others are compared with, as `parse_baseline` has it; `none`
+            for no comparison. By default the first row, in tables of at most 30 rows.
+        target: the difference that seeds needed are counted for; by default the one found.
 
     Raises:
-        NotFoundError: there is no such sweep, run or metric; the message offers the nearest.
-        ReportError: no run is finished, or the runs were not evaluated alike.
+        NotFoundError: there is no such sweep, run, key, metric or row; the message offers the
+            nearest.
+        ReportError: no run is finished, the runs were not evaluated alike, or a row would hold
+            runs of several configurations.
     """
     runs = _latest_attempts(store.runs(sweep=sweep, ids=run_ids, newest_first=False))
-    done = [run for run in runs if run.status is Status.DONE]
-    states = Counter(run.status for run in runs)
-    left_out: dict[Status, int] = {
-        s: states[s] for s in Status if s is not Status.DONE and states[s]
-    }
+    choice = choose_runs(store, runs, where, mixed=mixed_protocols)
+    done = choice.runs
     if not done:
-        raise ReportError(_nothing_finished(store, sweep, left_out))
-    evaluated = choose_evaluations(store, done)
-    chosen = [_column(name) for name in columns or _standard(evaluated)]
-    values = measure(store, done, evaluated, chosen)
-    if columns is not None:
-        _refuse_unknown(store, done, chosen, values)
-    groups = group_runs(done)
-    pruned = [run for run in runs if run.status is Status.PRUNED]
-    by_config = Counter(run.config_hash for run in pruned)
-    rows = [
-        *_base_rows(groups, evaluated.base, chosen),
-        *_model_rows(evaluated.models, chosen),
-        *(_row(group, m, values, by_config[m[0].config_hash]) for group, m in groups),
+        raise ReportError(_nothing_finished(store, sweep, runs, choice.left_out, where))
+    evaluated = choose_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
+    keys, metrics = split_columns(done, columns)
+    chosen = choose_columns(metrics, evaluated, pivoted=bool(keys))
+    remarks = list(choice.remarks)
+    moments = None
+    if at is not None:
+        moments, remark = _moments(store, done, evaluated, at)
+        remarks.append(remark)
+    values = measure(store, done, evaluated, chosen, moments)
+    if metrics is not None:
+        refuse_empty(store, done, evaluated, chosen, values)
+    groups = _groups(done, rows, keys, pool=pool)
+    remarks += _pooled(groups)
+    by_config = Counter(run.config_hash for run in choice.pruned)
+    trained = [trained_row(group, m, values, by_config) for group, m in groups]
+    label = rows[0] if rows else "estimator"
+    listed = [
+        *(base_rows(groups, evaluated, chosen, label) if at is None else ()),
+        *(model_rows(evaluated, chosen, label) if at is None else ()),
+        *(trained if sort is None else _sorted(trained, chosen, sort)),
     ]
-    if columns is None:
-        chosen = [c for c in chosen if any(row.cells[c.name].n for row in rows)]
+    if metrics is None:
+        chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
+    compared = _choose_baseline(baseline, listed)
     return Report(
         columns=tuple(chosen),
-        rows=tuple(rows),
-        left_out=left_out,
-        pruned=Counter(run.stopping["name"] for run in pruned if run.stopping),
+        rows=tuple(listed),
+        left_out=choice.left_out,
+        pruned=Counter(run.stopping["name"] for run in choice.pruned if run.stopping),
         unscorable=evaluated.unscorable,
-        provenance=describe_provenance(store, sweep, done, evaluated.protocol),
+        provenance=describe_provenance(
+            store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
+        ),
+        pivot=tuple(keys),
+        remarks=tuple(remarks),
+        baseline=None if compared is None else compared.text,
+        differences=()
+        if compared is None
+        else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
     )
 
 
@@ -156,127 +149,159 @@ def _precedence(run: RunRecord) -> tuple[bool, int]:
     return run.status is Status.DONE, run.attempt
 
 
-def _nothing_finished(store: Store, sweep: str | None, left_out: Mapping[Status, int]) -> str:
+def _nothing_finished(
+    store: Store,
+    sweep: str | None,
+    runs: Sequence[RunRecord],
+    left_out: Mapping[Status, int],
+    where: Sequence[Condition],
+) -> str:
     what = f"sweep '{sweep}'" if sweep is not None else store.name
+    if runs and where:
+        states = f" ({count_states(left_out)})" if left_out else ""
+        return f"{what} has no finished run with {describe(where)}{states}{_values(runs, where)}"
     if not left_out:
         return f"{what} has no runs to report; start some with `advsweep run` or `advsweep sweep`"
-    states = count_states(left_out)
-    return f"{what} has no finished run to report yet ({states}); `advsweep ls` shows them"
+    return (
+        f"{what} has no finished run to report yet ({count_states(left_out)}); "
+        "`advsweep ls` shows them"
+    )
 
 
-def count_states(counts: Mapping[Status, int]) -> str:
-    """How many runs are in which state, in words."""
-    return ", ".join(f"{n} {status.value}" for status, n in counts.items())
+def _values(runs: Sequence[RunRecord], where: Sequence[Condition]) -> str:
+    """What values there are, of keys whose condition none of them fulfils."""
+    text = ""
+    for condition in where:
+        values = [value_of(run, condition.key) for run in runs]
+        known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
+        if known and not any(map(condition.holds, values)):
+            some = list(known)[:_SHOWN]
+            more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+            text += f"; {condition.key} is {', '.join(some)}{more}"
+    return text
 
 
-def _standard(evaluated: Evaluated) -> list[str]:
-    asked = {k for e in evaluated.final.values() for k in e.settings.get("k", ())}
-    return standard_columns(sorted(asked))
-
-
-def _column(name: str) -> Column:
-    column = parse_column(name)
-    if column is None:
-        raise NotFoundError(
-            f"no column is called '{name}'; expected a metric, METRIC@end, METRIC@first100, "
-            f"pass@8 or {ANSWER_ENTROPY}"
-        )
-    return column
-
-
-def _refuse_unknown(
-    store: Store,
-    runs: Sequence[RunRecord],
-    columns: Sequence[Column],
-    values: Mapping[str, Mapping[int, float]],
-) -> None:
-    for column in columns:
-        if column.metric is not None and not values[column.name]:
-            recorded = store.metric_names(runs[0].id)
-            hint = nearest(column.metric, [*recorded, ANSWER_ENTROPY, "pass@1"])
-            raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
-
-
-def _row(
-    group: Group,
-    members: Sequence[RunRecord],
-    values: Mapping[str, Mapping[int, float]],
-    pruned: int,
-) -> Row:
-    members = sorted(members, key=lambda run: run.seed)
-    cells = {
-        name: _cell(by_run.get(run.id, math.nan) for run in members)
-        for name, by_run in values.items()
-    }
-    return Row(group, len(members), tuple(run.seed for run in members), cells, pruned)
-
-
-def _cell(values: Iterable[float]) -> Cell:
-    listed = tuple(values)
-    # Infinite values have an infinite mean and no interval.
-    with np.errstate(invalid="ignore"):
-        interval = student_t_interval([value for value in listed if not math.isnan(value)])
-    return Cell(*interval, values=listed)
-
-
-def _base_rows(
-    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    base: Mapping[int, EvaluationRecord],
-    columns: Sequence[Column],
-) -> list[Row]:
-    """One row for each base model that the runs started from."""
-    evaluations: dict[str, EvaluationRecord] = {}
-    users: dict[str, list[Group]] = {}
+def _groups(
+    runs: Sequence[RunRecord], rows: Sequence[str] | None, pivot: Sequence[str], *, pool: bool
+) -> list[tuple[Group, list[RunRecord]]]:
+    """The runs of each row; of each row and value of the pivot's keys, if there is one."""
+    if rows is not None or pool:
+        keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
+        return group_by(runs, list(keys), pool=pool)
+    groups = group_runs(runs)
     for group, members in groups:
-        for run in members:
-            if run.id in base:
-                subject = base[run.id].subject
-                evaluations[subject] = base[run.id]
-                users.setdefault(subject, []).append(group)
-    return _evaluation_rows(list(_base_groups(users).values()), list(evaluations.values()), columns)
+        for key in pivot:
+            value = value_of(members[0], key)
+            if value is not MISSING:
+                group[key] = value
+    return groups
 
 
-def _model_rows(evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]) -> list[Row]:
-    """One row for each model that was evaluated without a run, as the table's runs were."""
-    groups: list[Group] = [{"estimator": f"model {e.settings['model']}"} for e in evaluations]
-    return _evaluation_rows(groups, evaluations, columns)
+def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
+    """What rows average over, where they hold several configurations."""
+    varying: dict[str, None] = {}
+    for _, members in groups:
+        if len({run.config_hash for run in members}) > 1:
+            varying |= dict.fromkeys(varying_keys(members)) or {"revisions of a component": None}
+    if not varying:
+        return []
+    keys = ", ".join(sorted(varying, key=key_order))
+    return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
 
 
-def _evaluation_rows(
-    groups: Sequence[Group], evaluations: Sequence[EvaluationRecord], columns: Sequence[Column]
-) -> list[Row]:
-    scored = score(evaluations, columns)
-    return [
-        Row(
-            group=group,
-            n=1,
-            seeds=(),
-            cells={
-                c.name: _cell(scored[c.name][i : i + 1] if c.name in scored else [])
-                for c in columns
-            },
-        )
-        for i, group in enumerate(groups)
+def _moments(
+    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, at: Moment
+) -> tuple[Moments, str]:
+    """The step of each run, and a sentence on it."""
+    if at.is_cost:
+        moments: Moments
+        budget, moments = at_cost(at, spent(store, runs, at.what))
+        where = f"where it had taken {budget:g} {at.what}"
+    else:
+        moments = at_value(at, _curves(store, runs, evaluated, at.what))
+        where = f"where {at.what} first comes to {at.value:g}"
+    text = f"each run is taken {where}: steps {_range(moments)}"
+    gaps = [
+        later.step - earlier.step
+        for task in evaluated.tasks.values()
+        for records in task.along.values()
+        for earlier, later in itertools.pairwise(records)
     ]
+    if gaps:
+        text += f", evaluations on the straight line between two, {max(gaps)} steps apart at most"
+    if missing := len(runs) - len(moments):
+        text += f"; {missing} of {len(runs)} runs do not come to it and are left out of its numbers"
+    return moments, text
 
 
-def _base_groups(users: Mapping[str, Sequence[Group]]) -> dict[str, Group]:
-    """A name for each base model: where there are several, by what tells their runs apart."""
-    if len(users) == 1:
-        return {subject: {"estimator": BASE} for subject in users}
-    common = {subject: common_group(groups) for subject, groups in users.items()}
-    named: dict[str, Group] = {}
-    for subject, own in common.items():
-        telling = {
-            key: value
-            for key, value in own.items()
-            if any(other.get(key) != value for other in common.values())
-        }
-        named[subject] = {"estimator": BASE, **telling}
-    alike = list(named.values())
+def _range(moments: Moments) -> str:
+    low, high = min(moments.values()), max(moments.values())
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _curves(
+    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, name: str
+) -> dict[int, Curve]:
+    column = parse_column(name)
+    if column is not None and column.is_evaluated:
+        return curves(evaluated, column)
+    if column is None or column.metric is None or column.first or column.last:
+        raise NotFoundError(f"--at: expected a metric or a pass@k, got '{name}'")
+    found = store.series([run.id for run in runs], column.metric)
+    if not found:
+        known = store.metric_names(runs[0].id)
+        raise NotFoundError(f"--at: no run has a metric '{name}'; {nearest(name, known)}")
+    window = np.ones(_SMOOTHED) / _SMOOTHED
     return {
-        subject: {**group, "base": subject.removeprefix("base:")[:_SHORT]}
-        if alike.count(group) > 1
-        else group
-        for subject, group in named.items()
+        run_id: (steps[_SMOOTHED - 1 :], np.convolve(values, window, "valid"))
+        for run_id, (steps, values) in found.items()
+        if len(steps) >= _SMOOTHED
     }
+
+
+def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+    """The rows by a column, the best first, or by a key, rising; those without it are last."""
+    name, _, way = sort.partition(":")
+    if way not in ("", "rising", "falling"):
+        raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
+    by_name = {column.name: column for column in columns}
+    keys = {key for row in rows for key in row.group}
+    if name not in by_name and name not in keys:
+        hint = nearest(name, [*by_name, *keys])
+        raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
+    column = by_name.get(name)
+    falling = column is not None and column.better is Better.HIGHER if not way else way == "falling"
+
+    def value(row: Row) -> Any:
+        return row.group.get(name) if column is None else row.cells[name].mean
+
+    known: list[Row] = []
+    rest: list[Row] = []
+    for row in rows:
+        own = value(row)
+        (rest if own is None or own != own else known).append(row)
+    numbers = all(isinstance(value(row), (int, float)) for row in known)
+
+    def order(row: Row) -> Any:
+        return value(row) if numbers else show_key(value(row))
+
+    return [*sorted(known, key=order, reverse=falling), *rest]
+
+
+def _choose_baseline(text: str | None, rows: Sequence[Row]) -> Baseline | None:
+    if text == NO_BASELINE:
+        return None
+    if text is None:
+        return default_baseline(rows)
+    keys = sorted({key for row in rows if not row.is_base for key in row.group}, key=key_order)
+    return parse_baseline(text, rows, keys)
+
+
+def _compared(
+    columns: Sequence[Column], metrics: Sequence[str] | None, at: Moment | None
+) -> list[Column]:
+    """The columns to compare rows in: those that were chosen, or else the runs' own pass@k."""
+    if metrics is not None:
+        # Rows are equal in what they were made equal in.
+        return [column for column in columns if at is None or column.name != at.what]
+    return [column for column in columns if column.k is not None and column.task is None]

@@ -7,25 +7,22 @@ import shutil
 import sys
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from advsweep.report.columns import Column
-from advsweep.report.marks import Mark, marks
-from advsweep.report.markup import MISSING, half_width, own_n
-from advsweep.report.notes import notes, provenance
-from advsweep.report.numbers import show, show_key
-from advsweep.report.report import Report, Row
+from advsweep.report.table import Document, Entry, Mark, Table
 
 _STYLES = {Mark.BEST: "bold", Mark.SECOND: "underline"}
+_WORDS = {Mark.BEST: "bold", Mark.SECOND: "underlined"}
 _SIGNS = {Mark.BEST: "*", Mark.SECOND: "†"}
 _GAP = 2  # spaces between columns
 
 
-def to_table(report: Report, *, width: int | None = None, styled: bool | None = None) -> str:
+def to_table(document: Document, *, width: int | None = None, styled: bool | None = None) -> str:
     """Best means bold and second ones underlined, or with signs where nothing can be styled.
 
     Columns that do not fit go to a table of their own, by families where that is possible.
@@ -39,8 +36,6 @@ def to_table(report: Report, *, width: int | None = None, styled: bool | None = 
         styled = screen.is_terminal and not screen.is_dumb_terminal
     if width is None:
         width = shutil.get_terminal_size((120, 24)).columns
-    cells = _Cells(report, styled)
-    tables = [cells.table(columns) for columns in cells.fitting(width)]
     wide = Console(
         file=io.StringIO(),
         width=10_000,
@@ -49,12 +44,18 @@ def to_table(report: Report, *, width: int | None = None, styled: bool | None = 
         highlight=False,
         legacy_windows=False,
     )
-    best, second = ("bold", "underlined") if styled else _SIGNS.values()
+    names = _WORDS if styled else _SIGNS
+    legend = [f"{names[mark]}: {text}" for mark, text in document.legend.items()]
     with wide.capture() as captured:
-        for table in tables:
-            wide.print(table)
-            wide.print()
-        for line in [*notes(report, best, second), *provenance(report)]:
+        for table in document.tables:
+            if table.title:
+                wide.print(table.title, markup=False, style="bold" if styled else None)
+                wide.print()
+            cells = _Cells(table, styled)
+            for columns in cells.fitting(width):
+                wide.print(cells.drawn(columns))
+                wide.print()
+        for line in (*document.notes, *legend, *document.provenance):
             wide.print(line, markup=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
 
@@ -62,74 +63,91 @@ def to_table(report: Report, *, width: int | None = None, styled: bool | None = 
 class _Cells:
     """The texts of a table, and how wide they are."""
 
-    def __init__(self, report: Report, styled: bool) -> None:
-        self._report = report
+    def __init__(self, table: Table, styled: bool) -> None:
+        self._table = table
         self._styled = styled
-        self._marks = marks(report)
-        self._groups = [
-            (key, [self._group(row, key) for row in report.rows]) for key in report.keys
+        lines = table.lines
+        self._names = [[line.names[i] for line in lines] for i in range(len(table.names))]
+        marked = [
+            any(line.entries[i].mark is not None for line in lines)
+            for i in range(len(table.columns))
         ]
-        self._n = [str(row.n) for row in report.rows]
-        self._columns = {
-            column: [self._cell(i, row, column) for i, row in enumerate(report.rows)]
-            for column in report.columns
-        }
+        self._columns = [
+            [self._text(line.entries[i], signed=marked[i]) for line in lines]
+            for i in range(len(table.columns))
+        ]
+        self._headers = [self._header(i) for i in range(len(table.columns))]
 
-    @staticmethod
-    def _group(row: Row, key: str) -> str:
-        return show_key(row.group[key]) if key in row.group else ""
+    def _header(self, column: int) -> Text:
+        """A line for each level; one that is as its left neighbour's is left empty."""
+        levels = self._table.columns[column].levels
+        before = self._table.columns[column - 1].levels if column else ()
+        return Text(
+            "\n".join(
+                "" if levels[: i + 1] == before[: i + 1] and i < len(levels) - 1 else level
+                for i, level in enumerate(levels)
+            )
+        )
 
-    def _cell(self, i: int, row: Row, column: Column) -> Text:
-        cell = row.cells[column.name]
-        if cell.n == 0:
-            return Text(MISSING)
-        mark = self._marks.get((i, column.name))
-        text = Text(show(cell.mean), style="")
-        if mark is not None and self._styled:
-            text.stylize(_STYLES[mark])
-        text.append(half_width(cell, " ±{}") + own_n(cell, row.n))
-        if not self._styled and any(name == column.name for _, name in self._marks):
-            text.append(_SIGNS[mark] if mark is not None else " ")
+    def _text(self, entry: Entry, *, signed: bool) -> Text:
+        text = Text(entry.text, style="")
+        if entry.mark is not None and self._styled:
+            text.stylize(_STYLES[entry.mark])
+        if entry.half_width:
+            text.append(f" ±{entry.half_width}")
+        if entry.aside:
+            text.append(f" {entry.aside}")
+        if not self._styled and signed:
+            text.append(_SIGNS[entry.mark] if entry.mark is not None else " ")
         return text
 
-    def fitting(self, width: int) -> list[list[Column]]:
+    def fitting(self, width: int) -> list[list[int]]:
         """The columns in as few tables as fit; families stay together where they can."""
-        fixed = sum(_width(key, texts) + _GAP for key, texts in self._groups)
-        room = width - fixed - _width("n", self._n)
-        widths = {c: _width(c.header, texts) + _GAP for c, texts in self._columns.items()}
-        tables: list[list[Column]] = []
+        named = zip(self._table.names, self._names, strict=True)
+        room = width - sum(_width(name, texts) + _GAP for name, texts in named) + _GAP
+        widths = [
+            _width(header.plain, texts) + _GAP
+            for header, texts in zip(self._headers, self._columns, strict=True)
+        ]
+        tables: list[list[int]] = []
         left = 0
-        for _, members in groupby(self._columns, key=lambda column: column.family):
+        places = range(len(widths))
+        for _, members in groupby(places, key=lambda i: self._table.columns[i].family):
             family = list(members)
-            if tables and sum(widths[c] for c in family) <= left:
+            if tables and sum(widths[i] for i in family) <= left:
                 tables[-1] += family
-                left -= sum(widths[c] for c in family)
+                left -= sum(widths[i] for i in family)
                 continue
             left = -1
-            for column in family:
-                if widths[column] > left:
+            for i in family:
+                if widths[i] > left:
                     tables.append([])
                     left = room
-                tables[-1].append(column)
-                left -= widths[column]
+                tables[-1].append(i)
+                left -= widths[i]
         return tables or [[]]
 
-    def table(self, columns: Sequence[Column]) -> Table:
+    def drawn(self, columns: Sequence[int]) -> RichTable:
         # The box puts one space between columns itself.
         padding = (0, _GAP - 1, 0, 0)
-        table = Table(box=SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
-        for key, _ in self._groups:
-            table.add_column(Text(key), no_wrap=True)
-        table.add_column("n", justify="right", no_wrap=True)
-        for column in columns:
-            table.add_column(Text(column.header), justify="right", no_wrap=True)
-        for i, row in enumerate(self._report.rows):
-            texts: list[str | Text] = [Text(texts[i]) for _, texts in self._groups]
-            texts += [self._n[i], *(self._columns[column][i] for column in columns)]
-            last_base = row.is_base and not self._report.rows[i + 1].is_base
-            table.add_row(*texts, end_section=last_base)
+        table = RichTable(box=SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
+        left = len(self._table.names) - self._table.numbers
+        blank = "\n" * (self._table.levels - 1)
+        for i, name in enumerate(self._table.names):
+            side: Literal["left", "right"] = "left" if i < left else "right"
+            table.add_column(Text(blank + name), justify=side, no_wrap=True)
+        for i in columns:
+            table.add_column(self._headers[i], justify="right", no_wrap=True)
+        place = 0
+        for section in self._table.sections:
+            for number, _ in enumerate(section, start=1):
+                texts = [Text(texts[place]) for texts in self._names]
+                texts += [self._columns[i][place] for i in columns]
+                last = number == len(section) and section is not self._table.sections[-1]
+                table.add_row(*texts, end_section=last)
+                place += 1
         return table
 
 
 def _width(header: str, texts: Sequence[str | Text]) -> int:
-    return max(len(text) for text in [header, *texts])
+    return max(len(text) for text in [*header.split("\n"), *texts])

@@ -61,6 +61,7 @@ class Lab:
     ) -> int:
         """Adds a run; keyword arguments with two underscores for a dot become its config."""
         plain: dict[str, Any] = {"estimator": {"name": estimator}, "group_size": 8}
+        plain |= {"prompts_per_step": 4, "steps": STEPS}
         for key, value in config.items():
             _set(plain, key.split("__"), value)
         material = json.dumps([plain, estimator], sort_keys=True).encode()
@@ -93,10 +94,17 @@ class Lab:
         return run_id
 
     def evaluate(
-        self, run_id: int | None, subject: str, step: int, solved: Sequence[int], **settings: Any
+        self,
+        run_id: int | None,
+        subject: str,
+        step: int,
+        solved: Sequence[int],
+        *,
+        task: str = "countdown",
+        **settings: Any,
     ) -> None:
         settings = {"n": self.samples, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings}
-        material = json.dumps([subject, settings])
+        material = json.dumps([subject, task, settings])
         identity = hashlib.sha256(material.encode()).hexdigest()
         self.store.add_evaluation(
             NewEvaluation(
@@ -104,7 +112,7 @@ class Lab:
                 subject=subject,
                 run_id=run_id,
                 step=step,
-                task="countdown",
+                task=task,
                 settings=settings,
                 problems=[
                     ProblemCounts(
@@ -162,6 +170,6 @@ def demo(lab: Lab, constant: Callable[..., list[tuple[str, int, float]]]) -> Lab
     for seed, solved in enumerate([(2, 0), (2, 2), (4, 2)]):
         lab.run("grpo", seed, solved=solved, points=points(0.4 + seed / 10, 1.0))
     for seed in range(3):
-        lab.run("fade", seed, solved=(4, 2), points=points(0.4, 1.5))
+        lab.run("fade", seed, solved=(4, 2), points=points(0.2, 1.5))
     lab.run("rloo", 0, solved=(4, 4), points=points(0.2, 2.0))
     return lab

@@ -3,7 +3,10 @@
 The golden files were made from the sweep of `conftest.demo`. Their numbers, by hand: for grpo
 ACR is 0.35, 0.45 and 0.55 over all steps and 0.05 less at the end, so that s = 0.1 and half the
 interval is 4.302653 s / √3 = 0.248; pass@1 is 1/4, 1/2 and 3/4, half 0.621; pass@2 is 5/12, 5/6
-and 11/12: mean 0.722, s = 0.267879, half 0.665. The seeds of fade are all alike.
+and 11/12: mean 0.722, s = 0.267879, half 0.665. The seeds of fade are all alike, so that the
+differences to grpo are as wide; pass@1 is 0.25 more, t = 0.25 √3 / 0.25 = 1.732 and p = 0.225.
+Hedges' correction for two degrees of freedom is Γ(1)/(√1 Γ(1/2)) = 0.5642, times 0.25 / 0.25.
+A run of fade is better than 2 of 3 runs of grpo, and as good as the third: 2.5/3 = 0.83.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import FORMATS, Report, build_report, render
+from advsweep.report import FORMATS, Report, build_report, lay_out, render
 from advsweep.report.markup import latex
 from advsweep.report.terminal import to_table
 from advsweep.store import Status
@@ -37,7 +40,7 @@ def _golden(name: str) -> str:
 
 
 def test_a_table_for_a_terminal(report):
-    assert to_table(report, width=80, styled=False) == _golden("demo.table.txt")
+    assert to_table(lay_out(report), width=80, styled=False) == _golden("demo.table.txt")
 
 
 def test_markdown(report):
@@ -115,24 +118,24 @@ def test_keys_that_not_all_rows_have_are_left_empty(lab):
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 171, 300])
 def test_tables_fit_the_terminal_and_lose_nothing(report, width):
-    text = to_table(report, width=width, styled=False)
-    table = text[: text.index("mean ±")]
+    text = to_table(lay_out(report), width=width, styled=False)
+    table = text[: text.index("Differences")]
     longest = max(map(len, table.splitlines()))
-    one_column = len("estimator  n  0.500 ±0.621†")
+    one_column = len("estimator  n  0.45 ±0.25†")
     assert longest <= max(width, one_column)
     for column in report.columns:
         assert table.count(column.header) == 1
     for i, row in enumerate(report.rows):
         name = row.group["estimator"]
         lines = [line for line in table.splitlines() if line.startswith(f"{name} ")]
-        numbers = re.findall(r"(?<=[ ])(?:\d\.\d{3}|–)", " ".join(lines))
+        numbers = re.findall(r"(?<=[ ])(?:\d\.\d+|–)", " ".join(lines))
         assert len(numbers) == len(report.columns), (i, lines)
 
 
 def test_families_of_columns_stay_together(report):
     headers = [
         re.split(r"\s{2,}", line.strip())
-        for line in to_table(report, width=80, styled=False).splitlines()
+        for line in to_table(lay_out(report), width=80, styled=False).splitlines()
         if line.startswith("estimator")
     ]
     assert headers == [
@@ -142,9 +145,9 @@ def test_families_of_columns_stay_together(report):
 
 
 def test_on_a_terminal_marks_are_styles(report):
-    text = to_table(report, width=200, styled=True)
-    assert "\x1b[1m0.750\x1b[0m ±0.000" in text
-    assert "\x1b[4m0.500\x1b[0m ±0.621" in text
+    text = to_table(lay_out(report), width=200, styled=True)
+    assert "\x1b[1m0.150\x1b[0m ±0" in text
+    assert "\x1b[4m0.45\x1b[0m ±0.25" in text
     assert "†" not in text
     assert "bold: best mean" in text
 

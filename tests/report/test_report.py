@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import Better, Mark, build_report, marks
+from advsweep.report import Better, Mark, build_report, lay_out, marks, parse_where
 from advsweep.report.columns import parse_column
-from advsweep.report.notes import notes
 from advsweep.store import Owner, Status
 
 
@@ -85,29 +84,68 @@ def test_the_base_model_is_the_first_row(demo):
 def test_best_and_second_among_rows_of_three_seeds(demo):
     report = build_report(demo.store, "demo")
     number = {row.group["estimator"]: i for i, row in enumerate(report.rows)}
-    # rloo has the best of everything, but one seed; the base model is no rival either.
-    # Entropy and cost are better neither way.
+    # rloo has the best pass@k, but one seed; the base model is no rival either. Entropy and
+    # cost are better neither way. ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248; its
+    # pass@1 is more by 1/2, 1/4 and 0: 0.25 ± 0.621 holds 0, as do its pass@2.
     assert marks(report) == {
         (number["fade"], "collapse/acr@first100"): Mark.BEST,
         (number["grpo"], "collapse/acr@first100"): Mark.SECOND,
         (number["fade"], "collapse/acr@end"): Mark.BEST,
         (number["grpo"], "collapse/acr@end"): Mark.SECOND,
-        (number["fade"], "pass@1"): Mark.BEST,
-        (number["grpo"], "pass@1"): Mark.SECOND,
-        (number["fade"], "pass@2"): Mark.BEST,
-        (number["grpo"], "pass@2"): Mark.SECOND,
     }
+    assert (
+        "no best in p@1, p@2: the 95 % interval of the difference between the best mean and "
+        "another holds 0"
+    ) in lay_out(report).notes
 
 
-def test_numbers_that_are_printed_alike_are_marked_alike(lab, constant):
-    # 0.3004 and 0.2996 are both 0.300; 0.4 comes second; 0.5 has no mark.
-    for estimator, acr in {"a": 0.3004, "b": 0.2996, "c": 0.4, "d": 0.5}.items():
-        for seed in range(3):
-            lab.run(estimator, seed, points=constant(collapse__acr=acr))
-    report = build_report(lab.store, "demo", columns=["collapse/acr", "pass@1"])
+def _accuracies(lab, constant, **rewards):
+    for estimator, values in rewards.items():
+        for seed, value in enumerate(values):
+            lab.run(estimator, seed, points=constant(reward__mean=value))
+    report = build_report(lab.store, "demo", columns=["reward/mean"])
     found = {report.rows[i].group["estimator"]: mark for (i, _), mark in marks(report).items()}
-    # pass@1 is the same for all, so that none is best.
-    assert found == {"a": Mark.BEST, "b": Mark.BEST, "c": Mark.SECOND}
+    return report, found
+
+
+def test_the_best_is_told_from_every_other_row_not_from_the_next_alone(lab, constant):
+    # b is behind a by 0.05, 0.06, 0.07 (± 0.025), and c, further behind, by 0.1 ± 0.78.
+    noisy = [0.5, 0.1, 0.6]
+    _, found = _accuracies(lab, constant, a=[0.5, 0.5, 0.5], b=[0.45, 0.44, 0.43], c=noisy)
+    assert found == {}
+
+
+def test_second_is_marked_where_it_is_told_from_those_behind(lab, constant):
+    # b is before c by -0.01, 0.02 and 0.01, which is nothing; the third row changes nothing.
+    a, b, c = [0.90, 0.91, 0.92], [0.80, 0.82, 0.81], [0.81, 0.80, 0.80]
+    assert _accuracies(lab, constant, a=a, b=b, c=c)[1] == {"a": Mark.BEST}
+    report = build_report(
+        lab.store, None, columns=["reward/mean"], where=parse_where("estimator!=c")
+    )
+    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+
+
+def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
+    for estimator, first, values in (("a", 0, (0.9, 0.91, 0.92)), ("b", 5, (0.5, 0.51, 0.52))):
+        for seed, value in enumerate(values, start=first):
+            lab.run(estimator, seed, points=constant(reward__mean=value))
+    report = build_report(lab.store, "demo", columns=["reward/mean"])
+    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+    [difference] = report.differences
+    assert not difference.comparison.paired
+
+
+def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+    report, found = _accuracies(lab, constant, a=[0.5] * 3, b=[0.25] * 3)
+    # A difference without spread leaves out 0, but was never tested.
+    assert found == {"a": Mark.BEST, "b": Mark.SECOND}
+    [difference] = report.differences
+    assert math.isnan(difference.p_adjusted)
+    assert difference.seeds is None
+    assert (
+        "zero spread: all seeds of a, b have the same reward/mean, so that ±0 is no interval"
+        in lay_out(report).notes
+    )
 
 
 def test_rows_are_told_apart_by_what_varies(lab):
@@ -235,7 +273,7 @@ def test_problems_without_enough_scored_samples_are_left_out_of_pass_at_k(lab):
     assert cells["pass@1"].mean == 0.25
     assert cells["pass@2"].mean == pytest.approx(5 / 6)
     assert report.unscorable == 3 / 8
-    assert "37.50% of the samples could not be scored" in "\n".join(notes(report, "*", "+"))
+    assert "37.50% of the samples could not be scored" in "\n".join(lay_out(report).notes)
 
 
 def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
@@ -254,13 +292,9 @@ def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
         lab.store._now = lambda: lab.store.runs()[0].created.replace(hour=13)
         lab.evaluate(run_id, f"run {run_id}", 20, (8, 8), n=8)
     report = build_report(lab.store, "demo")
-    assert report.provenance.evaluation == {
-        "task": "countdown",
-        "n": 8,
-        "temperature": 1.0,
-        "seed": 0,
-        "problems": 2,
-    }
+    assert report.provenance.evaluations == [
+        {"task": "countdown", "n": 8, "temperature": 1.0, "seed": 0, "problems": 2}
+    ]
     assert _rows(report)["grpo"].cells["pass@1"].mean == 1.0
 
 
@@ -289,8 +323,8 @@ def test_columns_of_ones_own(demo):
     names = ["collapse/acr@first5", "pass@3", "collapse/acr"]
     report = build_report(demo.store, "demo", columns=names)
     assert [column.name for column in report.columns] == names
-    assert _rows(report)["fade"].cells["collapse/acr@first5"].mean == pytest.approx(0.4)
-    assert _rows(report)["fade"].cells["collapse/acr"].mean == pytest.approx(0.35)
+    assert _rows(report)["fade"].cells["collapse/acr@first5"].mean == pytest.approx(0.2)
+    assert _rows(report)["fade"].cells["collapse/acr"].mean == pytest.approx(0.15)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +372,7 @@ def _adamw(match="none", reference="dr_grpo"):
 
 
 def _rates(report):
-    [line] = [line for line in notes(report, "*", "+") if line.startswith("learning rates: ")]
+    [line] = [line for line in lay_out(report).notes if line.startswith("learning rates: ")]
     return line.removeprefix("learning rates: ")
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from advsweep.backends import fake
-from advsweep.report import build_report
-from advsweep.report.notes import notes
+from advsweep.report import build_report, lay_out
 from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, RunEvent
@@ -149,7 +148,7 @@ def test_a_report_says_what_was_pruned_and_whom_that_flatters(plan: Planner, sto
     assert [row.n for row in report.rows] == [1, 2, 2, 1]
     assert [row.pruned for row in report.rows] == [0, 0, 0, 1]
     assert report.pruned == {"median": 1}
-    text = "\n".join(notes(report, "best", "second"))
+    text = "\n".join(lay_out(report).notes)
     assert "left out, as they are not done: 1 pruned\n" in text
     assert "\npruned: 1 by stopping=median; " in text
     assert "\ngrpo, backend.learning_rate=0.01: 1 of 2 runs were pruned, so that" in text

@@ -1,0 +1,261 @@
+"""The evaluations that a table stands on: of each task those that were made alike."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from advsweep.errors import ReportError
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+# What an evaluation was asked for, but no part of how its samples came to be.
+_NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
+# What settings say of samples that are drawn from the whole distribution, if anything.
+_WHOLE = ("top_p", 1.0)
+
+OWN_TASKS = "own"
+"""What the main task is called where each run has another."""
+
+Protocol = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskEvaluations:
+    """Evaluations on one task, all made in the same way unless mixed ones were asked for.
+
+    Attributes:
+        protocol: task, problems and sampling; of mixed ones the values of each key.
+        final: of each run that has one, after its last step.
+        base: of each run that has one, before its first step.
+        along: every one of each run, in order of the steps.
+        models: of models that were evaluated so without a run.
+    """
+
+    protocol: Protocol
+    final: Mapping[int, EvaluationRecord]
+    base: Mapping[int, EvaluationRecord]
+    along: Mapping[int, Sequence[EvaluationRecord]]
+    models: Sequence[EvaluationRecord]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluations of a table, by task.
+
+    Attributes:
+        main: the task that numbers are of which name none; None if nothing was evaluated.
+        differing: why there are none of a task whose evaluations were not made alike.
+    """
+
+    tasks: Mapping[str, TaskEvaluations]
+    main: str | None
+    differing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def protocol(self) -> Protocol | None:
+        return None if self.main is None else self.tasks[self.main].protocol
+
+    @property
+    def others(self) -> list[str]:
+        """The tasks besides the main one, in order of their names."""
+        return sorted(set(self.tasks) - {self.main, OWN_TASKS})
+
+    @property
+    def unscorable(self) -> float:
+        """The share of the final evaluations' samples that the verifier could not judge."""
+        records = [record for task in self.tasks.values() for record in task.final.values()]
+        unscorable = sum(int(record.unscorable.sum()) for record in records)
+        scored = sum(int(record.n.sum()) for record in records)
+        return unscorable / max(unscorable + scored, 1)
+
+    def of(self, task: str | None) -> TaskEvaluations | None:
+        """Those on a task, by default the main one; None if there are none.
+
+        Raises:
+            ReportError: there are, but not made alike.
+        """
+        name = self.main if task is None else task
+        if name is None:
+            return None
+        if name in self.differing:
+            raise ReportError(self.differing[name])
+        return self.tasks.get(name)
+
+
+def choose_evaluations(
+    store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
+) -> Evaluated:
+    """The evaluations of some runs by a protocol that they have in common, for each task.
+
+    Where there are several such, the one that was used last counts. The main task is the one
+    that the runs were trained on, or else the one that was evaluated last.
+
+    Args:
+        along: those within the training too.
+        mixed: of each run its last, whatever the protocol.
+
+    Raises:
+        ReportError: there is none for any task; the message names the keys that differ.
+    """
+    steps = {run.id: run.steps for run in runs}
+    protocols: dict[str, Protocol] = {}
+    by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
+    for record in store.evaluations(list(steps), ends_only=not along):
+        by_task.setdefault(record.task, []).append((_protocol_key(record, protocols), record))
+    models = [(_protocol_key(e, protocols), e) for e in store.model_evaluations()]
+    tasks: dict[str, TaskEvaluations] = {}
+    differing: dict[str, str] = {}
+    for task, records in by_task.items():
+        finals = _finals(records, steps)
+        if not finals:
+            continue
+        common = set.intersection(*(set(found) for found in finals.values()))
+        if not common and not mixed:
+            differing[task] = _differing(finals, protocols)
+            continue
+        newest = max(common, key=lambda key: _last_use(finals, key)) if common else None
+        if mixed or newest is None:
+            chosen = {i: max(found, key=lambda k: found[k].created) for i, found in finals.items()}
+        else:
+            chosen = dict.fromkeys(finals, newest)
+        tasks[task] = _of_task(records, finals, chosen, protocols, models)
+    if differing and not tasks:
+        raise ReportError(next(iter(differing.values())))
+    return _with_main(runs, tasks, differing, mixed=mixed)
+
+
+def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
+    """The evaluations of models without a run, by their protocols."""
+    protocols: dict[str, Protocol] = {}
+    found: dict[str, list[EvaluationRecord]] = {}
+    for record in store.model_evaluations():
+        found.setdefault(_protocol_key(record, protocols), []).append(record)
+    return {key: (protocols[key], records) for key, records in found.items()}
+
+
+Finals = dict[int, dict[str, EvaluationRecord]]
+
+
+def _finals(
+    records: Sequence[tuple[str, EvaluationRecord]], steps: Mapping[int, int]
+) -> dict[int, dict[str, EvaluationRecord]]:
+    finals: Finals = {}
+    for key, record in records:
+        # Every one of them is of a run.
+        if record.run_id is not None and record.step == steps[record.run_id]:
+            finals.setdefault(record.run_id, {})[key] = record
+    return finals
+
+
+def _last_use(finals: Finals, key: str) -> Any:
+    return max(found[key].created for found in finals.values())
+
+
+def _of_task(
+    records: Sequence[tuple[str, EvaluationRecord]],
+    finals: Finals,
+    chosen: Mapping[int, str],
+    protocols: Mapping[str, Protocol],
+    models: Sequence[tuple[str, EvaluationRecord]],
+) -> TaskEvaluations:
+    along: dict[int, list[EvaluationRecord]] = {}
+    for key, record in records:
+        if record.run_id is not None and chosen.get(record.run_id) == key:
+            along.setdefault(record.run_id, []).append(record)
+    used = set(chosen.values())
+    return TaskEvaluations(
+        protocol=_merged([protocols[key] for key in sorted(used)]),
+        final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
+        base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
+        along=along,
+        models=[record for key, record in models if key in used],
+    )
+
+
+def _with_main(
+    runs: Sequence[RunRecord],
+    tasks: dict[str, TaskEvaluations],
+    differing: Mapping[str, str],
+    *,
+    mixed: bool,
+) -> Evaluated:
+    """Finds the main task; runs that were trained on several have one only where mixed."""
+    own = {run.id: run.config.get("task", {}).get("name") for run in runs}
+    counts = Counter(task for task in own.values() if task in tasks or task in differing)
+    if len(counts) > 1 and mixed:
+        parts = [tasks[task] for task in counts]
+        tasks[OWN_TASKS] = TaskEvaluations(
+            protocol=_merged([part.protocol for part in parts]),
+            final={i: tasks[t].final[i] for i, t in own.items() if i in tasks[t].final},
+            base={i: tasks[t].base[i] for i, t in own.items() if i in tasks[t].base},
+            along={i: tasks[t].along[i] for i, t in own.items() if i in tasks[t].along},
+            models=[record for part in parts for record in part.models],
+        )
+        return Evaluated(tasks, OWN_TASKS, differing)
+    if len(counts) > 1:
+        some = " and ".join(f"{task} ({n} runs)" for task, n in sorted(counts.items()))
+        raise ReportError(_refusal(f"task: {some}"))
+    if counts:
+        return Evaluated(tasks, next(iter(counts)), differing)
+
+    def last(task: str) -> Any:
+        return max(record.created for record in tasks[task].final.values())
+
+    return Evaluated(tasks, max(tasks, key=last) if tasks else None, differing)
+
+
+def _merged(protocols: Sequence[Protocol]) -> Protocol:
+    """One protocol; the values of a key that differs are a list."""
+    merged: Protocol = {}
+    for key in dict.fromkeys(key for protocol in protocols for key in protocol):
+        values: list[Any] = []
+        for protocol in protocols:
+            if protocol.get(key) not in values:
+                values.append(protocol.get(key))
+        merged[key] = values[0] if len(values) == 1 else values
+    return merged
+
+
+def _protocol_key(record: EvaluationRecord, protocols: dict[str, Protocol]) -> str:
+    settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
+    settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
+    protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
+    problems = _digest(record.problem_ids)
+    key = json.dumps([protocol, problems], sort_keys=True)
+    protocols[key] = protocol
+    return key
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(problem_ids: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(problem_ids).encode()).hexdigest()
+
+
+def _differing(
+    finals: Mapping[int, Mapping[str, EvaluationRecord]],
+    protocols: Mapping[str, Mapping[str, Any]],
+) -> str:
+    keys = sorted({key for found in finals.values() for key in found})
+    names = [name for name in protocols[keys[0]] if name != "problems"]
+    parts = []
+    for name in [*names, "problems"]:
+        counts = Counter(str(protocols[key].get(name)) for f in finals.values() for key in f)
+        if len(counts) > 1:
+            shown = name if name in ("task", "problems") else f"evaluation.{name}"
+            some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
+            parts.append(f"{shown}: {some}")
+    differences = "; ".join(parts) or "the problems themselves"
+    return _refusal(differences)
+
+
+def _refusal(differences: str) -> str:
+    return (
+        f"these runs were not evaluated alike, so one table cannot hold them: {differences}; "
+        "report them apart (--where), start their sweep again with the same evaluation settings, "
+        "which evaluates without training again, or ask for --mixed-protocols"
+    )

@@ -1,0 +1,133 @@
+"""Conditions that choose runs: `estimator=fade,grpo group_size>=8 pass@1>0.3`.
+
+    KEY=VALUE,...     one of these values; KEY!=VALUE,... none of them
+    KEY>=NUMBER       also >, <= and <
+
+KEY is a config key (a component's name stands for it), `seed`, `status`, `sweep`, or any column
+that a table can have. Conditions stand apart by spaces (`and` may stand between them), and all
+must hold. Values are those of JSON, and other words are texts; quotes hold what has spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advsweep.errors import ConfigError
+
+MISSING = object()
+"""What a run has of a key that its config lacks."""
+
+_OPERATORS = r"!=|<=|>=|=|<|>"
+_CONDITION = re.compile(rf"([^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
+_ORDERS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A key, and what its value must be; `text` is how it was written."""
+
+    key: str
+    operator: str
+    values: tuple[Any, ...]
+    text: str
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value fits; one that is `MISSING`, or NaN, fits nothing."""
+        if value is MISSING or value != value:
+            return False
+        if self.operator in _ORDERS:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return number and bool(_ORDERS[self.operator](value, self.values[0]))
+        among = value if isinstance(value, tuple) else (value,)
+        found = any(_equal(own, other) for own in among for other in self.values)
+        return found is (self.operator == "=")
+
+
+def parse_where(text: str, option: str = "--where") -> list[Condition]:
+    """The conditions of a text.
+
+    Args:
+        option: what gave the text, for the message.
+
+    Raises:
+        ConfigError: it is not one; the message names the part that cannot be read.
+    """
+    try:
+        tokens = shlex.split(re.sub(rf"\s*({_OPERATORS})\s*", r"\1", text))
+    except ValueError as error:
+        raise ConfigError(f"{option}: {text!r} has a quote that does not end") from error
+    conditions = [_condition(token, option) for token in tokens if token != "and"]
+    if not conditions:
+        raise ConfigError(f"{option}: expected a condition such as group_size=8, got nothing")
+    return conditions
+
+
+def _condition(text: str, option: str) -> Condition:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}"
+        )
+    key, sign, listed = match.groups()
+    items = split_list(listed)
+    if "" in items:
+        raise ConfigError(f"{option}: expected a value beside each comma, got {text!r}")
+    values = tuple(_value(item) for item in items)
+    number = len(values) == 1 and isinstance(values[0], (int, float))
+    if sign in _ORDERS and (not number or isinstance(values[0], bool)):
+        raise ConfigError(f"{option}: expected one number after {sign}, got {text!r}")
+    return Condition(key, sign, values, text)
+
+
+def split_list(text: str) -> list[str]:
+    """What stands between commas, but for those in brackets.
+
+    >>> split_list("pass@1[gsm8k,level=3],seed")
+    ['pass@1[gsm8k,level=3]', 'seed']
+    """
+    items, depth = [""], 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        if character == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += character
+    return [item.strip() for item in items]
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def lookup(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key; a component's is its name; `MISSING` if it is not there."""
+    value: Any = config
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    return value.get("name", MISSING) if isinstance(value, Mapping) else value
+
+
+def describe(conditions: Sequence[Condition]) -> str:
+    """The conditions as they were written."""
+    return " ".join(condition.text for condition in conditions)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    # In Python True is 1.
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,125 @@
+"""Runs compared at equal cost, or where a metric is equal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advsweep.errors import ConfigError, NotFoundError, ReportError
+from advsweep.report import build_report, lay_out, parse_moment
+
+
+@pytest.fixture
+def costly(lab, constant):
+    """Two seeds each of grpo, and of fade, which draws twice the rollouts of seed 1.
+
+    pass@1 rises in a straight line from 1/8 at the start over 1/2 at step 10 to 1 for grpo; it
+    is 1/4 at the end for fade, without an evaluation between.
+    """
+    for seed in range(2):
+        points = constant(cost__rollouts=1.0, time__rollout=0.5, time__reward=0.25)
+        points += constant(time__estimator=0.0, time__update=0.25)
+        points += [("collapse/acr", step, step / 20) for step in range(1, 21)]
+        run = lab.run("grpo", seed, solved=(4, 4), points=points)
+        lab.evaluate(run, f"grpo {seed} 10", 10, (2, 2))
+        drawn = constant(cost__rollouts=1.0 + seed)
+        lab.run("fade", seed, solved=(2, 0), points=points + drawn)
+    return lab
+
+
+def _cells(report, column):
+    rows = {row.group["estimator"]: row for row in report.rows}
+    return {name: row.cells[column].values for name, row in rows.items()}
+
+
+def _at(lab, text, *columns):
+    return build_report(lab.store, "demo", columns=columns, at=parse_moment(text))
+
+
+def test_what_was_spent(costly):
+    columns = ["total/steps", "total/rollouts", "total/seconds"]
+    report = build_report(costly.store, "demo", columns=columns)
+    assert _cells(report, "total/steps")["grpo"] == (20.0, 20.0)
+    # 20 steps of 4 prompts with 8 rollouts each, or twice that.
+    assert _cells(report, "total/rollouts") == {
+        "base": (), "grpo": (640.0, 640.0), "fade": (640.0, 1280.0)
+    }  # fmt: skip
+    assert _cells(report, "total/seconds")["fade"] == (20.0, 20.0)
+
+
+def test_equal_rollouts(costly):
+    report = _at(costly, "rollouts=480", "pass@1", "collapse/acr", "total/steps")
+    # 480 rollouts are 15 steps, or 7.5 of twice as many; pass@1 is then 3/4 for grpo, and for
+    # fade 1/8 + 15/20 · 1/8 and 1/8 + 7.5/20 · 1/8.
+    assert _cells(report, "total/steps") == {"grpo": (15.0, 15.0), "fade": (15.0, 7.5)}
+    assert _cells(report, "pass@1")["grpo"] == pytest.approx((0.75, 0.75))
+    assert _cells(report, "pass@1")["fade"] == pytest.approx((0.21875, 0.171875))
+    # The mean of ACR over whole steps: of 1/20 ... 15/20 it is 8/20, of 1/20 ... 7/20 4/20.
+    assert _cells(report, "collapse/acr")["fade"] == pytest.approx((0.4, 0.2))
+    assert report.remarks == (
+        "each run is taken where it had taken 480 rollouts: steps 7.5 to 15, evaluations on the "
+        "straight line between two, 20 steps apart at most",
+    )
+
+
+def test_as_many_rollouts_as_all_have(costly):
+    report = _at(costly, "rollouts", "total/rollouts")
+    assert set(_cells(report, "total/rollouts").values()) == {(640.0, 640.0)}
+
+
+def test_the_last_steps_are_those_before_the_moment(costly):
+    # ACR of the steps 6 to 15.
+    report = _at(costly, "steps=15", "collapse/acr@end", "collapse/acr@first2")
+    assert _cells(report, "collapse/acr@end")["grpo"] == pytest.approx((10.5 / 20,) * 2)
+    assert _cells(report, "collapse/acr@first2")["grpo"] == pytest.approx((1.5 / 20,) * 2)
+
+
+def test_equal_time(costly):
+    assert _cells(_at(costly, "seconds=5", "total/steps"), "total/steps")["grpo"] == (5.0, 5.0)
+
+
+def test_where_a_metric_is_equal(costly):
+    report = _at(costly, "pass@1=0.25", "pass@1", "total/steps")
+    # From 1/8 to 1/2 in 10 steps, 1/4 comes after a third of them.
+    assert _cells(report, "total/steps")["grpo"] == pytest.approx((10 / 3, 10 / 3))
+    assert _cells(report, "total/steps")["fade"] == pytest.approx((20.0, 20.0))
+    # In what they are equal in they are not compared.
+    assert {d.column for d in report.differences} == {"total/steps"}
+
+
+def test_runs_that_never_get_there_are_left_out_and_counted(costly):
+    report = _at(costly, "pass@1=0.75", "total/steps")
+    assert all(math.isnan(value) for value in _cells(report, "total/steps")["fade"])
+    assert "2 of 4 runs do not come to it and are left out of its numbers" in report.remarks[0]
+    assert "all steps: 2 of 4 runs have no number" in lay_out(report).notes
+
+
+def test_where_a_training_metric_is_equal(costly):
+    # The mean of ACR over the last ten steps is 5.5/20 after step 10 and 10.5/20 after 15.
+    report = _at(costly, "collapse/acr=0.4", "total/steps")
+    assert _cells(report, "total/steps")["grpo"] == pytest.approx((12.5, 12.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("tokens", ConfigError, "--at: expected steps, rollouts, seconds, one of these with"),
+        ("pass@1", ConfigError, "--at: expected steps"),
+        ("rollouts=-1", ConfigError, "--at: expected steps"),
+        ("rollouts=many", ConfigError, "--at: expected steps"),
+        ("rollouts=2000", ReportError, "expected at most the 1280 that a run of the table"),
+        ("pass@1=1.5", ReportError, "no run of the table comes to it; they are from 0.125 to 1"),
+        ("collapse/arc=1", NotFoundError, "no run has a metric 'collapse/arc'; did you mean"),
+        ("collapse/acr@end=1", NotFoundError, "expected a metric or a pass@k"),
+    ],
+)
+def test_moments_that_are_not_there(costly, text, error, message):
+    with pytest.raises(error, match=message):
+        _at(costly, text, "total/steps")
+
+
+def test_costs_that_were_not_recorded(lab):
+    lab.run("grpo", 0)
+    with pytest.raises(ReportError, match="no run of the table recorded what it takes"):
+        build_report(lab.store, "demo", at=parse_moment("seconds"))
