@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 from typing import Annotated
 
@@ -90,6 +91,15 @@ def report(
             "runs have, or rollouts=50000), or where a metric is equal (pass@1=0.5).",
         ),
     ] = None,
+    assertions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--assert",
+            metavar="EXPR",
+            help="Exit code 1 unless the data bear it out: 'pass@1[fade] >= pass@1[grpo] - 0.02'; "
+            "may be repeated.",
+        ),
+    ] = None,
     pool: Annotated[
         bool,
         typer.Option("--pool", help="Average over what differs within a row, seed by seed."),
@@ -104,23 +114,40 @@ def report(
     ] = ReportFormat.TABLE,
 ) -> None:
     """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
-    from advsweep.report import build_report, parse_moment, parse_where, render, split_list
+    from advsweep.report import (
+        Verdict,
+        build_report,
+        judge,
+        parse_assertion,
+        parse_moment,
+        parse_where,
+        render,
+        split_list,
+    )
     from advsweep.store import open_store
 
     conditions = [condition for text in where or () for condition in parse_where(text)]
     moment = None if at is None else parse_moment(at)
-    opened = open_store(store, create=False)
-    built = build_report(
-        opened,
+    asserted = [parse_assertion(text) for text in assertions or ()]
+    build = functools.partial(
+        build_report,
+        open_store(store, create=False),
         sweep,
-        columns=None if columns is None else split_list(columns),
         rows=None if rows is None else split_list(rows),
         where=conditions,
         pool=pool,
         mixed_protocols=mixed_protocols,
         at=moment,
+    )
+    shown = build(
+        columns=None if columns is None else split_list(columns),
         sort=sort,
         baseline=baseline,
         target=difference,
     )
-    typer.echo(render(built, output.value), nl=False)
+    judgements = [judge(build(columns=a.columns, baseline="none"), a) for a in asserted]
+    typer.echo(render(shown, output.value), nl=False)
+    for judgement in judgements:
+        typer.echo(judgement.text, err=True)
+    if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
+        raise typer.Exit(1)

@@ -6,6 +6,7 @@
 Never imports torch.
 """
 
+from advsweep.report.assertions import Assertion, Judgement, Verdict, judge, parse_assertion
 from advsweep.report.columns import Better, Column
 from advsweep.report.layout import lay_out
 from advsweep.report.marks import marks
@@ -19,21 +20,26 @@ from advsweep.report.where import Condition, parse_where, split_list
 
 __all__ = [
     "FORMATS",
+    "Assertion",
     "Better",
     "Cell",
     "Column",
     "Condition",
     "Difference",
     "Document",
+    "Judgement",
     "Mark",
     "Moment",
     "Provenance",
     "Report",
     "Row",
     "Table",
+    "Verdict",
     "build_report",
+    "judge",
     "lay_out",
     "marks",
+    "parse_assertion",
     "parse_moment",
     "parse_where",
     "render",

@@ -148,7 +148,7 @@ def compare_rows(
             comparison=comparison,
             p_adjusted=float(p),
             improvement=_improvement(rows[row], rows[other], column),
-            seeds=_seeds(comparison, comparison.difference if target is None else target),
+            seeds=count_seeds(comparison, comparison.difference if target is None else target),
             target=comparison.difference if target is None else target,
         )
         for (row, other, column, comparison), p in zip(found, adjusted, strict=True)
@@ -168,7 +168,11 @@ def _improvement(row: Row, other: Row, column: Column) -> Interval | None:
     return probability_of_improvement([sign * v for v in a], [sign * v for v in b])
 
 
-def _seeds(comparison: Comparison, target: float) -> int | None:
+def count_seeds(comparison: Comparison, target: float) -> int | None:
+    """The seeds that show a difference with a power of 80 %, at most `MOST_SEEDS`.
+
+    None where nothing varies or there is nothing to see.
+    """
     sd = comparison.sd
     if not (sd > 0 and math.isfinite(target) and target):
         return None

@@ -1,0 +1,90 @@
+"""`advsweep report`: its options, and what its exit code says."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.cli import main
+
+Called = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def report(
+    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Called:
+    """`report(ARGUMENTS)` in the folder of the finished sweep: exit code, stdout, stderr."""
+    monkeypatch.chdir(fake_folder)
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["advsweep", "report", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return called
+
+
+def test_a_pivot_as_it_is_asked_for(report):
+    code, out, _ = report("two", "--rows", "estimator", "--columns", "seed", "--format", "csv")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["estimator"], row["seed"]) for row in rows] == [
+        ("base", ""),
+        *((name, str(seed)) for name in ("grpo", "fade") for seed in range(3)),
+    ]
+
+
+def test_rows_columns_conditions_and_order(report):
+    options = ("--columns", "pass@1,total/rollouts", "--sort", "estimator", "--baseline", "fade")
+    code, out, _ = report("--where", "seed>0", "--where", "estimator=grpo,fade", *options)
+    assert code == 0
+    assert out.index("\nfade ") < out.index("\ngrpo ")
+    assert "Differences to fade" in out
+    assert "chosen by seed>0 estimator=grpo,fade" in out
+
+
+def test_assertions_decide_the_exit_code(report):
+    quiet = ("--columns", "pass@1", "--format", "csv")
+    code, out, err = report(*quiet, "--assert", "pass@1[grpo] >= pass@1[fade] - 1")
+    assert (code, out.startswith("estimator,n,pass@1")) == (0, True)
+    assert err.startswith("holds: pass@1[grpo] >= pass@1[fade] - 1: ")
+    code, out, err = report(
+        *quiet,
+        *("--assert", "pass@1[grpo] >= 0", "--assert", "pass@1[grpo] > 2"),
+        *("--assert", "pass@1[estimator=base] > 0"),
+    )
+    assert code == 1
+    assert out.startswith("estimator,n,pass@1")
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        *("holds", "fails", "cannot tell")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--assert", "pass@1[grpo] >="], "--assert: expected numbers and COLUMN[ROW]"),
+        (["--where", "estimator"], "--where: expected KEY=VALUE"),
+        (["--at", "tokens"], "--at: expected steps"),
+        (["--columns", "pass@1,collapse/arc"], "did you mean 'collapse/acr'"),
+        (["--rows", "estimatr"], "did you mean 'estimator'"),
+        (["--baseline", "gro"], "did you mean 'grpo'"),
+        (["--sort", "pass@3"], "--sort: the table has no column or key 'pass@3'"),
+        (["--rows", "seed"], "differ in other keys as well (estimator: grpo, fade)"),
+    ],
+)
+def test_mistakes_are_one_line(report, arguments, words):
+    code, out, err = report("two", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
