@@ -34,7 +34,7 @@ os.environ.update(
 )
 
 import torch
-from bench_estimators import SMALL, batch
+from bench_estimators import OPTIONS, SMALL, batch
 from figures import head, show
 from transformers import TrainerCallback
 
@@ -221,7 +221,7 @@ def dearest_estimator() -> tuple[str, float]:
     """The estimator that takes longest with the metrics of a step, and the milliseconds."""
     inputs, costs = batch(*SMALL), {}
     for name in ESTIMATORS:
-        estimator = build_estimator(name)
+        estimator = build_estimator(name, **OPTIONS.get(name, {}))
         seconds = []
         for _ in range(CALLS):
             started = time.thread_time()
