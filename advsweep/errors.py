@@ -15,7 +15,8 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     ├── ReportError            data that cannot stand in one table, or too little of it
     ├── FitError               data that cannot support a fit, with the reason
     ├── CheckpointError        a checkpoint that is missing or damaged
-    └── TrainingError          a run that cannot go on (a loss that is not finite, say)
+    ├── TrainingError          a run that cannot go on (a loss that is not finite, say)
+    └── SamplerError           weights that cannot be sampled from in the way that was tried
 
     AdvsweepWarning(UserWarning)
 """
@@ -75,7 +76,11 @@ class CheckpointError(AdvsweepError):
 
 
 class TrainingError(AdvsweepError):
-    """A training that cannot go on; the message names the step."""
+    """A training or an evaluation that cannot go on; a training's message names the step."""
+
+
+class SamplerError(AdvsweepError):
+    """Weights that cannot be sampled from in the way that was tried; another may do."""
 
 
 class AdvsweepWarning(UserWarning):

@@ -128,6 +128,25 @@ class Backend(Component):
         """Whether a training ends with a comparison of its weights with the base model's."""
         return False
 
+    @classmethod
+    def samples_with(cls) -> tuple[type[Generation], ...]:
+        """What may sample from its weights on this machine, the fastest first.
+
+        Empty where there is no choice.
+        """
+        return ()
+
+    def sampler_by(
+        self, generation: Generation, run: Run, directory: Path, step: int, task: Task
+    ) -> Sampler:
+        """As `sampler`, by another generation than the run's; `samples_with` has them.
+
+        Raises:
+            CheckpointError: the directory holds no sound checkpoint of that step.
+            SamplerError: the weights cannot be sampled from so.
+        """
+        raise NotImplementedError
+
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
     ) -> Sampler:
@@ -135,6 +154,7 @@ class Backend(Component):
 
         Raises:
             ConfigError: this backend has no such model, or it cannot be loaded.
+            SamplerError: the model cannot be sampled from by this generation.
         """
         raise ConfigError(f"backend: '{self.name}' evaluates no models but those of its runs")
 

@@ -77,14 +77,20 @@ def evaluate(
         for record in find_targets(opened, targets or []).runs:
             asked = ask(model=None, own=record.config)
             last = record.step if step is None else step
-            weights = weights_of_run(build_run(record.config), record, last)
+            run = build_run(record.config)
+            weights = weights_of_run(run, record, last, asked.generations())
             title = f"run {record.id} after step {last}"
             todo.append((title, weights, asked.task(), asked.settings()))
         done = []
         for title, weights, task_, settings in todo:
             with evaluating.shown_progress(title) as on_progress:
                 evaluation = evaluate_weights(
-                    opened, weights, task_, settings, on_progress=on_progress
+                    opened,
+                    weights,
+                    task_,
+                    settings,
+                    on_progress=on_progress,
+                    on_change=evaluating.say_change,
                 )
             done.append(evaluation)
             if output is RecordFormat.TEXT:

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.overrides import Override
-    from advsweep.config.settings import EvaluationSettings
+    from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.sweep.asked import Weights
     from advsweep.tasks.base import Task
 
@@ -46,7 +46,8 @@ Fields = Annotated[
         metavar="KEY=VALUE",
         help="A field of the evaluation, the task, the generation or the model, looked for in "
         "this order (temperature=0.6, data=~/gsm8k, max_tokens=2048, dtype=bfloat16), or with "
-        "its group: task.seed=1, backend.evaluation_batch=8; may be repeated.",
+        "its group: task.seed=1, backend.evaluation_batch=8; or what samples, generation=vllm or "
+        "transformers; may be repeated.",
     ),
 ]
 
@@ -60,9 +61,12 @@ class Asked:
 
     Attributes:
         nodes: the config of each part.
+        samples_with: the generations that may sample, the first choice first; none: as the run
+            itself does.
     """
 
     nodes: Plain
+    samples_with: tuple[type[Generation], ...]
 
     def task(self) -> Task:
         """The task; not checked yet."""
@@ -78,16 +82,27 @@ class Asked:
 
     def weights(self) -> Weights:
         """The model, as its backend evaluates it."""
-        from advsweep.backends.registry import BACKENDS, GENERATIONS, MODELS
+        from advsweep.backends.registry import BACKENDS, MODELS
         from advsweep.sweep.asked import weights_of_model
 
         model = MODELS.build(self.nodes["model"], where="model")
         return weights_of_model(
             BACKENDS.build(self.nodes["backend"], where="backend"),
             model,
-            GENERATIONS.build(self.nodes["generation"], where="generation"),
+            self.generations(),
             self.nodes["model"]["path"],
         )
+
+    def generations(self) -> list[Generation]:
+        """What may sample, the first choice first; each with what is given of its fields."""
+        node = self.nodes["generation"]
+        return [
+            generation.build(
+                {f.name: node[f.name] for f in dataclasses.fields(generation) if f.name in node},
+                where="generation",
+            )
+            for generation in self.samples_with
+        ]
 
 
 def asked(
@@ -110,12 +125,25 @@ def asked(
     Raises:
         ConfigError: an option means nothing, or has several values.
     """
+    from advsweep.backends.registry import BACKENDS, GENERATIONS
     from advsweep.config.compose import Composed, Composer
+    from advsweep.config.settings import Generation
+    from advsweep.errors import ConfigError
     from advsweep.sweep.points import GROUPS, KEYS
 
     overrides = _one_value_each(fields)
     chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
-    choices: Plain = {"model": "hf", "generation": "transformers", "backend": "trl", **chosen}
+    backend = BACKENDS.get(own["backend"]["name"] if own else chosen.get("backend", "trl"))
+    samples_with = backend.samples_with()
+    if "generation" in chosen:
+        if own is not None and not samples_with:
+            raise ConfigError(
+                f"generation={chosen['generation']}: backend '{backend.name}' has one way to "
+                f"sample from its weights; leave it out"
+            )
+        samples_with = (GENERATIONS.get(chosen["generation"]),)
+    first = samples_with[0].name if samples_with else Generation.name
+    choices: Plain = {"model": "hf", "backend": "trl", **chosen, "generation": first}
     if task is not None:
         choices["task"] = task
     if protocol is not None:
@@ -125,9 +153,8 @@ def asked(
         kept = {g: (own or {})[g] for g in ("task", "evaluation") if own and g not in choices}
         nodes = {**composed.config, **kept}
         values = {_placed(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
-        if own is not None and (foreign := [k for k in (*chosen, *values) if _is_of_model(k)]):
-            from advsweep.errors import ConfigError
-
+        given = [key for key in (*chosen, *values) if key != "generation"]
+        if own is not None and (foreign := [k for k in given if _is_of_run(k, samples_with)]):
             raise ConfigError(
                 f"{foreign[0]}: expected a field of the evaluation or the task, as a run has its "
                 f"own model and generation"
@@ -139,7 +166,7 @@ def asked(
         nodes = composer.patched(Composed(nodes, composed.late), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"] = _with_fitting_k(nodes["evaluation"])
-    return Asked(nodes)
+    return Asked(nodes, samples_with)
 
 
 def _one_value_each(texts: Sequence[str]) -> list[Override]:
@@ -177,8 +204,15 @@ def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
     )
 
 
-def _is_of_model(key: str) -> bool:
-    return key.split(".")[0] in _OF_MODELS
+def _is_of_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
+    """Whether a run has it already; how a generation computes may be another each time."""
+    from advsweep.components import option_of
+
+    group, *rest = key.split(".")
+    if group == "generation" and samples_with:
+        fields = {field.name: field for field in dataclasses.fields(samples_with[0])}
+        return rest[0] not in fields or option_of(fields[rest[0]]).identity
+    return group in _OF_MODELS
 
 
 def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
@@ -190,6 +224,11 @@ def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
     ks = node.get("k", default)
     fitting = [k for k in ks if k <= n] if isinstance(n, int) else ks
     return {**node, "k": sorted({*fitting, n}) if len(fitting) < len(ks) else fitting}
+
+
+def say_change(why: str) -> None:
+    """Says that another way of sampling is tried, and why."""
+    typer.echo(f"{why}; trying that", err=True)
 
 
 @contextmanager

@@ -146,7 +146,8 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     """
     s = e.settings
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
-    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems"
+    by = f", sampled by {s['sampler']}" if "sampler" in s else ""
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems{by}"
     typer.echo(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
     by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]

@@ -74,7 +74,13 @@ def select(
     weights, problems, settings = asked.weights(), asked.task(), asked.settings()
     with closing(open_store(store)) as opened, evaluating.shown_progress(model) as on_progress:
         evaluation = evaluate_weights(
-            opened, weights, problems, settings, split=Split(split.value), on_progress=on_progress
+            opened,
+            weights,
+            problems,
+            settings,
+            split=Split(split.value),
+            on_progress=on_progress,
+            on_change=evaluating.say_change,
         )
     rows = _rows(evaluation)
     _write(out, rows)

@@ -69,6 +69,8 @@ class Generation(Component):
     """How rollouts are sampled while training."""
 
     name: ClassVar[str] = "sampling"
+    sampler: ClassVar[str | None] = None
+    """What samples, where evaluations are to say so: another than the backend's own code."""
 
     temperature: float = option(1.0, gt=0, help="sampling temperature of the rollouts")
 

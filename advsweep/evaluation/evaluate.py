@@ -97,13 +97,18 @@ def _count(
 
 
 def evaluation_identity(
-    subject: str, task: Task, settings: EvaluationSettings, split: Split = Split.HELD_OUT
+    subject: str,
+    task: Task,
+    settings: EvaluationSettings,
+    split: Split = Split.HELD_OUT,
+    sampler: str | None = None,
 ) -> str:
     """What makes two evaluations the same: the weights, the problems and the sampling.
 
     Args:
         subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
         split: the problems that are answered.
+        sampler: what samples, by `Generation.sampler`: others round otherwise.
     """
     material: Plain = {
         "revision": REVISION,
@@ -118,4 +123,6 @@ def evaluation_identity(
         material["top_p"] = settings.top_p
     if split is not Split.HELD_OUT:
         material["split"] = split.value
+    if sampler is not None:
+        material["sampler"] = sampler
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()

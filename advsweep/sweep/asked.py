@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from advsweep.backends.run import check_sampling
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, SamplerError
 from advsweep.evaluation import evaluate_in_pieces, evaluation_identity
 from advsweep.store import NewEvaluation
 from advsweep.store.evaluations import MODEL_SUBJECT
-from advsweep.sweep.evaluations import counts_of, lock_of, subject_of
+from advsweep.sweep.evaluations import counts_of, lock_of, settings_of, subject_of
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
@@ -25,51 +25,86 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Way:
+    """One way to sample from weights.
+
+    Attributes:
+        sampler: has them answer a task's problems; called only when they are needed.
+        name: of what samples, by `Generation.sampler`.
+    """
+
+    sampler: Callable[[Task, EvaluationSettings], Sampler]
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class Weights:
     """What is evaluated.
 
     Attributes:
         subject: names the weights in the evaluation's identity.
-        sampler: has them answer a task's problems; called only when they are needed.
+        ways: how they may be sampled from, the first choice first.
         run_id: the run that they are of; None for a model without a run.
         step: training steps that they have seen in that run.
         described: what the store is to keep beside the settings.
     """
 
     subject: str
-    sampler: Callable[[Task, EvaluationSettings], Sampler]
+    ways: Sequence[Way]
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
 
 
 def weights_of_model(
-    backend: Backend, model: Component, generation: Generation, title: str
+    backend: Backend, model: Component, generations: Sequence[Generation], title: str
 ) -> Weights:
     """A model that no run has trained.
 
     Args:
+        generations: those that may sample from it, the first choice first; they differ in
+            nothing but that.
         title: what listings and reports call it.
 
     Raises:
         ConfigError: the backend has no such model.
     """
+
+    def way(generation: Generation) -> Way:
+        return Way(
+            lambda task, settings: backend.model_sampler(model, generation, task, settings),
+            generation.sampler,
+        )
+
     return Weights(
-        subject=f"{MODEL_SUBJECT}{backend.model_key(model, generation)}",
-        sampler=lambda task, settings: backend.model_sampler(model, generation, task, settings),
+        subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
+        ways=[way(generation) for generation in generations],
         described={"model": title},
     )
 
 
-def weights_of_run(run: Run, record: RunRecord, step: int) -> Weights:
-    """The weights of a run after `step` steps; 0: its base model's."""
+def weights_of_run(
+    run: Run, record: RunRecord, step: int, generations: Sequence[Generation] = ()
+) -> Weights:
+    """The weights of a run after `step` steps; 0: its base model's.
 
-    def sampler(task: Task, settings: EvaluationSettings) -> Sampler:
-        check_sampling(run.backend, settings)
-        run_so = replace(run, evaluation=settings)
-        return run.backend.sampler(run_so, record.directory, step, task)
+    Args:
+        generations: those that may sample from them, the first choice first; none: as the run
+            itself does.
+    """
 
-    return Weights(subject_of(run, record.attempt, step), sampler, record.id, step)
+    def way(generation: Generation | None) -> Way:
+        def sampler(task: Task, settings: EvaluationSettings) -> Sampler:
+            check_sampling(run.backend, settings)
+            run_so = replace(run, evaluation=settings)
+            if generation is None:
+                return run.backend.sampler(run_so, record.directory, step, task)
+            return run.backend.sampler_by(generation, run_so, record.directory, step, task)
+
+        return Way(sampler, (generation or run.generation).sampler)
+
+    ways = [way(generation) for generation in (generations or (None,))]
+    return Weights(subject_of(run, record.attempt, step), ways, record.id, step)
 
 
 def evaluate_weights(
@@ -80,47 +115,84 @@ def evaluate_weights(
     *,
     split: Split = Split.HELD_OUT,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_change: Callable[[str], None] = lambda why: None,
 ) -> EvaluationRecord:
     """The evaluation of some weights, made now as far as the store and an earlier try have not.
 
-    What is counted is kept in pieces until all are there, in the folder of all runs.
+    One that is there counts, whichever of the ways it was made in; otherwise the first way is
+    taken in which the weights can be sampled from. What is counted is kept in pieces until all
+    are there, in the folder of all runs.
 
     Args:
         on_progress: called with how many problems are counted, and of how many.
+        on_change: called with why a way was given up, before the next is tried.
 
     Raises:
         ConfigError: the task has no such problems, or the weights cannot answer them.
+        SamplerError: the weights can be sampled from in none of the ways.
     """
     task.check()
     problems = task.problems(split)
     if not problems:
         what = split.value.replace("_", "-")
         raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
-    identity = evaluation_identity(weights.subject, task, settings, split)
-    with lock_of(store, identity):
-        if not store.has_evaluation(identity):
-            folder = store.runs_directory / ".evaluations" / identity[:16]
-            results = evaluate_in_pieces(
-                lambda: weights.sampler(task, settings),
-                task,
-                settings,
-                problems,
-                folder,
-                on_progress,
-            )
-            asked = {} if split is Split.HELD_OUT else {"split": split.value}
-            store.add_evaluation(
-                NewEvaluation(
-                    identity=identity,
-                    subject=weights.subject,
-                    run_id=weights.run_id,
-                    step=weights.step,
-                    task=task.label,
-                    settings={**settings.plain(), **weights.described, **asked},
-                    problems=[counts_of(result) for result in results],
+    asked = _Asked(store, weights, task, settings, split, on_progress)
+    made = (way for way in weights.ways if store.has_evaluation(asked.identity(way)))
+    *others, last = [way] if (way := next(made, None)) else weights.ways
+    for way in others:
+        try:
+            return asked.make(way)
+        except SamplerError as error:
+            on_change(str(error))
+    return asked.make(last)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """An evaluation that may be made in several ways."""
+
+    store: Store
+    weights: Weights
+    task: Task
+    settings: EvaluationSettings
+    split: Split
+    on_progress: Callable[[int, int], None]
+
+    def identity(self, way: Way) -> str:
+        return evaluation_identity(
+            self.weights.subject, self.task, self.settings, self.split, way.name
+        )
+
+    def make(self, way: Way) -> EvaluationRecord:
+        store, weights, identity = self.store, self.weights, self.identity(way)
+        with lock_of(store, identity):
+            if not store.has_evaluation(identity):
+                folder = store.runs_directory / ".evaluations" / identity[:16]
+                results = evaluate_in_pieces(
+                    lambda: way.sampler(self.task, self.settings),
+                    self.task,
+                    self.settings,
+                    self.task.problems(self.split),
+                    folder,
+                    self.on_progress,
                 )
-            )
-            shutil.rmtree(folder, ignore_errors=True)
-        elif weights.run_id is not None:
-            store.link_evaluation(weights.run_id, identity, weights.step)
-    return replace(store.evaluation(identity), run_id=weights.run_id, step=weights.step)
+                asked = {} if self.split is Split.HELD_OUT else {"split": self.split.value}
+                store.add_evaluation(
+                    NewEvaluation(
+                        identity=identity,
+                        subject=weights.subject,
+                        run_id=weights.run_id,
+                        step=weights.step,
+                        task=self.task.label,
+                        settings={
+                            **settings_of(self.settings, way.name),
+                            **weights.described,
+                            **asked,
+                        },
+                        problems=[counts_of(result) for result in results],
+                    )
+                )
+                shutil.rmtree(folder, ignore_errors=True)
+            elif weights.run_id is not None:
+                store.link_evaluation(weights.run_id, identity, weights.step)
+        return replace(store.evaluation(identity), run_id=weights.run_id, step=weights.step)

@@ -13,6 +13,8 @@ from advsweep.store import NewEvaluation, ProblemCounts
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
+    from advsweep.components import Plain
+    from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store
     from advsweep.tasks.base import Sampler
 
@@ -32,7 +34,9 @@ class Evaluator:
 
     def identity(self, step: int) -> str:
         """What makes the evaluation after `step` steps the same as another."""
-        return evaluation_identity(self._subject(step), self.run.task, self.run.evaluation)
+        return evaluation_identity(
+            self._subject(step), self.run.task, self.run.evaluation, sampler=self._sampled_by
+        )
 
     def missing(self) -> list[int]:
         """The steps of a finished training, first and last, that were not evaluated so."""
@@ -68,10 +72,14 @@ class Evaluator:
                 run_id=self.run_id,
                 step=step,
                 task=self.run.task.label,
-                settings=self.run.evaluation.plain(),
+                settings=settings_of(self.run.evaluation, self._sampled_by),
                 problems=[counts_of(result) for result in results],
             )
         )
+
+    @property
+    def _sampled_by(self) -> str | None:
+        return self.run.generation.sampler
 
     def _subject(self, step: int) -> str:
         return subject_of(self.run, self.attempt, step)
@@ -90,6 +98,15 @@ def lock_of(store: Store, identity: str) -> FileLock:
     locks = store.runs_directory / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
     return FileLock(locks / f"evaluation-{identity[:16]}.lock")
+
+
+def settings_of(settings: EvaluationSettings, sampler: str | None) -> Plain:
+    """How an evaluation was made, as the store keeps it.
+
+    Args:
+        sampler: what sampled, by `Generation.sampler`.
+    """
+    return settings.plain() | ({} if sampler is None else {"sampler": sampler})
 
 
 def counts_of(result: ProblemResult) -> ProblemCounts:

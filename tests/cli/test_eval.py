@@ -27,6 +27,7 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
     for words, arguments in {
         "expected a field of the evaluation or the task": ["-o", "dtype=bfloat16"],
         "samples from the whole distribution": ["--protocol", "greedy"],
+        "backend 'fake' has one way to sample": ["-o", "generation=transformers"],
         "no checkpoint of step 7": ["--step", "7"],
     }.items():
         refused = advsweep("eval", "last", *arguments)

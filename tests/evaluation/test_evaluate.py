@@ -100,8 +100,9 @@ def test_what_came_later_leaves_earlier_identities_alone(task):
     others = {
         evaluation_identity("run@10", task, cut),
         evaluation_identity("run@10", task, settings, Split.TRAIN),
+        evaluation_identity("run@10", task, settings, sampler="vllm"),
     }
-    assert len(others | {same}) == 3
+    assert len(others | {same}) == 4
 
 
 def test_greedy_samples_are_all_the_same_so_there_is_one():

@@ -16,7 +16,7 @@ import torch
 
 from advsweep.backends.base import Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.trl.generation_config import TransformersGeneration
+from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.components import Component, option
@@ -131,11 +131,37 @@ class TrlBackend(Backend):
             training.train(run, self, layout, directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        folder = self._folder(run, directory, step)
         task = task or run.task
-        return self._loaded(
-            self.model_of(run), self.generation_of(run), task, run.evaluation, folder
-        )
+        return self._run_sampler(self.generation_of(run), run, directory, step, task, alone=False)
+
+    @classmethod
+    def samples_with(cls) -> tuple[type[Generation], ...]:
+        slower = (TransformersGeneration,)
+        return (VllmGeneration, *slower) if VllmGeneration.is_installed() else slower
+
+    def sampler_by(
+        self, generation: Generation, run: Run, directory: Path, step: int, task: Task
+    ) -> Sampler:
+        how = _sampling(generation)
+        how.check()
+        return self._run_sampler(how, run, directory, step, task, alone=True)
+
+    def _run_sampler(
+        self,
+        how: TransformersGeneration,
+        run: Run,
+        directory: Path,
+        step: int,
+        task: Task,
+        *,
+        alone: bool,
+    ) -> Sampler:
+        model, folder = self.model_of(run), self._folder(run, directory, step)
+        # A run's answers are as long as it trains them to be.
+        tokens = _completion_tokens(self.generation_of(run), task)
+        top_p = run.evaluation.top_p
+        other = how.model_sampler(model, folder, tokens=tokens, top_p=top_p, alone=alone)
+        return other or self._loaded(model, how, folder, tokens=tokens, top_p=top_p)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -147,18 +173,19 @@ class TrlBackend(Backend):
             )
         how = _sampling(generation)
         how.check()
-        other = how.model_sampler(
-            _hf(model), tokens=_completion_tokens(how, task), top_p=settings.top_p
-        )
-        return self._loaded(_hf(model), how, task, settings) if other is None else other
+        tokens = _completion_tokens(how, task)
+        top_p = settings.top_p
+        other = how.model_sampler(_hf(model), None, tokens=tokens, top_p=top_p, alone=True)
+        return other or self._loaded(_hf(model), how, None, tokens=tokens, top_p=top_p)
 
     def _loaded(
         self,
         model: HfModel,
         generation: TransformersGeneration,
-        task: Task,
-        settings: EvaluationSettings,
-        folder: Path | None = None,
+        folder: Path | None,
+        *,
+        tokens: int,
+        top_p: float,
     ) -> ModelSampler:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
         from advsweep.backends.trl.sampling import ModelSampler
@@ -171,9 +198,9 @@ class TrlBackend(Backend):
             tokenizer=tokenizer,
             model=model,
             generation=generation,
-            tokens=_completion_tokens(generation, task),
+            tokens=tokens,
             batch=self.evaluation_batch,
-            top_p=settings.top_p,
+            top_p=top_p,
         )
 
     def model_key(self, model: Component, generation: Generation) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
@@ -54,12 +55,19 @@ class TransformersGeneration(Generation):
 
         return EstimatorTrainer
 
-    def model_sampler(self, model: HfModel, *, tokens: int, top_p: float) -> Sampler | None:
+    def model_sampler(
+        self, model: HfModel, folder: Path | None, *, tokens: int, top_p: float, alone: bool
+    ) -> Sampler | None:
         """Answers of a model apart from any training; None where transformers gives them.
 
         Args:
+            folder: of a checkpoint, whose weights are meant; None: the model's own.
             tokens: the most tokens of a completion.
             top_p: share of the probability that is sampled from.
+            alone: whether it may have a GPU's memory for itself.
+
+        Raises:
+            SamplerError: it cannot load these weights, or compute with them.
         """
         return None
 
@@ -79,6 +87,10 @@ class Correction(Enum):
     NONE = "none"
 
 
+_SHARED_MEMORY = 0.3
+_OWN_MEMORY = 0.9
+
+
 @dataclass(kw_only=True)
 class VllmGeneration(TransformersGeneration):
     """vLLM, which is given the trained weights before each step's rollouts.
@@ -94,6 +106,7 @@ class VllmGeneration(TransformersGeneration):
     """
 
     name: ClassVar[str] = "vllm"
+    sampler: ClassVar[str | None] = "vllm"
 
     correction: Correction = option(
         Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
@@ -109,8 +122,12 @@ class VllmGeneration(TransformersGeneration):
     server_timeout: float = option(
         240.0, gt=0, identity=False, help="seconds to wait for the server to be up"
     )
-    gpu_memory: float = option(
-        0.3, gt=0, le=1, identity=False, help="share of a GPU's memory that vLLM takes"
+    gpu_memory: float | None = option(
+        None,
+        gt=0,
+        le=1,
+        identity=False,
+        help="share of a GPU's memory that vLLM takes; null: 0.3 beside a training, else 0.9",
     )
     tensor_parallel: int = option(
         1, ge=1, identity=False, help="GPUs that hold one copy of the model between them"
@@ -122,8 +139,13 @@ class VllmGeneration(TransformersGeneration):
         False, identity=False, help="vLLM gives its GPU memory up while weights are updated"
     )
 
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Whether this environment has vLLM."""
+        return importlib.util.find_spec("vllm") is not None
+
     def check(self) -> None:
-        if importlib.util.find_spec("vllm") is None:
+        if not self.is_installed():
             raise ConfigError(
                 "generation: 'vllm' needs vllm, which is not installed: pip install "
                 "'advsweep[vllm]' on a machine with GPUs; for one without, docs/vllm.md has the "
@@ -134,7 +156,7 @@ class VllmGeneration(TransformersGeneration):
         settings = {
             "use_vllm": True,
             "vllm_mode": self.mode.value,
-            "vllm_gpu_memory_utilization": self.gpu_memory,
+            "vllm_gpu_memory_utilization": self.gpu_memory or _SHARED_MEMORY,
             "vllm_tensor_parallel_size": self.tensor_parallel,
             "vllm_max_model_length": self.context,
             "vllm_enable_sleep_mode": self.sleep,
@@ -157,9 +179,21 @@ class VllmGeneration(TransformersGeneration):
 
         return VllmTrainer
 
-    def model_sampler(self, model: HfModel, *, tokens: int, top_p: float) -> Sampler:
+    def model_sampler(
+        self, model: HfModel, folder: Path | None, *, tokens: int, top_p: float, alone: bool
+    ) -> Sampler:
         from advsweep.backends.trl.vllm_sampling import VllmSampler
 
+        if alone and self.mode is Mode.SERVER:
+            raise ConfigError(
+                "generation.mode: expected colocate where nothing is trained, as an evaluation "
+                "has an engine of its own, got server"
+            )
         return VllmSampler(
-            model, tokens=tokens, top_p=top_p, gpu_memory=self.gpu_memory, context=self.context
+            model,
+            folder,
+            tokens=tokens,
+            top_p=top_p,
+            gpu_memory=self.gpu_memory or (_OWN_MEMORY if alone else _SHARED_MEMORY),
+            context=self.context,
         )

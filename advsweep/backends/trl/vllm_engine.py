@@ -9,42 +9,67 @@ which nothing reports. Here they are left as they are.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from advsweep.errors import AdvsweepError, TrainingError
+from advsweep.errors import AdvsweepError, ConfigError, TrainingError
 
 _ENVIRONMENT = {
     # The engine lives in this process: its weights can be set, and it ends with it.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "WARNING",
+    # Where commands print their data vLLM would log.
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
 }
 _CPU_ENVIRONMENT = {
     # Runs share the cores, which their executor deals out.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # It warns of what is set here, and of packages that no CPU needs.
+    "VLLM_LOGGING_LEVEL": "ERROR",
 }
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def engine_class(**settings: Any) -> Any:
-    """vLLM's `LLM`, with settings that suit the machine and those given."""
+    """vLLM's `LLM`, with settings that suit the machine and those given.
+
+    Raises:
+        ConfigError: a library is missing that vLLM's kernels for CPUs are linked with.
+    """
     cpu = not torch.cuda.is_available()
+    if cpu:
+        _check_libraries()
     for name, value in (_ENVIRONMENT | (_CPU_ENVIRONMENT if cpu else {})).items():
         os.environ.setdefault(name, value)
     from vllm import LLM
 
+    # Of its own code, to its authors.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
     # Its bars would stand in the logs of runs.
     settings["use_tqdm_on_load"] = False
     if cpu:
         # Compilation takes longer than a small model's whole training.
         settings["enforce_eager"] = True
     return functools.partial(LLM, **settings)
+
+
+def _check_libraries() -> None:
+    """vLLM itself only warns that it has no kernels, and fails later for want of one."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise ConfigError(
+            f"generation: vLLM's kernels for CPUs need libnuma, which cannot be loaded ({error}); "
+            f"on Debian and Ubuntu: apt-get install libnuma1"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -96,15 +121,24 @@ def trl_engine(**settings: Any) -> Iterator[None]:
                 os.environ[name] = value
 
 
+_RETRY = (
+    "the run's log has more. What was trained is kept up to the last checkpoint, from which "
+    "'advsweep retry' goes on"
+)
+
+
 @contextlib.contextmanager
-def watched(what: str) -> Iterator[None]:
+def watched(
+    what: str, remedy: str = _RETRY, kind: type[AdvsweepError] = TrainingError
+) -> Iterator[None]:
     """Says of errors that they are vLLM's; want of memory stays what it is.
 
     Args:
         what: what it is asked for, as the message's beginning.
+        remedy: what can be done, as its end.
 
     Raises:
-        TrainingError: vLLM has died, or a server of it cannot be reached.
+        TrainingError, or what `kind` is: vLLM has died, or a server of it cannot be reached.
     """
     try:
         yield
@@ -114,7 +148,4 @@ def watched(what: str) -> Iterator[None]:
         # vLLM and TRL's client of its server raise whatever they like.
         words = str(error).strip().splitlines()
         said = words[0] if words else type(error).__name__
-        raise TrainingError(
-            f"{what}: vLLM failed: {said}; the run's log has more. What was trained is kept up "
-            f"to the last checkpoint, from which 'advsweep retry' goes on"
-        ) from error
+        raise kind(f"{what}: vLLM failed: {said}; {remedy}") from error

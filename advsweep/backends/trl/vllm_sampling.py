@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import tempfile
+import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.trl import vllm_engine
-from advsweep.backends.trl.loading import load_tokenizer
+from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
+from advsweep.errors import SamplerError
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
@@ -20,13 +26,18 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem
 
 
+_OTHERWISE = "generation=transformers may do without it"
+_AGAIN = "what was counted is kept, and the same command goes on from there"
+
+
 class VllmSampler:
-    """A model that vLLM samples from; `close` gives its memory back.
+    """A model that vLLM samples from; its memory is given back by `close`, or with the object.
 
     Each completion has a seed of its own, so it does not depend on which problems are asked
     together, rounding aside.
 
     Args:
+        folder: of a checkpoint, whose weights are meant; None: the model's own.
         tokens: the most tokens of a completion.
         top_p: share of the probability that is sampled from.
         top_k: tokens that are sampled from; 0: all.
@@ -35,12 +46,13 @@ class VllmSampler:
 
     Raises:
         ConfigError: there is no such model, or none with a tokeniser.
-        TrainingError: vLLM cannot load it.
+        SamplerError: vLLM cannot load it, or compute with it on this machine.
     """
 
     def __init__(
         self,
         model: HfModel,
+        folder: Path | None = None,
         *,
         tokens: int,
         top_p: float = 1.0,
@@ -52,16 +64,22 @@ class VllmSampler:
         self._tokens = tokens
         self._top_p = top_p
         self._top_k = top_k
-        self._tokenizer = load_tokenizer(model)
+        self._tokenizer = load_tokenizer(model, folder)
+        revision = None if folder else model.hub_revision
         engine = vllm_engine.engine_class(
             dtype=model.dtype.value,
-            revision=model.hub_revision,
-            tokenizer_revision=model.hub_revision,
+            revision=revision,
+            tokenizer_revision=revision,
             gpu_memory_utilization=gpu_memory,
             max_model_len=context,
         )
-        with vllm_engine.watched(f"model.path: {model.path}"):
-            self._engine: Any = engine(model=model.location)
+        what = f"model.path: {folder or model.path}"
+        loading = functools.partial(vllm_engine.watched, what, _OTHERWISE, SamplerError)
+        with loading(), self._whole(folder) as place:
+            self._engines: list[Any] = [engine(model=place)]
+        self.close = weakref.finalize(self, _release, self._engines)
+        with loading():
+            self._try()
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
@@ -87,8 +105,8 @@ class VllmSampler:
             )
             for problem in problems
         ]
-        with vllm_engine.watched("evaluation"):
-            answers = self._engine.generate(
+        with vllm_engine.watched("evaluation", _AGAIN):
+            answers = self._engines[0].generate(
                 [{"prompt_token_ids": ids} for ids in prompts], settings, use_tqdm=False
             )
         return Completions(
@@ -100,8 +118,32 @@ class VllmSampler:
             ]
         )
 
-    def close(self) -> None:
-        del self._engine
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    @contextlib.contextmanager
+    def _whole(self, folder: Path | None) -> Iterator[str]:
+        """Where the weights lie, of an adapter together with what it adapts."""
+        if folder is None or self._model.lora_rank == 0:
+            yield str(folder or self._model.location)
+            return
+        with tempfile.TemporaryDirectory() as merged:
+            load_model(self._model, folder).save_pretrained(merged)
+            self._tokenizer.save_pretrained(merged)
+            _release([])
+            yield merged
+
+    def _try(self) -> None:
+        """Samples a token: what its kernels cannot compute vLLM says no earlier."""
+        from vllm import SamplingParams
+
+        self._engines[0].generate(
+            [{"prompt_token_ids": [self._tokenizer.eos_token_id]}],
+            SamplingParams(max_tokens=1, detokenize=False),
+            use_tqdm=False,
+        )
+
+
+def _release(engines: list[Any]) -> None:
+    """Gives the memory of engines back, and that of what nothing refers to any more."""
+    engines.clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

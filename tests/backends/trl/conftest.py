@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends.run import Run
+from advsweep.cli import main
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown
 
@@ -39,6 +41,39 @@ def parity_run(small_run: Callable[..., Run]) -> Callable[..., Run]:
         return replace(small_run("trl", **changes), task=task)
 
     return build
+
+
+@pytest.fixture
+def base_model(exported_base: Callable[[], Path]) -> Path:
+    """The model that commands mean by MODEL."""
+    return exported_base()
+
+
+@pytest.fixture
+def advsweep(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    base_model: Path,
+) -> Callable[..., Any]:
+    """`advsweep(*ARGUMENTS)`, in this process and an empty folder: its JSON, or its text.
+
+    With `code=` what it says on stderr, before it exits with that.
+    """
+
+    def call(*arguments: str, store: str = "a.db", code: int | None = None) -> Any:
+        monkeypatch.chdir(tmp_path)
+        filled = [str(base_model) if argument == "MODEL" else argument for argument in arguments]
+        monkeypatch.setattr("sys.argv", ["advsweep", *filled, "--store", store])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        out, err = capfd.readouterr()
+        assert exit_.value.code == (code or 0), err
+        if code is not None:
+            return err
+        return json.loads(out) if "json" in arguments else out
+
+    return call
 
 
 @pytest.fixture

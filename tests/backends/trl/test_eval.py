@@ -10,7 +10,6 @@ from advsweep.backends.registry import BACKENDS
 from advsweep.backends.trl.generation_config import TransformersGeneration
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.sampling import ModelSampler
-from advsweep.cli import main
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import ConfigError
 from advsweep.evaluation import pieces
@@ -18,24 +17,6 @@ from advsweep.tasks.base import Completions, Split
 from advsweep.tasks.registry import TASKS
 
 TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=3"]
-
-
-@pytest.fixture
-def advsweep(monkeypatch, capsys, tmp_path, exported_base):
-    """`advsweep(*ARGUMENTS)`, in this process and an empty folder: its JSON, or its text."""
-    model = str(exported_base())
-
-    def call(*arguments: str, store: str = "a.db"):
-        monkeypatch.chdir(tmp_path)
-        filled = [model if argument == "MODEL" else argument for argument in arguments]
-        monkeypatch.setattr("sys.argv", ["advsweep", *filled, "--store", store])
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        out, err = capsys.readouterr()
-        assert exit_.value.code == 0, err
-        return json.loads(out) if "json" in arguments else out
-
-    return call
 
 
 def _evaluated(advsweep, *arguments: str, store: str = "a.db"):

@@ -24,6 +24,11 @@ def wide_base(small_run: Callable[..., Run], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def base_model(wide_base: Path) -> Path:
+    return wide_base
+
+
+@pytest.fixture
 def vllm_run(parity_run: Callable[..., Run], wide_base: Path) -> Callable[..., Run]:
     """Builds a run of which vLLM samples the rollouts and whose groups are mixed."""
 

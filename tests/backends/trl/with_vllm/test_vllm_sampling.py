@@ -11,7 +11,7 @@ import pytest
 from advsweep.backends.run import Run
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.vllm_sampling import VllmSampler
-from advsweep.errors import ConfigError, TrainingError
+from advsweep.errors import ConfigError, SamplerError
 from advsweep.tasks.base import Problem, Split
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -65,7 +65,7 @@ def test_answers_have_a_seed_each_and_greedy_ones_are_transformers(
 
 
 def test_models_that_vllm_cannot_load_are_named(wide_base: Path) -> None:
-    with pytest.raises(TrainingError, match=r"model\.path: .*: vLLM failed: "):
+    with pytest.raises(SamplerError, match=r"model\.path: .*: vLLM failed: "):
         VllmSampler(HfModel(path=str(wide_base)), tokens=TOKENS, context=10_000)
     config = wide_base / "config.json"
     config.write_text(config.read_text().replace("Qwen2ForCausalLM", "Qwen2Model"))

@@ -1,0 +1,92 @@
+"""`advsweep eval` where vLLM is installed: models and checkpoints are sampled by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends.run import Run
+from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
+from advsweep.backends.trl.sampling import ModelSampler
+from advsweep.backends.trl.vllm_sampling import VllmSampler
+from advsweep.evaluation import pieces
+from advsweep.tasks.base import Split
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=2", "-n", "4"]
+MODEL = ["eval", "--model", "MODEL", *TASK]
+
+
+def test_vllm_samples_unless_transformers_is_asked_for(
+    advsweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "SAMPLES", 8)  # two problems of four samples
+    sample, calls = VllmSampler.sample, []
+
+    def dying(self: VllmSampler, *arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            self._engines[0].llm_engine.engine_core.get_output = _raise
+        return sample(self, *arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VllmSampler, "sample", dying)
+        said = advsweep(*MODEL, code=2)
+        assert "evaluation: vLLM failed: out of order; what was counted is kept" in said
+        # It goes on with vLLM, after the first piece.
+        [record] = advsweep(*MODEL, "--format", "json")
+    assert len(calls) == 3
+    assert record["settings"]["sampler"] == "vllm"
+    assert [problem["n"] for problem in record["problems"]] == [4] * 4
+    [other] = advsweep(*MODEL, "-o", "generation=transformers", "--format", "json")
+    assert "sampler" not in other["settings"]
+    assert other["identity"] != record["identity"]
+    monkeypatch.setattr(VllmSampler, "sample", lambda *a, **k: pytest.fail("sampled again"))
+    assert advsweep(*MODEL, "--format", "json") == [record]
+
+
+def _raise() -> None:
+    raise RuntimeError("out of order\nand more")
+
+
+class TestOfHeadsThatNoKernelTakes:
+    @pytest.fixture
+    def base_model(self, exported_base: Callable[[], Path]) -> Path:
+        return exported_base()  # 16 features each
+
+    def test_transformers_takes_them(self, advsweep: Callable[..., Any]) -> None:
+        said = advsweep(*MODEL, "-o", "generation=vllm", code=2)
+        assert "vLLM failed: Unsupported CPU attention configuration: head_dim=16" in said
+        assert said.rstrip().endswith("generation=transformers may do without it")
+        said = advsweep(*MODEL, code=0)
+        assert "head_dim=16" in said
+        [record] = advsweep(*MODEL, "--format", "json")
+        assert "sampler" not in record["settings"]
+
+
+@pytest.mark.parametrize("rank", [0, 2], ids=["whole", "adapter"])
+def test_a_checkpoint_answers_as_with_transformers(
+    parity_run: Callable[..., Run], train: Any, wide_base: Path, tmp_path: Path, rank: int
+) -> None:
+    model = {"path": str(wide_base), "lora_rank": rank}
+    # A rate at which the likeliest answers are others soon.
+    run = parity_run(model=model, steps=2, optimizer={"lr": 0.1})
+    train(run, tmp_path / "run")
+    problems = run.task.problems(Split.HELD_OUT)
+
+    def answers(step: int, generation: TransformersGeneration, kind: type) -> list[list[str]]:
+        sampler = run.backend.sampler_by(generation, run, tmp_path / "run", step, run.task)
+        assert isinstance(sampler, kind)
+        return sampler.sample(problems, 1, temperature=0.0, seed=0).texts
+
+    trained = answers(2, VllmGeneration(), VllmSampler)
+    assert trained == answers(2, TransformersGeneration(), ModelSampler)
+    assert trained != answers(0, TransformersGeneration(), ModelSampler)
