@@ -14,6 +14,7 @@ import typer
 
 from advsweep import __version__
 from advsweep.cli import (
+    claims,
     db,
     estimators,
     evaluate,
@@ -57,6 +58,7 @@ app.command("worker")(worker.worker)
 app.command("eval")(evaluate.evaluate)
 app.command("select")(select.select)
 app.command("report")(report.report)
+app.command("claims")(claims.claims)
 app.command("ls")(ls.ls)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)

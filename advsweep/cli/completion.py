@@ -30,6 +30,13 @@ def complete_tracker(incomplete: str) -> list[str]:
     return _starting([name for name in TRACKINGS if name != "none"], incomplete)
 
 
+def complete_claims(incomplete: str) -> list[str]:
+    """Our own lists of claims by their names."""
+    from advsweep.report.claims import claim_lists
+
+    return _starting(claim_lists(), incomplete)
+
+
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     """What an override's group can be: of `+experiment=tw`, the experiments that begin so.
 

@@ -6,7 +6,9 @@
 Never imports torch.
 """
 
+from advsweep.report.answers import ANSWER_FORMATS, render_answers
 from advsweep.report.assertions import Assertion, Judgement, Verdict, judge, parse_assertion
+from advsweep.report.claims import Claim, Claims, claim_lists, parse_claims, read_claims
 from advsweep.report.columns import Better, Column
 from advsweep.report.layout import lay_out
 from advsweep.report.marks import marks
@@ -16,13 +18,19 @@ from advsweep.report.records import Cell, Difference, Report, Row
 from advsweep.report.render import FORMATS, render
 from advsweep.report.report import build_report
 from advsweep.report.table import Document, Mark, Table
+from advsweep.report.verdicts import Answer, Answers, answer_claims
 from advsweep.report.where import Condition, parse_where, split_list
 
 __all__ = [
+    "ANSWER_FORMATS",
     "FORMATS",
+    "Answer",
+    "Answers",
     "Assertion",
     "Better",
     "Cell",
+    "Claim",
+    "Claims",
     "Column",
     "Condition",
     "Difference",
@@ -35,13 +43,18 @@ __all__ = [
     "Row",
     "Table",
     "Verdict",
+    "answer_claims",
     "build_report",
+    "claim_lists",
     "judge",
     "lay_out",
     "marks",
     "parse_assertion",
+    "parse_claims",
     "parse_moment",
     "parse_where",
+    "read_claims",
     "render",
+    "render_answers",
     "split_list",
 ]

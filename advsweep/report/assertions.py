@@ -42,7 +42,7 @@ class Verdict(Enum):
     """What the data say of a statement."""
 
     HOLDS = "holds"
-    FAILS = "fails"
+    CONTRADICTED = "contradicted"
     CANNOT_TELL = "cannot tell"
 
 
@@ -66,6 +66,7 @@ class Assertion:
     Attributes:
         text: as it was written.
         above: that it is above; `strict` if 0 itself will not do.
+        origin: what it was given by, for messages.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Assertion:
     constant: float
     above: bool
     strict: bool
+    origin: str
 
     @property
     def columns(self) -> list[str]:
@@ -81,24 +83,33 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of an assertion, with a sentence that has the numbers."""
+    """What came of an assertion, with a sentence that has the numbers.
+
+    Attributes:
+        comparison: of its left side with its right side over seeds; None where too few have
+            both.
+    """
 
     assertion: Assertion
     verdict: Verdict
     text: str
+    comparison: Comparison | None = None
 
 
-def parse_assertion(text: str) -> Assertion:
+def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
     """An assertion as users write it.
+
+    Args:
+        origin: what it was given by, for messages.
 
     Raises:
         ConfigError: it is not one; the message says where it stops to be.
     """
-    left, compare, right = _split(text)
-    terms, constant = _side(left, text)
-    others, other = _side(right, text)
+    left, compare, right = _split(text, origin)
+    terms, constant = _side(left, text, origin)
+    others, other = _side(right, text, origin)
     if not terms and not others:
-        raise ConfigError(f"--assert: expected COLUMN[ROW] on a side at least, got {text!r}")
+        raise ConfigError(f"{origin}: expected COLUMN[ROW] on a side at least, got {text!r}")
     moved = [Term(-term.factor, term.column, term.row) for term in others]
     return Assertion(
         text=text.strip(),
@@ -106,21 +117,22 @@ def parse_assertion(text: str) -> Assertion:
         constant=constant - other,
         above=compare in (">=", ">"),
         strict=compare in (">", "<"),
+        origin=origin,
     )
 
 
-def _split(text: str) -> tuple[str, str, str]:
+def _split(text: str, origin: str) -> tuple[str, str, str]:
     parts = re.split(r"(>=|<=|>|<)", text)
     if len(parts) != 3:
         raise ConfigError(
-            f"--assert: expected one of >=, >, <= and < between two sides, as in {_EXAMPLE}, "
+            f"{origin}: expected one of >=, >, <= and < between two sides, as in {_EXAMPLE}, "
             f"got {text!r}"
         )
     left, compare, right = parts
     return left, compare, right
 
 
-def _side(side: str, text: str) -> tuple[list[Term], float]:
+def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
     """The terms of a side, and the sum of its numbers."""
     terms: list[Term] = []
     constant, place = 0.0, 0
@@ -128,7 +140,7 @@ def _side(side: str, text: str) -> tuple[list[Term], float]:
         match = _TERM.match(side, place)
         if match is None or (place and not match["sign"]):
             raise ConfigError(
-                f"--assert: expected numbers and COLUMN[ROW] with + or - between them, as in "
+                f"{origin}: expected numbers and COLUMN[ROW] with + or - between them, as in "
                 f"{_EXAMPLE}, got {side[place:].strip()!r} in {text!r}"
             )
         factor = float(match["factor"] or 1) * (-1 if match["sign"] == "-" else 1)
@@ -147,7 +159,7 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
         NotFoundError: a row is not there; the message offers the nearest.
         ConfigError: a row's name is that of several.
     """
-    rows = {term.row: _row(report, term.row) for term in assertion.terms}
+    rows = {term.row: _row(report, term.row, assertion.origin) for term in assertion.terms}
     numbers = ", ".join(
         dict.fromkeys(
             f"{term.text} = {show(rows[term.row].cells[term.column].mean)}"
@@ -168,13 +180,13 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
     )
     if verdict is Verdict.CANNOT_TELL:
         text += f"; {_needed(comparison)}"
-    return Judgement(assertion, verdict, text)
+    return Judgement(assertion, verdict, text, comparison)
 
 
-def _row(report: Report, name: str) -> Row:
+def _row(report: Report, name: str, origin: str) -> Row:
     keys = sorted({key for row in report.rows for key in row.group}, key=key_order)
     if "=" in name:
-        conditions = parse_where(name, "--assert")
+        conditions = parse_where(name, origin)
         found = [
             row
             for row in report.rows
@@ -184,10 +196,10 @@ def _row(report: Report, name: str) -> Row:
         found = [row for row in report.rows if show_key(row.group.get(keys[0], "")) == name]
     if not found:
         names = [show_key(row.group.get(keys[0], "")) for row in report.rows]
-        raise NotFoundError(f"--assert: no row is called '{name}'; {nearest(name, {*names})}")
+        raise NotFoundError(f"{origin}: no row is called '{name}'; {nearest(name, {*names})}")
     if len(found) > 1:
         some = " and ".join(f"[{_full_name(row)}]" for row in found[:2])
-        raise ConfigError(f"--assert: [{name}] could be {some}; give more of its keys")
+        raise ConfigError(f"{origin}: [{name}] could be {some}; give more of its keys")
     return found[0]
 
 
@@ -227,7 +239,7 @@ def _verdict(assertion: Assertion, comparison: Comparison) -> Verdict:
     if low > 0 or (low == 0 and not assertion.strict):
         return Verdict.HOLDS
     if high < 0 or (high == 0 and assertion.strict):
-        return Verdict.FAILS
+        return Verdict.CONTRADICTED
     return Verdict.CANNOT_TELL
 
 

@@ -42,8 +42,11 @@ class Moment:
         return self.what in COSTS
 
 
-def parse_moment(text: str) -> Moment:
+def parse_moment(text: str, option: str = "--at") -> Moment:
     """A moment as users write it.
+
+    Args:
+        option: what gave the text, for the message.
 
     Raises:
         ConfigError: it is not one.
@@ -51,18 +54,18 @@ def parse_moment(text: str) -> Moment:
     match = re.fullmatch(r"([^=]+?)(?:=(.*))?", text.strip())
     expected = f"{', '.join(COSTS)}, one of these with =NUMBER, or COLUMN=NUMBER"
     if match is None:
-        raise ConfigError(f"--at: expected {expected}, got {text!r}")
+        raise ConfigError(f"{option}: expected {expected}, got {text!r}")
     what, written = match.groups()
     if written is None:
         if what not in COSTS:
-            raise ConfigError(f"--at: expected {expected}, got {text!r}")
+            raise ConfigError(f"{option}: expected {expected}, got {text!r}")
         return Moment(what)
     try:
         value = float(written)
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or (what in COSTS and value <= 0):
-        raise ConfigError(f"--at: expected {expected}, got {text!r}")
+        raise ConfigError(f"{option}: expected {expected}, got {text!r}")
     return Moment(what, value)
 
 

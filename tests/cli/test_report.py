@@ -66,7 +66,7 @@ def test_assertions_decide_the_exit_code(report):
     assert code == 1
     assert out.startswith("estimator,n,pass@1")
     assert [line.partition(":")[0] for line in err.splitlines()] == [
-        *("holds", "fails", "cannot tell")
+        *("holds", "contradicted", "cannot tell")
     ]
 
 

@@ -37,9 +37,9 @@ def lab(lab, constant):
         ("reward/mean[b] > reward/mean[a] + 0.03", Verdict.HOLDS),
         ("reward/mean[b] >= reward/mean[a] + 0.04", Verdict.CANNOT_TELL),
         ("reward/mean[b] >= reward/mean[a] + 0.08", Verdict.CANNOT_TELL),
-        ("reward/mean[b] >= reward/mean[a] + 0.09", Verdict.FAILS),
+        ("reward/mean[b] >= reward/mean[a] + 0.09", Verdict.CONTRADICTED),
         ("reward/mean[a] < reward/mean[b]", Verdict.HOLDS),
-        ("reward/mean[a] <= reward/mean[b] - 0.1", Verdict.FAILS),
+        ("reward/mean[a] <= reward/mean[b] - 0.1", Verdict.CONTRADICTED),
         ("-reward/mean[b] + reward/mean[a] < 0.01 - 0.02", Verdict.HOLDS),
         ("reward/mean[c] >= reward/mean[a]", Verdict.CANNOT_TELL),
         # 2 b - a is 0.6, 0.72 and 0.54: 0.62 ± 0.23.
@@ -52,7 +52,7 @@ def lab(lab, constant):
         ("pass@1[base] > 0.1", Verdict.CANNOT_TELL),
         # All seeds have 0.25, so that nothing is left open.
         ("pass@1[b] >= 0.25", Verdict.HOLDS),
-        ("pass@1[b] > 0.25", Verdict.FAILS),
+        ("pass@1[b] > 0.25", Verdict.CONTRADICTED),
         ("pass@1[b] <= 0.25", Verdict.HOLDS),
         ("reward/mean[one] > 0.1", Verdict.CANNOT_TELL),
         # No seed in common.
