@@ -3,56 +3,88 @@
     python benchmarks/bench_verifiers.py
 
 Plain numbers are compared where the training runs; everything else goes to processes that can
-be killed, one per core. The target is 1,500 boxed plain numbers per second on two cores.
+be killed, one per core. The target is 1,500 boxed plain numbers per second on two cores. The
+figures in parentheses are per second of CPU time, of all these processes together.
 """
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from figures import head, show
 
 from advsweep.tasks.base import Problem
 from advsweep.tasks.dataset import Dataset
-from advsweep.tasks.verifiers.pool import usable_cores
 
 THINKING = "Let us think step by step. " * 100
 DEADLINE = 2.0
+ASKED = "1,500"
+
+
+class Cost(NamedTuple):
+    """What answers took: seconds by the clock, and of CPU time."""
+
+    wall: float
+    cpu: float
 
 
 def problems(golds: Sequence[str]) -> list[Problem]:
     return [Problem(str(i), f"{i}?", 0, {"answer": gold}) for i, gold in enumerate(golds)]
 
 
-def rate(task: Dataset, golds: Sequence[str], answers: Sequence[str]) -> tuple[float, float]:
-    """Answers per second, and the seconds in all."""
+def score(task: Dataset, golds: Sequence[str], answers: Sequence[str]) -> Cost:
     texts = [f"{THINKING}\\boxed{{{answer}}}" for answer in answers]
     asked = problems(golds)
-    start = time.perf_counter()
+    began, cpu = time.perf_counter(), cpu_seconds()
     task.score(asked, texts)
-    seconds = time.perf_counter() - start
-    return len(texts) / seconds, seconds
+    return Cost(time.perf_counter() - began, cpu_seconds() - cpu)
+
+
+def cpu_seconds() -> float:
+    """Of this process, and on Linux of those that it has started in sessions of their own."""
+    own, ticks = os.getpid(), 0
+    # After the name: state, parent, group, session, and further on four kinds of CPU time.
+    processes = [_fields(folder) for folder in Path("/proc").glob("[0-9]*")]
+    sessions = {fields[3] for fields in processes if fields and int(fields[1]) == own}
+    for fields in processes:
+        if fields and fields[3] in sessions - {str(os.getsid(0))}:
+            ticks += sum(map(int, fields[11:15]))
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(folder: Path) -> list[str]:
+    try:
+        return (folder / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []  # it has ended
 
 
 def main() -> None:
     task = Dataset(data="none.jsonl", deadline=DEADLINE)
-    rate(task, ["x"], ["x"])  # starts the processes
+    score(task, ["x"], ["x"])  # starts the processes
     whole = [str(i // 8) for i in range(20_000)]
     halves = [f"{i // 8}.5" for i in range(2_000)]
     roots = [f"\\frac{{{i // 8}}}{{\\sqrt{{2}}}}" for i in range(400)]
-    print(f"{usable_cores()} cores; completions of {len(THINKING)} characters")
-    print(f"{'boxed answers':<34} {'per second':>11}")
-    for name, golds, answers in (
-        ("plain whole numbers", whole, whole[1:] + whole[:1]),
-        ("decimals, by math-verify", halves, halves[1:] + halves[:1]),
-        ("fractions and roots, by math-verify", roots, [f"{g} + 0" for g in roots]),
+    head("per s")
+    for name, golds, answers, asked in (
+        ("plain whole numbers", whole, whole[1:] + whole[:1], ASKED),
+        ("decimals, by math-verify", halves, halves[1:] + halves[:1], ""),
+        ("fractions and roots, by math-verify", roots, [f"{g} + 0" for g in roots], ""),
     ):
-        print(f"{name:<34} {rate(task, golds, answers)[0]:>11,.0f}")
+        cost = score(task, golds, answers)
+        show(name, f"{len(golds) / cost.wall:,.0f} ({len(golds) / cost.cpu:,.0f})", asked)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tower = "10^{10^{10^{10}}}"
-        seconds = rate(task, ["3", *roots[:50]], [tower, *roots[:50]])[1]
-    print(f"51 answers, one of which hangs: {seconds:.2f} s, at a deadline of {DEADLINE:g} s")
+        alone = score(task, roots[:50], roots[:50])
+        beside = score(task, ["3", *roots[:50]], [tower, *roots[:50]])
+    show("50 answers, s", f"{alone.wall:.2f}")
+    show("  with one more that hangs", f"{beside.wall:.2f}", f"{alone.wall + DEADLINE:.2f}")
 
 
 if __name__ == "__main__":
