@@ -3,8 +3,8 @@
     python experiments/two_backends/study.py FOLDER [SEEDS] [STEPS]
 
 FOLDER takes the store, the runs and the exported base model; started again it goes on. Prints
-a table of the last steps and of the whole training, and ends with code 1 unless the 90 % interval
-of each difference over the last steps lies within ±0.03.
+a table of the last third of the steps and of the whole training, and ends with code 1 unless the
+90 % interval of each difference over the last third lies within ±0.03.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from advsweep.statistics import student_t_interval
 from advsweep.store import open_store
 
 MARGIN = 0.03
-LAST = 10
 METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 
 COMMON = (
@@ -59,7 +58,7 @@ def main(folder: Path, seeds: int, steps: int) -> int:
                 ]
     print("steps,metric,tiny,trl,difference,low,high,n,within")
     alike = True
-    for label, window in (("last", slice(-LAST, None)), ("all", slice(None))):
+    for label, window in (("last third", slice(-(steps // 3), None)), ("all", slice(None))):
         for metric in METRICS:
             tiny, trl = (
                 [fmean(values[window]) for values in series[metric, backend]]
