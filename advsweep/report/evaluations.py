@@ -241,12 +241,15 @@ def _differing(
     protocols: Mapping[str, Mapping[str, Any]],
 ) -> str:
     keys = sorted({key for found in finals.values() for key in found})
-    names = [name for name in protocols[keys[0]] if name != "problems"]
+    # Some are said only where they are not as ever.
+    names = {name: None for key in keys for name in protocols[key] if name != "problems"}
     parts = []
     for name in [*names, "problems"]:
-        counts = Counter(str(protocols[key].get(name)) for f in finals.values() for key in f)
+        counts = Counter(
+            str(protocols[key].get(name, "the default")) for f in finals.values() for key in f
+        )
         if len(counts) > 1:
-            shown = name if name in ("task", "problems") else f"evaluation.{name}"
+            shown = name if name in ("task", "problems", "sampler") else f"evaluation.{name}"
             some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
     differences = "; ".join(parts) or "the problems themselves"

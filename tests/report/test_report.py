@@ -285,6 +285,15 @@ def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
     assert "temperature" not in str(error.value)
 
 
+def test_runs_that_different_programs_sampled_from_are_not_put_in_one_table(lab):
+    lab.run("grpo", 0)
+    other = lab.run("fade", 0, solved=None)
+    lab.evaluate(other, "fade", 20, (2, 0), sampler="vllm")
+    some = r"sampler: the default \(1 runs\) and vllm \(1 runs\);"
+    with pytest.raises(ReportError, match=some):
+        build_report(lab.store, "demo")
+
+
 def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
     ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
     for run_id in ids:
