@@ -16,6 +16,7 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     ├── FitError               data that cannot support a fit, with the reason
     ├── CheckpointError        a checkpoint that is missing or damaged
     ├── TrainingError          a run that cannot go on (a loss that is not finite, say)
+    │   └── NoMemoryError      memory that ran out, with what helps; a MemoryError too
     └── SamplerError           weights that cannot be sampled from in the way that was tried
 
     AdvsweepWarning(UserWarning)
@@ -83,8 +84,24 @@ class SamplerError(AdvsweepError):
     """Weights that cannot be sampled from in the way that was tried; another may do."""
 
 
+class NoMemoryError(TrainingError, MemoryError):
+    """Memory, a GPU's or the machine's, that ran out; the message says what needs less."""
+
+
 class AdvsweepWarning(UserWarning):
     """The root of our warnings."""
+
+
+_NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, or a library by its own class or words, had no memory left."""
+    classes = {kind.__name__ for kind in type(error).__mro__}
+    # torch has a class for a GPU's allocator alone, and other libraries have classes of that name.
+    return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

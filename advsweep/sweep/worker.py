@@ -19,7 +19,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
-from advsweep.errors import AdvsweepError, CheckpointError, ConfigError, LeaseLostError, StoreError
+from advsweep.errors import (
+    AdvsweepError,
+    CheckpointError,
+    ConfigError,
+    LeaseLostError,
+    NoMemoryError,
+    StoreError,
+    is_out_of_memory,
+)
 from advsweep.store import Failure, Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.exits import (
@@ -177,23 +185,17 @@ def _supervised(
         raise
     except RunStopped as stopped:
         return _End(STOPPED, Status.INTERRUPTED, str(stopped))
+    except NoMemoryError as error:
+        where = traceback.format_exc()
+        return _End(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
     except AdvsweepError as error:
         return _End(FAILED, Status.FAILED, str(error), failure=Failure.ERROR)
     except BaseException as error:  # noqa: BLE001 - no run takes down a sweep, whatever it raises
         message, where = f"{type(error).__name__}: {error}", traceback.format_exc()
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             return _End(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
         return _End(FAILED, Status.FAILED, message, where, Failure.ERROR)
     return _End(DONE, Status.DONE)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, or a library by its own class or words, had no memory left."""
-    classes = {kind.__name__ for kind in type(error).__mro__}
-    # torch has a class for a GPU's memory alone, and other libraries have classes of that name.
-    return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
 
 
 def _evaluators(store: Store, record: RunRecord, evaluations: Sequence[Plain]) -> list[Evaluator]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from advsweep.backends import fake
-from advsweep.errors import LeaseLostError, StoreError, TrainingError
+from advsweep.errors import LeaseLostError, NoMemoryError, StoreError, TrainingError
 from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep import evaluations, heartbeat
 from advsweep.sweep.evaluations import Evaluator
@@ -223,6 +223,8 @@ class OutOfMemoryError(RuntimeError):
         (MemoryError(), OUT_OF_MEMORY, Failure.OOM),
         (OutOfMemoryError("CUDA out of memory"), OUT_OF_MEMORY, Failure.OOM),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("CUDA error: out of memory"), OUT_OF_MEMORY, Failure.OOM),
+        (NoMemoryError("no memory; take less"), OUT_OF_MEMORY, Failure.OOM),
         (RuntimeError("shapes do not fit"), FAILED, Failure.ERROR),
         (SystemExit(3), FAILED, Failure.ERROR),
         (TrainingError("step 7: not finite"), FAILED, Failure.ERROR),

@@ -16,6 +16,7 @@ import torch
 
 from advsweep.backends.base import Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.trl import memory
 from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
@@ -192,7 +193,8 @@ class TrlBackend(Backend):
 
         torch.set_num_threads(self.threads)
         tokenizer = load_tokenizer(model, folder)
-        loaded = load_model(model, folder)
+        with memory.remedied(memory.EVALUATION):
+            loaded = load_model(model, folder)
         return ModelSampler(
             opened=lambda: contextlib.nullcontext(loaded),
             tokenizer=tokenizer,

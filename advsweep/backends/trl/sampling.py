@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl import memory
 from advsweep.backends.trl.model_config import Prompt
 from advsweep.backends.trl.signals import SignalRecorder, Signals, recording
 from advsweep.tasks.base import Completions
@@ -74,7 +75,8 @@ class ModelSampler:
         """Draws n completions per problem; the same seed gives the same completions."""
         repeated = [problem for problem in problems for _ in range(n)]
         seed = torch_seed(seed, Stream.EVALUATION)
-        return as_completions(*self.complete(repeated, temperature, seed, cut=False), n)
+        with memory.remedied(memory.EVALUATION):
+            return as_completions(*self.complete(repeated, temperature, seed, cut=False), n)
 
     def complete(
         self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool

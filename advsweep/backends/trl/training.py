@@ -23,6 +23,7 @@ from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.loop import Loop
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl import memory
 from advsweep.backends.trl.layout import share_of
 from advsweep.backends.trl.loading import (
     load_model,
@@ -45,13 +46,6 @@ _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
 _TRAINER_STATE_FILE = "trainer_state.json"
 
-_REMEDIES = (
-    "the run goes on from its last checkpoint with a smaller backend.device_batch (fewer rollouts "
-    "at once), backend.evaluation_batch or more processes (resources.gpus); "
-    "backend.gradient_checkpointing=true, model.lora_rank=16, model.dtype=bfloat16 and a smaller "
-    "generation.max_tokens need less memory too, the last three as another run"
-)
-
 
 def train(
     run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter | None
@@ -64,10 +58,8 @@ def train(
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         # TRL calls some of transformers by its old names.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-        try:
+        with memory.remedied(memory.TRAINING):
             Training(run, backend, layout, directory, reporter, Path(scratch)).train()
-        except torch.OutOfMemoryError as error:
-            raise torch.OutOfMemoryError(f"{error}; {_REMEDIES}") from error
 
 
 class Training:

@@ -20,9 +20,10 @@ from advsweep.backends.run import Run
 from advsweep.backends.trl.layout import lay_out, share_of
 from advsweep.backends.trl.model_config import HfModel, fingerprint
 from advsweep.diagnostics.weight_changes import weight_changes
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
+from advsweep.tasks.base import Split
 
 MakeRun = Callable[..., Run]
 
@@ -339,7 +340,7 @@ def test_a_step_without_groups_leaves_the_weights_alone(
 
 @dataclass(kw_only=True)
 class Exhausting(Clipped):
-    """Finds no memory on the GPU."""
+    """Finds no memory."""
 
     name: ClassVar[str] = "exhausting"
 
@@ -347,10 +348,24 @@ class Exhausting(Clipped):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
-def test_no_memory_left_on_the_gpu(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
+def test_no_memory_left_while_training(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
     run = replace(small_run("trl"), objective=Exhausting())
-    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory.*backend\.device_batch"):
+    with pytest.raises(NoMemoryError, match=r"CUDA out of memory.*backend\.device_batch"):
         train(run, tmp_path)
+
+
+def test_no_memory_left_while_evaluating(
+    small_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run("trl")
+    sampler = run.backend.sampler(run, tmp_path, 0)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("[alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: 9\nmore")
+
+    monkeypatch.setattr(type(sampler), "_generate", fail)
+    with pytest.raises(NoMemoryError, match=r"can't allocate memory: 9; a smaller backend\.eval"):
+        sampler.sample(run.task.problems(Split.HELD_OUT)[:1], 1, temperature=1.0, seed=0)
 
 
 # How rollouts are divided
