@@ -93,11 +93,13 @@ class Component:
     """Base of everything that a config node describes.
 
     Subclasses set `name`, and raise `revision` when a fix changes their results, so that
-    runs made before the fix keep another identity.
+    runs made before the fix keep another identity. `elsewhere` says which others of its group
+    have the parameters that it may be taken to have.
     """
 
     name: ClassVar[str]
     revision: ClassVar[int] = 1
+    elsewhere: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check(self)
@@ -131,7 +133,8 @@ class Component:
         for key in values:
             if key not in known:
                 what = f"{cls.name} has no parameter '{key}'"
-                raise UnknownNameError(f"{prefix}{key}: {what}; {nearest(str(key), known)}")
+                hints = filter(None, (nearest(str(key), known), cls.elsewhere))
+                raise UnknownNameError(f"{prefix}{key}: {what}; {'; '.join(hints)}")
         try:
             return cls(**values)
         except ConfigError as error:

@@ -69,6 +69,7 @@ class Generation(Component):
     """How rollouts are sampled while training."""
 
     name: ClassVar[str] = "sampling"
+    elsewhere: ClassVar[str] = "generation=transformers and generation=vllm have more"
     sampler: ClassVar[str | None] = None
     """What samples, where evaluations are to say so: another than the backend's own code."""
 

@@ -166,8 +166,9 @@ def _strange_key(
             f"{message}, {_have(having)}; give it to {who} alone, in a block of a sweep file or "
             f"in another sweep{_in(blocks)}"
         )
-    hint = nearest(parameter, {f for known in fields.values() for f in known})
-    return UnknownNameError(f"{message}; {hint}{_in(blocks)}")
+    hints = [nearest(parameter, {f for known in fields.values() for f in known})]
+    hints += sorted({cls.elsewhere for cls in receivers.values() if cls.elsewhere})
+    return UnknownNameError(f"{message}; {'; '.join(hints)}{_in(blocks)}")
 
 
 def _in(where: str) -> str:

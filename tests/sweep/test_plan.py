@@ -207,6 +207,11 @@ def test_an_unnamed_sweep_is_named_by_its_content() -> None:
         ("+estimator.epz=1", "estimator.epz: grpo has no parameter 'epz'; did you mean 'eps'?"),
         ("optimizer.lrr=1", "optimizer.lrr: adamw has no parameter 'lrr'; did you mean 'lr'?"),
         ("executor.job=1", "executor.job: local has no parameter 'job'; did you mean 'jobs'?"),
+        (
+            "generation.max_tokens=9",
+            "generation.max_tokens: sampling has no parameter 'max_tokens'; known: temperature; "
+            "generation=transformers and generation=vllm have more",
+        ),
         ("steps=abc", "steps: expected an integer, got 'abc'"),
         ("steps=", "steps: expected an integer, got ''"),
         ("steps=0", "steps: expected >= 1, got 0"),
