@@ -68,6 +68,12 @@ class TrlBackend(Backend):
     device_batch: int | None = option(
         None, ge=1, identity=False, help="most rollouts of one forward pass; null: a minibatch"
     )
+    rollout_batch: int | None = option(
+        None,
+        ge=1,
+        identity=False,
+        help="most rollouts that transformers generates together; null: all of a process",
+    )
     evaluation_batch: int = option(
         64, ge=1, identity=False, help="answers to held-out problems that are sampled together"
     )

@@ -47,6 +47,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     Args:
         measures_change: whether steps have `entropy/change`, at the cost of two passes more.
+        rollout_batch: the most rollouts that are generated together; None: all of a process.
         reference: answers with the reference model, for policies that draw with it.
         arguments: of GRPOTrainer.
 
@@ -62,6 +63,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         *,
         skip: bool,
         measures_change: bool = False,
+        rollout_batch: int | None = None,
         reference: Callable[[], ModelSampler] | None = None,
         **arguments: Any,
     ) -> None:
@@ -70,6 +72,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._layout = layout
         self._skip = skip and run.objective.skips_exactly
         self._measures_change = measures_change
+        self._rollout_batch = rollout_batch
         self._reference = reference
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
@@ -212,12 +215,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         gathered: Tensor = self.accelerator.gather(rewards)
         return gathered.cpu()
 
-    def _generate_single_turn(self, *arguments: Any, **named: Any) -> Any:
-        recorder = SignalRecorder(self.temperature)
-        with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
-            completions, log_probs = super()._generate_single_turn(*arguments, **named)
-        self._signals = recorder.signals(completions).stacked()
-        return completions, log_probs
+    def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
+        completions, signals = [], []
+        size = self._rollout_batch or len(prompts)
+        for start in range(0, len(prompts), size):
+            some, recorder = prompts[start : start + size], SignalRecorder(self.temperature)
+            with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
+                part, _ = super()._generate_single_turn(some, *arguments, **named)
+            completions += part
+            signals.append(recorder.signals(part).stacked())
+        self._signals = torch.cat(signals)
+        return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
         self._scored = super()._calculate_rewards(*arguments, **named)

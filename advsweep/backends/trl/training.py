@@ -96,6 +96,7 @@ class Training:
                 layout,
                 skip=backend.skip_zero_advantages,
                 measures_change=backend.entropy_change,
+                rollout_batch=backend.rollout_batch,
                 reference=self._reference_sampler,
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),

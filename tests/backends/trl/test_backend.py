@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
+from trl import GRPOTrainer
 
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run
@@ -346,6 +348,31 @@ class Exhausting(Clipped):
 
     def loss(self, inputs: LossInputs) -> LossOutput:
         raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize(("size", "parts"), [(None, [18]), (7, [7, 7, 4])])
+def test_rollouts_are_generated_in_parts(
+    small_run: MakeRun,
+    train: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int | None,
+    parts: list[int],
+) -> None:
+    generated: list[int] = []
+    generate = GRPOTrainer._generate_single_turn
+
+    def listened(trainer: Any, prompts: Any, *arguments: Any) -> Any:
+        generated.append(len(prompts))
+        return generate(trainer, prompts, *arguments)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", listened)
+    whole = {"steps": 1, "prompts_per_step": 3, "group_size": 6}
+    run = small_run("trl", backend={"rollout_batch": size}, **whole)
+    assert run.identity == small_run("trl", **whole).identity
+    recorded = train(run, tmp_path)
+    assert generated == parts
+    assert np.isfinite(recorded.points[1]["entropy/token"])
 
 
 def test_no_memory_left_while_training(small_run: MakeRun, train: Any, tmp_path: Path) -> None:
