@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class Component(NamedTuple):
     beta: Estimate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SolveRateFit:
     """Prompts whose solve rates are p ~ Σ w Beta(α, β), of which G rollouts show k successes.
 
@@ -66,9 +66,9 @@ class SolveRateFit:
     degrees: int
     p_value: float
     aic: float
-    _at: Float[np.ndarray, " parameters"]
-    _resampled: Float[np.ndarray, "resamples parameters"]
-    _level: float
+    _at: Float[np.ndarray, " parameters"] = field(repr=False)
+    _resampled: Float[np.ndarray, "resamples parameters"] = field(repr=False)
+    _level: float = field(repr=False)
 
     def shares(self) -> Float[np.ndarray, " counts"]:
         """The expected share of prompts with each number of successes, 0..G."""

@@ -31,7 +31,7 @@ class TestOverProblems:
 
     @pytest.mark.parametrize(("n", "within"), [(5, 0.04), (10, 0.02), (30, 0.02)])
     def test_covers_the_mean_of_normal_values(self, n, within):
-        # Plain quantiles cover it in 82, 90 and 93 %. Five values have only 126 different
+        # Plain quantiles cover it in 83, 91 and 94 %. Five values have only 126 different
         # resamples, so that even the outermost ends are a little too near.
         rng = np.random.default_rng(n)
         found = [bootstrap_over_problems(rng.normal(size=n), resamples=1000) for _ in range(1000)]

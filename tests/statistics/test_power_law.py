@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +49,20 @@ def test_t_intervals_hold_the_true_parameters_of_points_with_noise():
             for p, true in zip((found.a, found.b, found.c), (1.5, 0.4, 0.5), strict=True)
         ]
     assert (held / 100 > 0.88).all()
+
+
+def test_t_intervals_are_those_of_the_linearised_fit():
+    noisy = law(1.5, 0.4, 0.5) + 0.003 * np.sin(np.arange(9))
+    found = fit_pass_at_k(KS, noisy, level=0.9)
+
+    def of_logs(k, log_a, log_b, log_first):
+        return law(np.exp(log_a), np.exp(log_b), np.exp(log_first) - 1, k)
+
+    _, covariance = scipy.optimize.curve_fit(of_logs, KS, noisy, np.log([1.5, 0.4, 1.5]))
+    half = scipy.stats.t.ppf(0.95, 9 - 3) * np.sqrt(np.diag(covariance))
+    highs = [found.a.high, found.b.high, found.c.high + 1]
+    values = [found.a.value, found.b.value, found.c.value + 1]
+    assert np.log(highs) - np.log(values) == pytest.approx(half, rel=1e-3)
 
 
 def test_a_table_of_problems_has_the_fit_of_its_mean_and_other_intervals():

@@ -139,7 +139,7 @@ def test_points_on_a_line_leave_no_doubt_of_it():
 
 
 def test_equal_y_have_no_slope_and_nothing_to_explain():
-    found = regress([1, 2, 3, 4], [0.3] * 4)
+    found = regress([1, 2, 3, 4], [0.3, 0.3, 0.3, 0.1 + 0.2])
     assert found.slope == (0, 0, 0)
     assert found.p_value == 1
     assert np.isnan(found.r_squared).all()

@@ -50,6 +50,13 @@ def test_recovers_two_betas_harder_one_first(group_size):
         assert found.sse < 1e-12
 
 
+def test_the_harder_beta_is_first_though_it_is_the_narrower():
+    hard, easy = fit_solve_rates([59, 53, 58, 26, 33, 24, 16, 18, 44], 2).components
+    for component in (hard, easy):
+        assert component.weight.low < component.weight.value < component.weight.high
+    assert hard.alpha.value / hard.beta.value < easy.alpha.value / easy.beta.value
+
+
 def test_intervals_hold_the_true_parameters():
     held = np.zeros(2)
     for seed in range(40):
@@ -96,6 +103,15 @@ def test_chi_square_by_hand():
 
 
 def test_counts_that_few_prompts_have_are_pooled():
+    histogram = np.array([40, 20, 10, 7, 4, 1])
+    found = fit_solve_rates(histogram, resamples=1)
+    due = 82 * found.shares()
+    assert (due[:4] > 5).all()
+    assert (due[4:] < 5).all()
+    assert due[4:].sum() < 5  # so that they join the count before
+    seen, due = (np.append(x[:3], x[3:].sum()) for x in (histogram, due))
+    assert found.chi_square == pytest.approx(((seen - due) ** 2 / due).sum())
+    assert found.degrees == 4 - 1 - 2
     found = fit_solve_rates(drawn(64, 200, (1, 0.5, 2.0)), resamples=1)
     assert 0 < found.degrees < 64 - 2
     few = fit_solve_rates([9, 2, 1, 1], resamples=1)
