@@ -14,6 +14,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.config.settings import EvaluationSettings, Generation
+    from advsweep.diagnostics.hidden_states import SampledTokens
     from advsweep.diagnostics.weight_files import Adapter, Weights
     from advsweep.tasks.base import Sampler, Task
 
@@ -123,6 +124,24 @@ class Backend(Component):
             ConfigError: the backend trains no matrices, or its base model cannot be read.
         """
         raise ConfigError(f"backend: '{self.name}' has no weights that could be compared")
+
+    def sampled_tokens(
+        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
+    ) -> SampledTokens:
+        """Rollouts of the weights after `step` steps, with the states that predict their tokens.
+
+        The prompts are training problems: those that the next step would begin with.
+
+        Args:
+            prompts: how many; each has `run.group_size` rollouts.
+            advantages: whether the estimator, with its memory at that step, is to weigh them.
+
+        Raises:
+            CheckpointError: the directory holds no sound checkpoint of that step.
+            ConfigError: the backend has no hidden states.
+            BatchError: the estimator cannot weigh such rollouts.
+        """
+        raise ConfigError(f"backend: '{self.name}' has no hidden states")
 
     def analyses_weights(self) -> bool:
         """Whether a training ends with a comparison of its weights with the base model's."""

@@ -20,6 +20,7 @@ from advsweep.cli import (
     evaluate,
     experiments,
     export,
+    hidden_states,
     logs,
     ls,
     merge,
@@ -69,6 +70,7 @@ app.command("retry")(retry.retry)
 app.command("rm")(rm.rm)
 app.command("metrics")(metrics.metrics)
 app.command("weights")(weights.weights)
+app.command("hidden-states")(hidden_states.hidden_states)
 app.command("export")(export.export)
 app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")

@@ -198,6 +198,21 @@ def weight_changes(
     )
 
 
+def head_direction(base: Weights, tuned: Weights | Adapter) -> Float[Tensor, " columns"]:
+    """The right singular vector of s₁ of the output head's change; zeros of no change.
+
+    Raises:
+        ConfigError: the models have no head in common.
+    """
+    tied, pairs, _ = _pair(base, tuned)
+    heads = [name for name in pairs if _part_of(name, tied) == HEAD]
+    if not heads:
+        raise ConfigError(
+            f"expected two models with the same output head, got {base.title} and {tuned.title}"
+        )
+    return whole_spectrum(pairs[heads[0]]).right
+
+
 def parts_of(matrices: Sequence[MatrixChange]) -> Iterator[PartChange]:
     """What changed in some matrices, by the parts of the model."""
     yield _together("all", matrices)

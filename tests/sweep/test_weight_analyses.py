@@ -1,8 +1,9 @@
-"""Analyses of runs' weights: made at the end of a run, or when asked for, and then read."""
+"""Analyses of weights and hidden states: made at a run's end or when asked for, then read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ import torch
 
 from advsweep.backends.run import Run, build_run
 from advsweep.backends.tiny.backend import TinyBackend
+from advsweep.diagnostics.hidden_states import Direction
 from advsweep.diagnostics.weight_changes import Values
 from advsweep.diagnostics.weights import alignment
 from advsweep.errors import CheckpointError, ConfigError
+from advsweep.estimators import build_estimator
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.exits import DONE
+from advsweep.sweep.hidden_analyses import ensure_hidden_states
 from advsweep.sweep.plan import make_plan
 from advsweep.sweep.units import new_run
 from advsweep.sweep.weight_analyses import align_steps, ensure_analysis, steps_to_analyse
@@ -163,7 +167,7 @@ def test_a_run_does_not_fail_of_an_analysis(made, monkeypatch, caplog):
     assert "the weights were not compared with the base model's: damaged" in caplog.text
 
 
-def test_a_backend_without_weights_says_so(made, plan: Callable[..., object]):
+def test_a_backend_without_weights_says_so(made):
     store, _, _ = made
     [planned] = make_plan(
         ["backend=fake", "executor=debug", "steps=2", "evaluation.n=8", "evaluation.k=[1]"]
@@ -171,3 +175,48 @@ def test_a_backend_without_weights_says_so(made, plan: Callable[..., object]):
     [record] = store.runs(ids=store.add_runs([new_run(planned)]))
     with pytest.raises(ConfigError, match="'fake' has no weights"):
         ensure_analysis(store, record, build_run(record.config), 2)
+
+
+# Hidden states
+
+
+def test_hidden_states_are_analysed_once_for_each_step_and_setting(made, monkeypatch):
+    store, record, run = made
+    sampled = []
+    real = TinyBackend.sampled_tokens
+
+    def recorded(self: TinyBackend, *arguments: object, **options: object) -> object:
+        sampled.append(arguments[2])
+        return real(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TinyBackend, "sampled_tokens", recorded)
+    asked = [
+        (0, Direction.HIDDEN),
+        (4, Direction.HIDDEN),
+        (4, Direction.WEIGHTS),
+        (4, Direction.GRADIENT),
+    ]
+    first = [
+        ensure_hidden_states(store, record, run, step, direction=direction, prompts=6)
+        for step, direction in asked
+    ]
+    again = [
+        ensure_hidden_states(store, record, run, step, direction=direction, prompts=6)
+        for step, direction in asked
+    ]
+    assert sampled == [0, 4, 4, 4]
+    assert repr(first) == repr(again)
+    assert len({each.along for each in first}) == 4
+    for each in first:
+        assert each.correct.rollouts + each.failed.rollouts == 6 * run.group_size
+    # The direction of the states themselves leaves the least of them.
+    assert first[1].along == max(each.along for each in first[1:])
+
+
+def test_directions_that_a_run_does_not_have_are_refused(made):
+    store, record, run = made
+    with pytest.raises(ConfigError, match="expected a step above 0"):
+        ensure_hidden_states(store, record, run, 0, direction=Direction.WEIGHTS, prompts=2)
+    other = replace(run, estimator=build_estimator("aapo"))
+    with pytest.raises(ConfigError, match="'aapo' weighs rollouts by those of a reference"):
+        ensure_hidden_states(store, record, other, 4, direction=Direction.GRADIENT, prompts=2)

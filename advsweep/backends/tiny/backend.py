@@ -18,6 +18,7 @@ from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, Trainer
 from advsweep.backends.tiny.weights import Weights, from_bytes
 from advsweep.components import option
+from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.diagnostics.weight_files import HeldWeights
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
@@ -97,6 +98,16 @@ class TinyBackend(Backend):
         model, _ = _parts(run)
         found = self._weights(run, directory, step)
         return HeldWeights(f"step {step}" if step else "the base", found, model.tied_embeddings)
+
+    def sampled_tokens(
+        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
+    ) -> SampledTokens:
+        model, task = _parts(run)
+        torch.set_num_threads(self.threads)
+        trainer = Trainer(run, self, model, task, pretraining.base_weights(model, task))
+        if step:
+            trainer.restore(Checkpoints(directory, run.identity).load(step).files)
+        return trainer.sampled_tokens(step + 1, prompts, advantages=advantages)
 
     def analyses_weights(self) -> bool:
         return self.weight_analysis

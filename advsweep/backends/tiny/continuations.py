@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.tiny.network import Layout, Prefixes, encode_prefix, extend, lay_out
+from advsweep.backends.tiny.network import (
+    Layout,
+    Prefixes,
+    encode_prefix,
+    extend,
+    last_hidden,
+    lay_out,
+)
 from advsweep.backends.tiny.packing import pack
 
 if TYPE_CHECKING:
@@ -84,3 +91,11 @@ class Continuations:
             return chosen, None
         entropy = -(log_p.exp() * log_p).sum(dim=-1)
         return chosen, entropy.index_select(0, self.node.view(-1)).view(self.node.shape)
+
+    def hidden(self, network: Network) -> Float[Tensor, "rows tokens width"]:
+        """The normalised state that predicts each token, without the last norm's scale.
+
+        What stands past a completion's end means nothing.
+        """
+        states, _ = last_hidden(network, self.rows, encode_prefix(network, self.prefixes))
+        return states.index_select(0, self.node.view(-1)).view(*self.node.shape, -1)

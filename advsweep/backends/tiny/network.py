@@ -178,8 +178,16 @@ def extend(
     Args:
         past: the keys and values of the prefix that the layout speaks of.
     """
+    hidden, keys_values = last_hidden(network, layout, past)
+    return F.linear(hidden, network.head), keys_values
+
+
+def last_hidden(
+    network: Network, layout: Layout, past: KeysValues | None = None
+) -> tuple[Float[Tensor, "nodes width"], KeysValues]:
+    """What the head is applied to at every node; the last norm's scale is in the head."""
     x, keys_values = _run(network, layout, past, keys_only=False)
-    return F.linear(normalise(x, network.model.norm_eps), network.head), keys_values
+    return normalise(x, network.model.norm_eps), keys_values
 
 
 def _run(

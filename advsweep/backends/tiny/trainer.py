@@ -13,12 +13,21 @@ import torch
 
 from advsweep.backends.advantages import compute_advantages
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.vocabulary import Encoded, decode, encode
-from advsweep.backends.tiny.weights import Weights, from_bytes, to_bytes
+from advsweep.backends.tiny.weights import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    Weights,
+    from_bytes,
+    to_bytes,
+)
 from advsweep.diagnostics import rollout_metrics
+from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
@@ -97,6 +106,33 @@ class Trainer:
             "time/estimator": estimated - started,
             "time/update": updated - estimated,
         }
+
+    @torch.no_grad()
+    def sampled_tokens(self, step: int, prompts: int, *, advantages: bool) -> SampledTokens:
+        """The rollouts that a step would begin with, of so many prompts; see `Backend`."""
+        run, task = self._run, self._task
+        source = _Source(run, task, self._model, self._weights, self._reference, step)
+        source.draw(prompts)
+        rollouts, batch = source.rollouts(), source.batch()
+        rows = torch.arange(len(rollouts.lengths))
+        continuations = Continuations.lay_out(
+            source.prompts(torch.arange(prompts)),
+            rows.numpy() // run.group_size,
+            rollouts.tokens.numpy(),
+            rollouts.lengths.numpy(),
+        )
+        hidden = continuations.hidden(fuse(self._weights, self._model))
+        mask = rollouts.mask
+        values = copy.deepcopy(self._estimator).compute(batch).values if advantages else None
+        return SampledTokens(
+            hidden=hidden[mask] * self._weights[FINAL_NORM],
+            tokens=rollouts.tokens[mask],
+            owner=rows[:, None].expand_as(mask)[mask],
+            outcomes=batch.rewards.flatten(),
+            advantages=None if values is None else values.flatten(),
+            head=self._weights[EMBEDDING if self._model.tied_embeddings else HEAD],
+            temperature=run.generation.temperature,
+        )
 
     def sampler(self) -> TinySampler:
         return TinySampler(self._weights, self._model, self._task)

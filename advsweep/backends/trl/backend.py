@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib.util
 import json
@@ -21,6 +22,7 @@ from advsweep.backends.trl.generation_config import TransformersGeneration, Vllm
 from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.components import Component, option
+from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.diagnostics.weight_files import Adapter, StoredWeights, open_tuned
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.sampling import ModelSampler
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
+
+ESTIMATOR_FILE = "estimator.json"
+"""The estimator's memory in a checkpoint."""
 
 _DEFAULT_TOKENS = 512
 
@@ -227,6 +232,24 @@ class TrlBackend(Backend):
         from advsweep.backends.trl.loading import fetched_folder
 
         return StoredWeights(fetched_folder(self.model_of(run)))
+
+    def sampled_tokens(
+        self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
+    ) -> SampledTokens:
+        from advsweep.backends.trl.hidden import sampled_tokens
+
+        folder = self._folder(run, directory, step)
+        estimator = None
+        if advantages:
+            estimator = copy.deepcopy(run.estimator)
+            estimator.reset()
+            if folder is not None:
+                memory = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
+                estimator.load_state_dict(json.loads(memory))
+        sampler = self._loaded(
+            self.model_of(run), self.generation_of(run), run.task, run.evaluation, folder
+        )
+        return sampled_tokens(run, sampler, step + 1, prompts, estimator)
 
     def analyses_weights(self) -> bool:
         return self.weight_analysis

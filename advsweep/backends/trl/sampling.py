@@ -86,6 +86,13 @@ class ModelSampler:
         Args:
             cut: sample as training does, with its top-p and top-k.
         """
+        completions, signals = self.draw(problems, temperature, seed, cut=cut)
+        return self.tokenizer.batch_decode(completions, skip_special_tokens=True), signals
+
+    def draw(
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
+    ) -> tuple[list[list[int]], Signals]:
+        """The same as `complete`, but as tokens, end marks included."""
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
             torch.manual_seed(seed)
@@ -93,12 +100,12 @@ class ModelSampler:
                 self._generate(model, problems[start : start + self.batch], temperature, cut)
                 for start in range(0, len(problems), self.batch)
             ]
-        texts = [text for part, _ in parts for text in part]
-        return texts, Signals.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
+        completions = [tokens for part, _ in parts for tokens in part]
+        return completions, Signals.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
 
     def _generate(
         self, model: Any, problems: Sequence[Problem], temperature: float, cut: bool
-    ) -> tuple[list[str], Signals]:
+    ) -> tuple[list[list[int]], Signals]:
         from transformers import GenerationConfig
 
         ids = encode(problems, self.model, self.tokenizer)
@@ -129,8 +136,7 @@ class ModelSampler:
             _up_to_end(tokens, ends)
             for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist()
         ]
-        texts = self.tokenizer.batch_decode(completions, skip_special_tokens=True)
-        return texts, recorder.signals(completions)
+        return completions, recorder.signals(completions)
 
 
 def as_completions(texts: Sequence[str], signals: Signals, n: int) -> Completions:

@@ -24,6 +24,7 @@ from trl.models import unwrap_model_for_generation
 from advsweep.backends.loop import Loop
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.trl import memory
+from advsweep.backends.trl.backend import ESTIMATOR_FILE
 from advsweep.backends.trl.layout import share_of
 from advsweep.backends.trl.loading import (
     load_model,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.layout import Layout
     from advsweep.tasks.base import Completions, Problem, Sampler
 
-_ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
 _TRAINER_STATE_FILE = "trainer_state.json"
 
@@ -284,13 +284,13 @@ class Training:
         state = TrainerState(**{name: getattr(trainer.state, name) for name in given})
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
         memory = json.dumps(trainer.estimator.state_dict())
-        (folder / _ESTIMATOR_FILE).write_text(memory, encoding="utf-8")
+        (folder / ESTIMATOR_FILE).write_text(memory, encoding="utf-8")
         if self._renewed:
             safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
 
     def _restore(self, folder: Path) -> None:
         """Takes up what transformers' own resumption leaves out."""
-        memory = (folder / _ESTIMATOR_FILE).read_text(encoding="utf-8")
+        memory = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
         self.trainer.estimator.load_state_dict(json.loads(memory))
         if (folder / _REFERENCE_FILE).exists():
             safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))

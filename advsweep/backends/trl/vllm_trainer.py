@@ -160,9 +160,9 @@ class EngineSampler(ModelSampler):
 
     trainer: VllmTrainer
 
-    def complete(
+    def draw(
         self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
-    ) -> tuple[list[str], Signals]:
+    ) -> tuple[list[list[int]], Signals]:
         """Draws one completion per problem; the process's generators are left alone.
 
         A server draws by generators of its own, which the seed does not reach.
@@ -186,7 +186,7 @@ class EngineSampler(ModelSampler):
                 pad_id=self.tokenizer.pad_token_id,
                 rows=self.batch,
             )
-        return self.tokenizer.batch_decode(completions, skip_special_tokens=True), signals
+        return completions, signals
 
 
 @contextlib.contextmanager
