@@ -130,11 +130,8 @@ def choose_columns(
             names = [f"pass@{min(ks)}"] if ks else names[:1]
         return [_column(name) for name in names]
     tasks = [task for task in evaluated.tasks if task != OWN_TASKS]
-    listed = [
-        full
-        for name in metrics
-        for full in expand(name, ks=ks, tasks=tasks, levels=_levels(evaluated))
-    ]
+    levels = _levels(evaluated) if any("level=*" in name for name in metrics) else []
+    listed = [full for name in metrics for full in expand(name, ks=ks, tasks=tasks, levels=levels)]
     return [_column(name) for name in dict.fromkeys(listed)]
 
 

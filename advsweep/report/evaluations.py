@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections import Counter
@@ -103,11 +102,11 @@ def choose_evaluations(
         ReportError: there is none for any task; the message names the keys that differ.
     """
     steps = {run.id: run.steps for run in runs}
-    protocols: dict[str, Protocol] = {}
+    ways = _Protocols()
     by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
     for record in store.evaluations(list(steps), ends_only=not along):
-        by_task.setdefault(record.task, []).append((_protocol_key(record, protocols), record))
-    models = [(_protocol_key(e, protocols), e) for e in store.model_evaluations()]
+        by_task.setdefault(record.task, []).append((ways.key(record), record))
+    models = [(ways.key(record), record) for record in store.model_evaluations()]
     tasks: dict[str, TaskEvaluations] = {}
     differing: dict[str, str] = {}
     for task, records in by_task.items():
@@ -116,14 +115,14 @@ def choose_evaluations(
             continue
         common = set.intersection(*(set(found) for found in finals.values()))
         if not common and not mixed:
-            differing[task] = _differing(finals, protocols)
+            differing[task] = _differing(finals, ways.by_key)
             continue
         newest = max(common, key=lambda key: _last_use(finals, key)) if common else None
         if mixed or newest is None:
             chosen = {i: max(found, key=lambda k: found[k].created) for i, found in finals.items()}
         else:
             chosen = dict.fromkeys(finals, newest)
-        tasks[task] = _of_task(records, finals, chosen, protocols, models)
+        tasks[task] = _of_task(records, finals, chosen, ways.by_key, models)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
     return _with_main(runs, tasks, differing, mixed=mixed)
@@ -131,11 +130,11 @@ def choose_evaluations(
 
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
     """The evaluations of models without a run, by their protocols."""
-    protocols: dict[str, Protocol] = {}
+    ways = _Protocols()
     found: dict[str, list[EvaluationRecord]] = {}
     for record in store.model_evaluations():
-        found.setdefault(_protocol_key(record, protocols), []).append(record)
-    return {key: (protocols[key], records) for key, records in found.items()}
+        found.setdefault(ways.key(record), []).append(record)
+    return {key: (ways.by_key[key], records) for key, records in found.items()}
 
 
 Finals = dict[int, dict[str, EvaluationRecord]]
@@ -221,19 +220,30 @@ def _merged(protocols: Sequence[Protocol]) -> Protocol:
     return merged
 
 
-def _protocol_key(record: EvaluationRecord, protocols: dict[str, Protocol]) -> str:
+class _Protocols:
+    """How evaluations were made: a key for each way."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, Protocol] = {}
+        # With the problems, so that no others take their place in memory.
+        self._keys: dict[tuple[str, str, int], tuple[str, tuple[str, ...]]] = {}
+
+    def key(self, record: EvaluationRecord) -> str:
+        # Thousands are made in few ways, and records of the same problems share them.
+        short = record.task, repr(record.settings), id(record.problem_ids)
+        if short not in self._keys:
+            key, protocol = _protocol(record)
+            self._keys[short] = key, record.problem_ids
+            self.by_key[key] = protocol
+        return self._keys[short][0]
+
+
+def _protocol(record: EvaluationRecord) -> tuple[str, Protocol]:
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
     settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
-    problems = _digest(record.problem_ids)
-    key = json.dumps([protocol, problems], sort_keys=True)
-    protocols[key] = protocol
-    return key
-
-
-@functools.lru_cache(maxsize=64)
-def _digest(problem_ids: tuple[str, ...]) -> str:
-    return hashlib.sha256("\n".join(problem_ids).encode()).hexdigest()
+    problems = hashlib.sha256("\n".join(record.problem_ids).encode()).hexdigest()
+    return json.dumps([protocol, problems], sort_keys=True), protocol
 
 
 def _differing(

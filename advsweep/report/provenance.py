@@ -51,7 +51,7 @@ def describe_provenance(
     evaluations: Sequence[Mapping[str, Any]],
 ) -> Provenance:
     """Puts together what the store knows of how some runs were made."""
-    environments = list(store.environments([run.id for run in runs]).values())
+    environments = store.distinct_environments([run.id for run in runs])
     git = [state for e in environments if (state := e.get("git"))]
     versions: dict[str, set[str]] = {}
     for environment in environments:

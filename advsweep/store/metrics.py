@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlalchemy import (
     ARRAY,
+    ColumnElement,
     Connection,
     Double,
     Integer,
@@ -164,11 +165,27 @@ class Metrics(StorePart):
 
     def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
         """The curve of one metric for each run that has it: steps and values, by step."""
+        return self._series(run_ids, name)
+
+    def _series(
+        self,
+        run_ids: Sequence[int],
+        name: str,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> dict[int, Series]:
+        """The curves, or their first steps, or their last ones of those that were planned."""
         curves: dict[int, Series] = {}
+        within: list[ColumnElement[bool]] = []
+        if first is not None:
+            within.append(Point.step <= first)
+        if last is not None:
+            within += [Run.id == Point.run_id, Point.step > Run.steps - last]
         with self._read() as connection:
             metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
             for ids in chunks(run_ids):
-                chosen = (Point.metric_id == metric, Point.run_id.in_(ids))
+                chosen = (Point.metric_id == metric, Point.run_id.in_(ids), *within)
                 if connection.dialect.name == "postgresql":
                     rows = connection.execute(_JOINED.where(*chosen))
                     curves.update((run, _parsed(steps, values)) for run, steps, values in rows)
@@ -197,21 +214,11 @@ class Metrics(StorePart):
             first: over this many steps from the start, or as many as there are.
             last: over this many steps before the end that was planned.
         """
-        planned: dict[int, int] = {}
-        if last is not None:
-            with self._read() as connection:
-                for ids in chunks(run_ids):
-                    rows = connection.execute(select(Run.id, Run.steps).where(Run.id.in_(ids)))
-                    planned.update((row.id, row.steps) for row in rows)
         found: dict[int, float] = {}
-        for run_id, (steps, values) in self.series(run_ids, name).items():
-            used = ~np.isnan(values)
-            if first is not None:
-                used &= steps <= first
-            if last is not None:
-                used &= steps > planned[run_id] - last
-            if used.any():
-                found[run_id] = math.fsum(values[used]) / int(used.sum())
+        for run_id, (_, values) in self._series(run_ids, name, first=first, last=last).items():
+            used = values[~np.isnan(values)]
+            if used.size:
+                found[run_id] = math.fsum(used.tolist()) / used.size
         return found
 
     def last_values(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, func, insert, null, select, update
+from sqlalchemy import Connection, Select, Text, cast, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, nearest
 from advsweep.store.base import StorePart, chunks
@@ -285,6 +286,18 @@ class Runs(StorePart):
                 rows = connection.execute(query.where(Run.environment.is_not(None)))
                 found.update((row.id, row.environment) for row in rows)
         return found
+
+    def distinct_environments(self, run_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """The environments of some runs, those that are alike once, in a fixed order."""
+        found: set[str] = set()
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                # PostgreSQL compares texts, and not the documents that they hold.
+                query = select(cast(Run.environment, Text)).where(Run.id.in_(ids)).distinct()
+                found.update(
+                    connection.execute(query.where(Run.environment.is_not(None))).scalars()
+                )
+        return [json.loads(text) for text in sorted(found)]
 
     def environment(self, run_id: int) -> dict[str, Any]:
         """Where and with what a run was made; empty for one that never started."""

@@ -1,0 +1,164 @@
+"""What a report costs over a large store: 10,000 runs, 10 columns, after imports.
+
+    python benchmarks/bench_report.py
+    python benchmarks/bench_report.py postgresql://USER@HOST/DATABASE   # an empty one, left filled
+
+The runs are 400 configurations of five estimators with 25 seeds each, with a training curve of
+100 steps and an evaluation of 140 problems after the last. Beside each figure by the clock
+stands, in parentheses, this process's CPU time, which is what a machine with nothing else to do
+would come near to.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from figures import head, show
+
+from advsweep.report import FORMATS, build_report, parse_where, render
+from advsweep.store import (
+    NewEvaluation,
+    NewRun,
+    Owner,
+    ProblemCounts,
+    Status,
+    Store,
+    open_store,
+)
+
+RUNS = 10_000
+SEEDS = 25
+STEPS = 100
+PROBLEMS = 140
+SAMPLES = 128
+ESTIMATORS = ("grpo", "fade", "avspo", "a_grae", "power_alpha")
+COLUMNS = [
+    *("collapse/acr@first100", "collapse/acr@end", "reward/mean@end", "entropy/token@end"),
+    *("pass@1", "pass@8", "pass@64", "pass@128", "entropy/answer", "pass@1[level=3]"),
+]
+METRICS = ("collapse/acr", "reward/mean", "entropy/token")
+SWEEP = "large"
+REPEATS = 3
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = sys.argv[1] if len(sys.argv) > 1 else f"{folder}/advsweep.db"
+        with open_store(url) as store:
+            _fill(store)
+            head("ms (CPU)")
+            report = build_report(store, SWEEP, columns=COLUMNS)
+            assert (len(report.rows), len(report.columns)) == (RUNS // SEEDS + 1, len(COLUMNS))
+            one = _milliseconds(lambda: render(build_report(store, SWEEP, columns=COLUMNS), "csv"))
+            show(f"`report --format csv` over {RUNS:,} runs, 10 columns", one, "2,000")
+            for name in FORMATS:
+                show(f"  writing it as {name}", _milliseconds(lambda n=name: render(report, n)))
+            by_default = _milliseconds(lambda: build_report(store, SWEEP))
+            show("the columns that it has of itself", by_default)
+            few = parse_where("group_size=8 estimator=grpo,fade")
+            some = _milliseconds(lambda: build_report(store, SWEEP, columns=COLUMNS, where=few))
+            show(f"500 of them by --where, {len(COLUMNS)} columns and differences", some)
+
+
+def _fill(store: Store) -> None:
+    store.add_sweep(SWEEP, {})
+    ids = store.add_runs([_run(i) for i in range(RUNS)], SWEEP)
+    rng = np.random.default_rng(0)
+    curve = [(name, step, 1 / step) for name in METRICS for step in range(1, STEPS + 1)]
+    for i, run_id in enumerate(ids):
+        store.claim(run_id, Owner.current())
+        store.set_environment(run_id, _ENVIRONMENT)
+        store.add_points(run_id, curve)
+        store.add_evaluation(_evaluation(i, run_id, rng))
+        store.finish(run_id, Status.DONE)
+
+
+_ENVIRONMENT = {
+    "advsweep": "0.1.0",
+    "git": {"commit": "0123456789abcdef", "dirty": False},
+    "python": "3.11.7",
+    "packages": {f"package{i}": f"1.{i}.0" for i in range(20)},
+    "cpu": "A CPU",
+    "cores": 2,
+    "memory_bytes": 2**33,
+}
+
+
+def _run(i: int) -> NewRun:
+    configuration, seed = divmod(i, SEEDS)
+    estimator = ESTIMATORS[configuration % len(ESTIMATORS)]
+    variant = configuration // len(ESTIMATORS)
+    return NewRun(
+        identity=f"{i:064x}",
+        config_hash=f"{configuration:064x}",
+        seed=seed,
+        config=_config(estimator, variant, seed),
+        steps=STEPS,
+        estimator=estimator,
+        backend="tiny",
+    )
+
+
+def _config(estimator: str, variant: int, seed: int) -> dict[str, Any]:
+    """As large as the resolved config of a run of the tiny backend."""
+    return {
+        "estimator": {"name": estimator, **{f"parameter{i}": 0.5 for i in range(5)}},
+        "objective": {"name": "clipped", **{f"parameter{i}": 0.2 for i in range(7)}},
+        "rollout": {"name": "plain"},
+        "task": {"name": "countdown", "levels": [0, 1, 2, 3, 4, 5, 6], "seed": 0},
+        "model": {"name": "tiny", **{f"parameter{i}": 64 for i in range(14)}},
+        "optimizer": {"name": "adamw", "lr": 1e-4 * (1 + variant // 4), "match": "none"},
+        "generation": {"name": "sampling", "temperature": 1.0},
+        "evaluation": {"name": "standard", "n": SAMPLES, "k": [1, 8, 64, 128], "every": 0},
+        "backend": {"name": "tiny", "checkpoint_every": 50, "keep_last": 2, "threads": 1},
+        "group_size": 4 * 2 ** (variant % 4),
+        "prompts_per_step": 64,
+        "steps": STEPS,
+        "seed": seed,
+    }
+
+
+def _evaluation(i: int, run_id: int, rng: np.random.Generator) -> NewEvaluation:
+    correct = rng.integers(0, SAMPLES + 1, PROBLEMS).tolist()
+    return NewEvaluation(
+        identity=f"evaluation {i}",
+        subject=f"{i:064x}@{STEPS}",
+        run_id=run_id,
+        step=STEPS,
+        task="countdown",
+        settings={"n": SAMPLES, "k": [1, 8, 64, 128], "temperature": 1.0, "seed": 0},
+        problems=[
+            ProblemCounts(
+                problem_id=f"countdown {j}",
+                prompt=f"prompt {j}",
+                level=j % 7,
+                n=SAMPLES,
+                c=c,
+                distinct=1,
+                unscorable=0,
+                answer_entropy=c / SAMPLES,
+            )
+            for j, c in enumerate(correct)
+        ],
+    )
+
+
+def _milliseconds(work: Callable[[], object]) -> str:
+    """The median of several goes, by the clock and in CPU time."""
+    goes = []
+    for _ in range(REPEATS):
+        began, cpu = time.perf_counter(), time.process_time()
+        work()
+        goes.append((time.perf_counter() - began, time.process_time() - cpu))
+    seconds, cpu = (statistics.median(each) for each in zip(*goes, strict=True))
+    return f"{seconds * 1e3:,.0f} ({cpu * 1e3:,.0f})"
+
+
+if __name__ == "__main__":
+    main()
