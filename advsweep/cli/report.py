@@ -100,6 +100,23 @@ def report(
             "may be repeated.",
         ),
     ] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(
+            "--style",
+            metavar="NAME",
+            help="Laid out as a paper's table: avspo-table1, a_grae-table2, aapo-table1, "
+            "two_stage-table1, fade-table3, ...",
+        ),
+    ] = None,
+    paper: Annotated[
+        str | None,
+        typer.Option(
+            "--paper",
+            metavar="NAME",
+            help="With what a paper reports beside it: avspo, a_grae, aapo, two_stage.",
+        ),
+    ] = None,
     pool: Annotated[
         bool,
         typer.Option("--pool", help="Average over what differs within a row, seed by seed."),
@@ -114,9 +131,11 @@ def report(
     ] = ReportFormat.TABLE,
 ) -> None:
     """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
+    from advsweep.errors import ConfigError
     from advsweep.report import (
         Verdict,
         build_report,
+        choose_style,
         judge,
         parse_assertion,
         parse_moment,
@@ -128,6 +147,9 @@ def report(
 
     conditions = [condition for text in where or () for condition in parse_where(text)]
     moment = None if at is None else parse_moment(at)
+    chosen_style = choose_style(style, paper)
+    if chosen_style is not None and (rows or columns or sort):
+        raise ConfigError("--style: expected no --rows, --columns or --sort, as it has its own")
     asserted = [parse_assertion(text) for text in assertions or ()]
     build = functools.partial(
         build_report,
@@ -144,6 +166,7 @@ def report(
         sort=sort,
         baseline=baseline,
         target=difference,
+        style=chosen_style,
     )
     judgements = [judge(build(columns=a.columns, baseline="none"), a) for a in asserted]
     typer.echo(render(shown, output.value), nl=False)

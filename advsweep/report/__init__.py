@@ -17,6 +17,7 @@ from advsweep.report.provenance import Provenance
 from advsweep.report.records import Cell, Difference, Report, Row
 from advsweep.report.render import FORMATS, render
 from advsweep.report.report import build_report
+from advsweep.report.styles import Style, choose_style
 from advsweep.report.table import Document, Mark, Table
 from advsweep.report.verdicts import Answer, Answers, answer_claims
 from advsweep.report.where import Condition, parse_where, split_list
@@ -41,10 +42,12 @@ __all__ = [
     "Provenance",
     "Report",
     "Row",
+    "Style",
     "Table",
     "Verdict",
     "answer_claims",
     "build_report",
+    "choose_style",
     "claim_lists",
     "judge",
     "lay_out",

@@ -77,8 +77,12 @@ def name_group(group: Mapping[str, Any]) -> str:
     return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
 
 
-def default_baseline(rows: Sequence[Row]) -> Baseline | None:
-    """The first of the trained rows: its estimator, or all of it where all have the same."""
+def default_baseline(rows: Sequence[Row], method: str | None = None) -> Baseline | None:
+    """The first of the trained rows: its estimator, or all of it where all have the same.
+
+    Args:
+        method: a key that stands for the estimator.
+    """
     trained = [row for row in rows if not row.is_base]
     if len(trained) < 2 or len(trained) > MOST_ROWS:
         return None
@@ -86,7 +90,7 @@ def default_baseline(rows: Sequence[Row]) -> Baseline | None:
     own = {
         key: value
         for key, value in first.items()
-        if key == "estimator" or key.startswith("estimator.")
+        if key in ("estimator", method) or key.startswith("estimator.")
     }
     baseline = Baseline(own or first)
     if all(baseline._fits(row) for row in trained):
@@ -94,8 +98,8 @@ def default_baseline(rows: Sequence[Row]) -> Baseline | None:
     return baseline
 
 
-def parse_baseline(text: str, rows: Sequence[Row], keys: Sequence[str]) -> Baseline:
-    """A baseline as users name it: a value of the first key, or `KEY=VALUE ...`.
+def parse_baseline(text: str, rows: Sequence[Row], key: str) -> Baseline:
+    """A baseline as users name it: a value of some key, or `KEY=VALUE ...`.
 
     Raises:
         NotFoundError: no row is named so.
@@ -103,10 +107,10 @@ def parse_baseline(text: str, rows: Sequence[Row], keys: Sequence[str]) -> Basel
     """
     trained = [row for row in rows if not row.is_base]
     if "=" not in text:
-        values = {show_key(row.group.get(keys[0], "")): row for row in trained}
+        values = {show_key(row.group.get(key, "")): row for row in trained}
         if text not in values:
-            raise NotFoundError(f"--baseline: no row has {keys[0]}={text}; {nearest(text, values)}")
-        return Baseline({keys[0]: values[text].group[keys[0]]})
+            raise NotFoundError(f"--baseline: no row has {key}={text}; {nearest(text, values)}")
+        return Baseline({key: values[text].group[key]})
     conditions = parse_where(text, "--baseline")
     for condition in conditions:
         if condition.operator != "=" or len(condition.values) > 1:

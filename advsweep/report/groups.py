@@ -73,10 +73,19 @@ def group_by(
         group = {key: value for key, value in values.items() if value is not MISSING}
         groups.setdefault(json.dumps(group), (group, []))[1].append(run)
     if not pool:
-        for group, members in groups.values():
-            if len({run.config_hash for run in members}) > 1:
-                _refuse_mixture(group, members)
+        refuse_mixtures(groups.values())
     return list(groups.values())
+
+
+def refuse_mixtures(groups: Iterable[tuple[Group, Sequence[RunRecord]]]) -> None:
+    """Refuses rows of which runs have several configurations.
+
+    Raises:
+        ReportError: the message names the keys that differ.
+    """
+    for group, members in groups:
+        if len({run.config_hash for run in members}) > 1:
+            _refuse_mixture(group, members)
 
 
 def value_of(run: RunRecord, key: str) -> Any:

@@ -14,19 +14,25 @@ from advsweep.report.marks import find_marks
 from advsweep.report.notes import difference_notes, legend, notes, provenance
 from advsweep.report.numbers import show, show_interval, show_key, show_p
 from advsweep.report.records import Cell, Difference, Report, Row
+from advsweep.report.styles import lay_out_as_printed
 from advsweep.report.table import Document, Entry, Heading, Line, Mark, Table
 
 
 def lay_out(report: Report) -> Document:
     """The report's tables, with what stands below them."""
     marked = find_marks(report)
-    table = _pivoted(report, marked.cells) if report.pivot else _plain(report, marked.cells)
+    if report.style is not None:
+        table = lay_out_as_printed(report.style, report.rows, report.columns, marked.cells)
+    elif report.pivot:
+        table = _pivoted(report, marked.cells)
+    else:
+        table = _plain(report, marked.cells)
     tables = [table, *([_differences(report)] if report.differences else [])]
     return Document(
         tables=tuple(tables),
         notes=(*notes(report, marked), *difference_notes(report)),
         provenance=tuple(provenance(report)),
-        legend=legend(set(marked.cells.values())),
+        legend=legend({entry.mark for line in table.lines for entry in line.entries} - {None}),
     )
 
 

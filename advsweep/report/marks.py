@@ -30,7 +30,7 @@ class Marked:
 
     Attributes:
         cells: by number of the row and name of the column.
-        untold: columns with rivals of which no best can be told, and the pivot's part of it.
+        untold: columns with rivals of which no best can be told, and what sets these apart.
     """
 
     cells: Mapping[tuple[int, str], Mark]
@@ -59,10 +59,10 @@ def find_marks(report: Report) -> Marked:
 
 
 def _fields(report: Report) -> dict[str, list[int]]:
-    """The rows that stand in one column of the written table, by the pivot's values."""
+    """The rows that are rivals, by the values of the keys that set them apart."""
     fields: dict[str, list[int]] = {}
     for i, row in enumerate(report.rows):
-        place = ", ".join(str(row.group.get(key, "")) for key in report.pivot)
+        place = ", ".join(str(row.group.get(key, "")) for key in (*report.pivot, *report.apart))
         fields.setdefault(place, []).append(i)
     return fields
 
@@ -102,9 +102,9 @@ def _is_told(report: Report, column: Column, one: int, other: int) -> bool:
 
 def rank(values: Mapping[K, float], better: Better) -> dict[K, Mark]:
     """Best and second of printed numbers, which have no seeds to ask; ties share a mark."""
-    ranked = sorted(set(values.values()), reverse=better is Better.HIGHER)
-    if len(ranked) < 2:
+    if len(values) < 2:
         return {}
+    ranked = sorted(set(values.values()), reverse=better is Better.HIGHER)
     return {
         key: mark
         for mark, best in zip(Mark, ranked, strict=False)

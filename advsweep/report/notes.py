@@ -12,6 +12,7 @@ from advsweep.report.marks import SEEDS_FOR_A_MARK, Marked
 from advsweep.report.numbers import show_key
 from advsweep.report.provenance import NOT_MATCHED
 from advsweep.report.records import Report, count_states
+from advsweep.report.styles import style_notes
 from advsweep.report.table import Mark
 
 _COMMIT = 10  # characters of a commit
@@ -19,7 +20,7 @@ _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 _NAMED = 6  # of what is listed at most
 
 
-def legend(marked: Collection[Mark]) -> dict[Mark, str]:
+def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
     """What each mark means that a table has."""
     texts = {
         Mark.BEST: "best mean of its column, and the 95 % interval of its difference to every "
@@ -33,9 +34,10 @@ def notes(report: Report, marked: Marked) -> list[str]:
     """Sentences about the numbers."""
     counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
     lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
-    if report.pivot:
+    if report.pivot or report.style is not None:
         most = max(row.n for row in report.rows)
         lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
+    lines += style_notes(report.style) if report.style is not None else []
     lines += _explained(report.columns)
     lines += _unmarked(report, marked)
     lines += _without_spread(report)
@@ -62,9 +64,9 @@ def _unmarked(report: Report, marked: Marked) -> list[str]:
     if not marked.cells and not marked.untold:
         return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
     headers = {column.name: column.header for column in report.columns}
-    single = len(report.columns) == 1
+    several = len({place for _, place in marked.untold}) > 1 or report.pivot
     names = [
-        f"{headers[name]} at {place}" if place and not single else place or headers[name]
+        f"{headers[name]} ({place})" if place and several else headers[name]
         for name, place in marked.untold
     ]
     if not names:

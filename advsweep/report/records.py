@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from advsweep.report.columns import Column
 from advsweep.report.groups import Group, key_order
 from advsweep.report.provenance import Provenance
 from advsweep.statistics import Comparison, Interval
 from advsweep.store import Status
+
+if TYPE_CHECKING:
+    from advsweep.report.styles import Style
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,9 @@ class Report:
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier could not judge.
         pivot: config keys whose values are columns of the written table, beside the metrics.
+        apart: keys whose values are not compared with each other.
         remarks: sentences on how runs were chosen and put together.
+        style: the paper's table that it is laid out as; None for ours.
         baseline: which rows others are compared with, in words; None if nothing is compared.
         differences: to the baseline, by column and row.
     """
@@ -110,7 +116,9 @@ class Report:
     unscorable: float
     provenance: Provenance
     pivot: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    style: Style | None = None
     baseline: str | None = None
     differences: Sequence[Difference] = ()
 

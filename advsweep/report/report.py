@@ -40,6 +40,15 @@ from advsweep.report.numbers import show_key
 from advsweep.report.provenance import describe_provenance
 from advsweep.report.records import Report, Row, count_states
 from advsweep.report.rows import base_rows, model_rows, trained_row
+from advsweep.report.styles import (
+    METHOD,
+    MODEL,
+    Style,
+    base_rows_as_printed,
+    group_as_printed,
+    reported_rows,
+    style_columns,
+)
 from advsweep.report.where import MISSING, Condition, describe
 from advsweep.store import RunRecord, Status, Store
 
@@ -62,6 +71,7 @@ def build_report(
     sort: str | None = None,
     baseline: str | None = None,
     target: float | None = None,
+    style: Style | None = None,
 ) -> Report:
     """Compares the finished runs of a sweep, of all sweeps, or some runs.
 
@@ -81,6 +91,7 @@ def build_report(
         baseline: the rows that others are compared with, as `parse_baseline` has it; `none`
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the one found.
+        style: a paper's table to lay it out as, which has rows and columns of its own.
 
     Raises:
         NotFoundError: there is no such sweep, run, key, metric or row; the message offers the
@@ -94,6 +105,8 @@ def build_report(
     if not done:
         raise ReportError(_nothing_finished(store, sweep, runs, choice.left_out, where))
     evaluated = choose_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
+    if style is not None:
+        columns = style_columns(style, evaluated)
     keys, metrics = split_columns(done, columns)
     chosen = choose_columns(metrics, evaluated, pivoted=bool(keys))
     remarks = list(choice.remarks)
@@ -102,21 +115,30 @@ def build_report(
         moments, remark = _moments(store, done, evaluated, at)
         remarks.append(remark)
     values = measure(store, done, evaluated, chosen, moments)
-    if metrics is not None:
+    if metrics is not None and style is None:
         refuse_empty(store, done, evaluated, chosen, values)
-    groups = _groups(done, rows, keys, pool=pool)
+    if style is not None:
+        groups = group_as_printed(style, done, pool=pool)
+    else:
+        groups = _groups(done, rows, keys, pool=pool)
     remarks += _pooled(groups)
     by_config = Counter(run.config_hash for run in choice.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
+    trained = trained if sort is None else _sorted(trained, chosen, sort)
     label = rows[0] if rows else "estimator"
-    listed = [
-        *(base_rows(groups, evaluated, chosen, label) if at is None else ()),
-        *(model_rows(evaluated, chosen, label) if at is None else ()),
-        *(trained if sort is None else _sorted(trained, chosen, sort)),
-    ]
+    untrained: list[Row] = []
+    # Models that were not trained have nothing along the way.
+    if style is not None and at is None:
+        untrained = base_rows_as_printed(groups, evaluated, chosen)
+    elif at is None:
+        untrained += base_rows(groups, evaluated, chosen, label)
+        untrained += model_rows(evaluated, chosen, label)
+    if style is not None and style.reported:
+        untrained += reported_rows(style, [*untrained, *trained], chosen)
+    listed = [*untrained, *trained]
     if metrics is None:
         chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
-    compared = _choose_baseline(baseline, listed)
+    compared = _choose_baseline(baseline, listed, METHOD if style is not None else None)
     return Report(
         columns=tuple(chosen),
         rows=tuple(listed),
@@ -127,7 +149,9 @@ def build_report(
             store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
         ),
         pivot=tuple(keys),
+        apart=() if style is None else (MODEL,),
         remarks=tuple(remarks),
+        style=style,
         baseline=None if compared is None else compared.text,
         differences=()
         if compared is None
@@ -288,13 +312,14 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
     return [*sorted(known, key=order, reverse=falling), *rest]
 
 
-def _choose_baseline(text: str | None, rows: Sequence[Row]) -> Baseline | None:
+def _choose_baseline(text: str | None, rows: Sequence[Row], method: str | None) -> Baseline | None:
+    """The baseline that was named, or else the first row's; `method`: the key that rows go by."""
     if text == NO_BASELINE:
         return None
     if text is None:
-        return default_baseline(rows)
+        return default_baseline(rows, method)
     keys = sorted({key for row in rows if not row.is_base for key in row.group}, key=key_order)
-    return parse_baseline(text, rows, keys)
+    return parse_baseline(text, rows, method or keys[0])
 
 
 def _compared(

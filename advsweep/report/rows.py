@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from advsweep.report.columns import Column
-from advsweep.report.evaluations import Evaluated
+from advsweep.report.evaluations import Evaluated, TaskEvaluations
 from advsweep.report.groups import Group, common_group
 from advsweep.report.measure import Values, scores
 from advsweep.report.records import Cell, Row
 from advsweep.statistics import student_t_interval
 from advsweep.statistics.samples import ROUNDING
-from advsweep.store import RunRecord
+from advsweep.store import EvaluationRecord, RunRecord
 
 BASE = "base"
 _SHORT = 8  # characters of a hash
@@ -81,51 +81,54 @@ def base_rows(
         for run in members:
             if run.id in subjects:
                 users.setdefault(subjects[run.id], []).append(group)
-    values = {
-        column.name: scores(
-            evaluated,
-            column,
-            lambda task: {record.subject: record for record in task.base.values()},
-        )
-        for column in columns
-        if column.is_evaluated
-    }
     named = _base_groups(users, label)
-    return [_untrained(named[subject], subject, values, columns) for subject in users]
+    return untrained_rows(
+        named,
+        evaluated,
+        columns,
+        lambda task: {record.subject: record for record in task.base.values()},
+    )
 
 
 def model_rows(evaluated: Evaluated, columns: Sequence[Column], label: str) -> list[Row]:
     """One row for each model that was evaluated without a run, as the table's runs were."""
-    values = {
-        column.name: scores(
-            evaluated,
-            column,
-            lambda task: {record.settings["model"]: record for record in task.models},
-        )
-        for column in columns
-        if column.is_evaluated
-    }
-    models = {
-        record.settings["model"]: None
+    named: dict[str, Group] = {
+        record.settings["model"]: {label: f"model {record.settings['model']}"}
         for task in evaluated.tasks.values()
         for record in task.models
     }
-    return [
-        _untrained({label: f"model {model}"}, model, values, columns)
-        for model in models
-        if any(model in by_model for by_model in values.values())
-    ]
+    rows = untrained_rows(
+        named,
+        evaluated,
+        columns,
+        lambda task: {record.settings["model"]: record for record in task.models},
+    )
+    return [row for row in rows if any(cell.n for cell in row.cells.values())]
 
 
-def _untrained(
-    group: Group,
-    key: str,
-    values: Mapping[str, Mapping[str, float]],
+def untrained_rows(
+    named: Mapping[str, Group],
+    evaluated: Evaluated,
     columns: Sequence[Column],
-) -> Row:
-    own = {column.name: values.get(column.name, {}) for column in columns}
-    cells = {name: make_cell([found[key]] if key in found else []) for name, found in own.items()}
-    return Row(group=group, n=1, seeds=(), cells=cells)
+    choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
+) -> list[Row]:
+    """A row for each model that was not trained, by what it is called in `choose`."""
+    values = {
+        column.name: scores(evaluated, column, choose) if column.is_evaluated else {}
+        for column in columns
+    }
+    return [
+        Row(
+            group=group,
+            n=1,
+            seeds=(),
+            cells={
+                name: make_cell([found[key]] if key in found else [])
+                for name, found in values.items()
+            },
+        )
+        for key, group in named.items()
+    ]
 
 
 def _base_groups(users: Mapping[str, Sequence[Group]], label: str) -> dict[str, Group]:
