@@ -117,6 +117,14 @@ def report(
             help="With what a paper reports beside it: avspo, a_grae, aapo, two_stage.",
         ),
     ] = None,
+    models: Annotated[
+        bool,
+        typer.Option(
+            "--models",
+            help="Models that `advsweep eval --model` has evaluated instead, with intervals over "
+            "problems.",
+        ),
+    ] = False,
     pool: Annotated[
         bool,
         typer.Option("--pool", help="Average over what differs within a row, seed by seed."),
@@ -134,6 +142,7 @@ def report(
     from advsweep.errors import ConfigError
     from advsweep.report import (
         Verdict,
+        build_model_report,
         build_report,
         choose_style,
         judge,
@@ -147,6 +156,13 @@ def report(
 
     conditions = [condition for text in where or () for condition in parse_where(text)]
     moment = None if at is None else parse_moment(at)
+    names = None if columns is None else split_list(columns)
+    if models:
+        if sweep or where or rows or sort or baseline or at or assertions or style or paper:
+            raise ConfigError("--models: expected --columns at most, as models have no runs")
+        built = build_model_report(open_store(store, create=False), names)
+        typer.echo(render(built, output.value), nl=False)
+        return
     chosen_style = choose_style(style, paper)
     if chosen_style is not None and (rows or columns or sort):
         raise ConfigError("--style: expected no --rows, --columns or --sort, as it has its own")
@@ -162,7 +178,7 @@ def report(
         at=moment,
     )
     shown = build(
-        columns=None if columns is None else split_list(columns),
+        columns=names,
         sort=sort,
         baseline=baseline,
         target=difference,

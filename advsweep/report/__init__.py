@@ -12,6 +12,7 @@ from advsweep.report.claims import Claim, Claims, claim_lists, parse_claims, rea
 from advsweep.report.columns import Better, Column
 from advsweep.report.layout import lay_out
 from advsweep.report.marks import marks
+from advsweep.report.models import build_model_report
 from advsweep.report.moments import Moment, parse_moment
 from advsweep.report.provenance import Provenance
 from advsweep.report.records import Cell, Difference, Report, Row
@@ -46,6 +47,7 @@ __all__ = [
     "Table",
     "Verdict",
     "answer_claims",
+    "build_model_report",
     "build_report",
     "choose_style",
     "claim_lists",

@@ -77,8 +77,12 @@ def scores(
     ]
     # A mean over some of the tasks is no mean over all of them.
     shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
-    mean = interquartile_mean if column.over == "iqm" else np.mean
-    return {key: float(mean([part[key] for part in parts])) for key in shared}
+    return {key: over_tasks(column, [part[key] for part in parts]) for key in shared}
+
+
+def over_tasks(column: Column, values: Sequence[float]) -> float:
+    """What a column makes of its values on several tasks."""
+    return interquartile_mean(values) if column.over == "iqm" else float(np.mean(values))
 
 
 def _scored(chosen: Mapping[K, EvaluationRecord], column: Column) -> dict[K, float]:
@@ -138,24 +142,28 @@ def score(evaluations: Sequence[EvaluationRecord], column: Column) -> list[float
     sizes = np.array([len(evaluation.n) for evaluation in evaluations])
     for size in np.unique(sizes):
         alike = np.flatnonzero(sizes == size)
-        values[alike] = _score_alike([evaluations[int(i)] for i in alike], column)
+        values[alike] = mean_over_problems(by_problem([evaluations[int(i)] for i in alike], column))
     return values.tolist()
 
 
-def _score_alike(
+def by_problem(
     evaluations: Sequence[EvaluationRecord], column: Column
-) -> Float[np.ndarray, " evaluations"]:
+) -> Float[np.ndarray, "evaluations problems"]:
+    """The value of a column for each problem, of evaluations with as many problems.
+
+    NaN where it is undefined, and for problems of other levels than the column's.
+    """
     n = np.stack([evaluation.n for evaluation in evaluations])
     if column.k is not None:
         c = np.stack([evaluation.c for evaluation in evaluations])
-        by_problem = _pass_at_k(n, c, column.k)
+        values = _pass_at_k(n, c, column.k)
     else:
         name = "token_entropy" if column.quantity == "entropy/token" else "answer_entropy"
-        by_problem = np.stack([getattr(evaluation, name) for evaluation in evaluations])
-    if column.level is not None:
-        levels = np.stack([evaluation.levels for evaluation in evaluations])
-        by_problem = np.where(levels == column.level, by_problem, np.nan)
-    return mean_over_problems(by_problem)
+        values = np.stack([getattr(evaluation, name) for evaluation in evaluations])
+    if column.level is None:
+        return values
+    levels = np.stack([evaluation.levels for evaluation in evaluations])
+    return np.where(levels == column.level, values, np.nan)
 
 
 def _pass_at_k(
@@ -171,5 +179,5 @@ def _pass_at_k(
     table = np.full(size * size, np.nan)
     pairs = np.flatnonzero(np.bincount(code.reshape(-1), minlength=size * size))
     table[pairs] = pass_at_k(*np.divmod(pairs, size), k)
-    by_problem: Float[np.ndarray, "evaluations problems"] = table[code]
-    return by_problem
+    values: Float[np.ndarray, "evaluations problems"] = table[code]
+    return values

@@ -37,12 +37,18 @@ def notes(report: Report, marked: Marked) -> list[str]:
     if report.pivot or report.style is not None:
         most = max(row.n for row in report.rows)
         lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
+    if report.over == "problems":
+        lines = [
+            "mean ± half the 95 % interval over problems like these (bootstrap), which says "
+            "nothing of another training; n: evaluations"
+        ]
     lines += style_notes(report.style) if report.style is not None else []
     lines += _explained(report.columns)
-    lines += _unmarked(report, marked)
+    lines += _unmarked(report, marked) if report.over == "seeds" else []
     lines += _without_spread(report)
     lines += report.remarks
-    lines.append(f"learning rates: {'; '.join(map(_matched, report.provenance.learning_rates))}")
+    if rates := report.provenance.learning_rates:
+        lines.append(f"learning rates: {'; '.join(map(_matched, rates))}")
     if report.left_out:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
     if report.unscorable:
@@ -168,7 +174,8 @@ def provenance(report: Report) -> list[str]:
     """Where the numbers come from, in a few lines."""
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
-    lines = [f"{where}: {p.runs} runs" + _dates(report)]
+    what = f"{p.runs} runs" if report.over == "seeds" else "models evaluated without a run"
+    lines = [f"{where}: {what}" + _dates(report)]
     for evaluation in p.evaluations:
         own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
         how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())

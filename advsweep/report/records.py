@@ -104,6 +104,7 @@ class Report:
         pivot: config keys whose values are columns of the written table, beside the metrics.
         apart: keys whose values are not compared with each other.
         remarks: sentences on how runs were chosen and put together.
+        over: what the intervals are over: `seeds`, or `problems` of models that were not trained.
         style: the paper's table that it is laid out as; None for ours.
         baseline: which rows others are compared with, in words; None if nothing is compared.
         differences: to the baseline, by column and row.
@@ -118,6 +119,7 @@ class Report:
     pivot: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    over: str = "seeds"
     style: Style | None = None
     baseline: str | None = None
     differences: Sequence[Difference] = ()

@@ -184,11 +184,14 @@ def _nothing_finished(
     if runs and where:
         states = f" ({count_states(left_out)})" if left_out else ""
         return f"{what} has no finished run with {describe(where)}{states}{_values(runs, where)}"
+    models = "; `report --models` has what `eval --model` evaluated" if sweep is None else ""
+    models = models if models and store.model_evaluations() else ""
     if not left_out:
-        return f"{what} has no runs to report; start some with `advsweep run` or `advsweep sweep`"
+        start = "start some with `advsweep run` or `advsweep sweep`"
+        return f"{what} has no runs to report; {start}{models}"
     return (
         f"{what} has no finished run to report yet ({count_states(left_out)}); "
-        "`advsweep ls` shows them"
+        f"`advsweep ls` shows them{models}"
     )
 
 

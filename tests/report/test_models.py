@@ -1,0 +1,74 @@
+"""The table of models that were evaluated without a run."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report import build_model_report, build_report, lay_out, render
+
+
+@pytest.fixture
+def models(lab):
+    """Two models on two tasks, and one of them with another temperature."""
+    for model, solved in {"a/small": (1, 0), "b/large": (4, 3)}.items():
+        lab.evaluate(None, f"model:{model}", 0, solved, task="math500", model=model)
+        lab.evaluate(None, f"model:{model}", 0, solved, task="aime24", model=model, k=[1])
+    lab.evaluate(None, "model:hot", 0, (2, 1), task="aime24", model="a/small", temperature=2.0)
+    return lab
+
+
+def test_a_row_for_each_model_and_way_of_sampling(models):
+    report = build_model_report(models.store)
+    assert [c.name for c in report.columns] == [
+        *("pass@1[math500]", "pass@2[math500]", "entropy/answer[math500]"),
+        *("pass@1[aime24]", "pass@2[aime24]", "entropy/answer[aime24]"),
+    ]
+    assert [row.group for row in report.rows] == [
+        {"model": "a/small", "temperature": 1.0},
+        {"model": "b/large", "temperature": 1.0},
+        {"model": "a/small", "temperature": 2.0},
+    ]
+    # 1 and 0 of 4 are right, 4 and 3 of 4, 2 and 1 of 4.
+    means = [row.cells["pass@1[aime24]"].mean for row in report.rows]
+    assert means == pytest.approx([0.125, 0.875, 0.375])
+    assert [row.cells["pass@1[math500]"].n for row in report.rows] == [1, 1, 0]
+
+
+def test_intervals_are_over_problems(models):
+    report = build_model_report(models.store)
+    cell = report.rows[1].cells["pass@1[math500]"]
+    assert cell.low < cell.mean < cell.high
+    document = lay_out(report)
+    assert document.notes[0].startswith("mean ± half the 95 % interval over problems like these")
+    assert not document.legend
+    assert document.provenance[0] == (
+        "advsweep.db: models evaluated without a run, made 2026-03-01"
+    )
+    for name in ("table", "markdown", "latex", "csv", "json"):
+        assert "b/large" in render(report, name)
+
+
+def test_columns_of_ones_own(models):
+    report = build_model_report(models.store, ["pass@1[*]", "pass@1[mean]"])
+    assert [c.header for c in report.columns] == ["math500 p@1", "aime24 p@1", "mean p@1"]
+    assert report.rows[0].cells["pass@1[mean]"].mean == pytest.approx(0.125)
+    assert math.isnan(report.rows[2].cells["pass@1[mean]"].mean)
+    with pytest.raises(ReportError, match="expected columns of evaluations, got collapse/acr"):
+        build_model_report(models.store, ["collapse/acr"])
+    with pytest.raises(NotFoundError, match="on 'math50'; did you mean 'math500'"):
+        build_model_report(models.store, ["pass@1[math50]"])
+    with pytest.raises(NotFoundError, match="no column is called 'pas@1'"):
+        build_model_report(models.store, ["pas@1"])
+
+
+def test_a_store_without_models(lab):
+    with pytest.raises(ReportError, match="has no models that were evaluated without a run"):
+        build_model_report(lab.store)
+
+
+def test_a_store_without_runs_names_the_models(models):
+    with pytest.raises(ReportError, match="`report --models` has what `eval --model` evaluated"):
+        build_report(models.store)
