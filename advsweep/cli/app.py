@@ -27,6 +27,7 @@ from advsweep.cli import (
     methods,
     metrics,
     plan,
+    plot,
     report,
     retry,
     rm,
@@ -60,6 +61,7 @@ app.command("eval")(evaluate.evaluate)
 app.command("select")(select.select)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)
+app.command("plot")(plot.plot)
 app.command("ls")(ls.ls)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)

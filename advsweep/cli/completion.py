@@ -60,6 +60,14 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
 
 
+def complete_figure(incomplete: str) -> list[str]:
+    """Figures by their names, the last of several after a comma."""
+    from advsweep.report.figures.registry import FIGURES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _starting(FIGURES, last)]
+
+
 def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
     """The store's sweeps."""
     return _starting(_sweeps(_store(context)), incomplete)

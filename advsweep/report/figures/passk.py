@@ -1,0 +1,165 @@
+"""pass@k over k, with the law that it follows where it follows one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from advsweep.errors import FitError
+from advsweep.report.figures.chart import (
+    Chart,
+    Options,
+    add_legend,
+    handle,
+    legend_height,
+    seeds_note,
+)
+from advsweep.report.figures.looks import Look
+from advsweep.report.figures.material import Material
+from advsweep.statistics import PowerLaw, fit_pass_at_k, mean_over_problems, pass_at_k
+from advsweep.statistics.bands import Band, student_t_band
+from advsweep.store import EvaluationRecord
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from matplotlib.figure import FigureBase
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row's pass@k at each k, and its law or why it has none."""
+
+    label: str
+    look: Look
+    band: Band
+    law: PowerLaw | None
+    refused: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassAtK(Chart):
+    name: ClassVar[str] = "passk"
+    summary: ClassVar[str] = "pass@k over k after training, with shifted power laws fitted to it"
+
+    ks: Int[np.ndarray, " points"]
+    lines: Sequence[_Line]
+
+    @classmethod
+    def collect(cls, material: Material, options: Options) -> Self:
+        finals = {row.label: material.final(row) for row in material.rows}
+        records = [record for own in finals.values() for record in own]
+        records += [model.evaluation for model in material.untrained]
+        ks = powers_of_two(records)
+        lines = [
+            _line(row.label, row.look, pass_at_ks(finals[row.label], ks), ks)
+            for row in material.rows
+            if finals[row.label]
+        ]
+        lines += [
+            _line(model.label, model.look, pass_at_ks([model.evaluation], ks), ks)
+            for model in material.untrained
+        ]
+        counts = [len(own) for own in finals.values() if own]
+        task = records[0].task
+        return cls(
+            title=f"{material.name}: pass@k on {task}",
+            notes=[
+                *seeds_note(counts, "bands"),
+                "thin lines: exp(-a (k+c)^-b), fitted to the means",
+                *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
+            ],
+            ks=ks,
+            lines=lines,
+        )
+
+    @property
+    def height(self) -> float:
+        return 3.6 + legend_height([self._legend(line) for line in self.lines])
+
+    @staticmethod
+    def _legend(line: _Line) -> str:
+        if line.law is None:
+            return line.label
+        a, b, c = (estimate.value for estimate in (line.law.a, line.law.b, line.law.c))
+        return f"{line.label} (a {a:.3g}, b {b:.3g}, c {c:.3g})"
+
+    def draw(self, canvas: FigureBase) -> None:
+        axes = canvas.add_subplot()
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(self.ks, [str(k) for k in self.ks])
+        axes.minorticks_off()
+        axes.set_xlabel("k")
+        axes.set_ylabel("pass@k")
+        dense = np.geomspace(self.ks[0], self.ks[-1], 200)
+        for line in self.lines:
+            colour = line.look.colour
+            axes.fill_between(
+                self.ks, line.band.low, line.band.high, color=colour, alpha=0.16, linewidth=0
+            )
+            axes.plot(self.ks, line.band.mean, line.look.marker, color=colour, markersize=5)
+            if line.law is not None:
+                axes.plot(
+                    dense,
+                    line.law.pass_at_k(dense),
+                    color=colour,
+                    linestyle=line.look.linestyle,
+                    linewidth=1,
+                )
+        add_legend(canvas, {self._legend(line): handle(line.look) for line in self.lines})
+
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": line.label,
+                "k": int(k),
+                "mean": float(mean),
+                "low": float(low),
+                "high": float(high),
+                "n": int(n),
+                "law": None if line.law is None else float(line.law.pass_at_k(k)),
+                **{
+                    name: None if line.law is None else getattr(line.law, name).value
+                    for name in ("a", "b", "c")
+                },
+                "mse": None if line.law is None else line.law.mse,
+                "refused": line.refused,
+            }
+            for line in self.lines
+            for k, mean, low, high, n in zip(self.ks, *line.band, strict=True)
+        ]
+
+
+def powers_of_two(records: Sequence[EvaluationRecord]) -> Int[np.ndarray, " points"]:
+    """1, 2, 4, ... up to the samples that each of some evaluations has of its problems."""
+    samples = min(int(record.n.max(initial=0)) for record in records)
+    return 2 ** np.arange(max(samples, 1).bit_length())
+
+
+def pass_at_ks(
+    records: Sequence[EvaluationRecord], ks: Int[np.ndarray, " points"]
+) -> Float[np.ndarray, "records points"]:
+    """The mean over problems of pass@k, of each evaluation at each k."""
+    return np.array(
+        [
+            [mean_over_problems(pass_at_k(record.n, record.c, int(k))) for k in ks]
+            for record in records
+        ]
+    )
+
+
+def _line(
+    label: str,
+    look: Look,
+    values: Float[np.ndarray, "records points"],
+    ks: Int[np.ndarray, " points"],
+) -> _Line:
+    band = student_t_band(values)
+    law, refused = None, None
+    try:
+        law = fit_pass_at_k(ks, band.mean)
+    except FitError as error:
+        refused = str(error)
+    return _Line(label, look, band, law, refused)

@@ -1,0 +1,124 @@
+"""Every figure by its name, and how several of them become files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
+from advsweep.report.figures.canvas import house_style, save, save_pages
+from advsweep.report.figures.chart import STYLE, WIDTH, Chart, Options, compose, whole_height
+from advsweep.report.figures.entropy import EntropyDynamics
+from advsweep.report.figures.grid import HeatMap
+from advsweep.report.figures.levels import Levels
+from advsweep.report.figures.material import Material
+from advsweep.report.figures.passk import PassAtK
+from advsweep.report.figures.scatter import Diversity, EarlyCollapse
+from advsweep.report.figures.solve_rates import SolveRates
+from advsweep.report.figures.training import Controllers, Masses, TrainingCurves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_IN_ONE_COLUMN = 3
+_PAD = 0.055  # inches
+
+FIGURES: dict[str, type[Chart]] = {
+    figure.name: figure
+    for figure in (
+        TrainingCurves,
+        PassAtK,
+        EarlyCollapse,
+        Diversity,
+        Levels,
+        EntropyDynamics,
+        Controllers,
+        Masses,
+        SolveRates,
+        HeatMap,
+    )
+}
+
+
+def find_figures(names: Sequence[str]) -> list[type[Chart]]:
+    """The figures of some names, each once.
+
+    Raises:
+        UnknownNameError: there is no such figure; the message offers the nearest.
+    """
+    for name in names:
+        if name not in FIGURES:
+            raise UnknownNameError(f"no figure is called '{name}'; {nearest(name, FIGURES)}")
+    return [FIGURES[name] for name in dict.fromkeys(names)]
+
+
+def collect(figure: type[Chart], material: Material, options: Options) -> Chart:
+    """A figure of some runs, with a note on how these were chosen.
+
+    Raises:
+        ReportError, NotFoundError: there is nothing to draw; the message says why.
+    """
+    chart = figure.collect(material, options)
+    return replace(chart, notes=[*chart.notes, *material.remarks])
+
+
+def collect_all(material: Material, options: Options) -> tuple[list[Chart], dict[str, str]]:
+    """Every figure that the runs have the numbers for, and why not the others.
+
+    Raises:
+        ReportError: they have them for none.
+    """
+    charts: list[Chart] = []
+    refused: dict[str, str] = {}
+    for name, figure in FIGURES.items():
+        try:
+            charts.append(collect(figure, material, options))
+        except (ReportError, NotFoundError) as error:
+            refused[name] = str(error)
+    if not charts:
+        raise ReportError(f"nothing of {material.name} can be drawn: {'; '.join(refused.values())}")
+    return charts, refused
+
+
+def draw_page(charts: Sequence[Chart]) -> Figure:
+    """Some figures below each other, more than three of them in two columns."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    columns = _columns(charts)
+    heights = [sum(map(whole_height, column)) for column in columns]
+    # Padding in inches; shares of the figure would grow with the page.
+    layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
+    with house_style(STYLE):
+        figure = Figure(figsize=(WIDTH * len(columns), max(heights)), layout=layout)
+        places = figure.subfigures(1, len(columns), squeeze=False)[0]
+        for column, place, height in zip(columns, places, heights, strict=True):
+            # What a shorter column leaves empty.
+            rest = [] if height == max(heights) else [max(heights) - height]
+            ratios = [*map(whole_height, column), *rest]
+            canvases = place.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
+            for chart, canvas in zip(column, canvases, strict=False):
+                compose(chart, canvas)
+    return figure
+
+
+def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
+    """One column, or two that are about as high as each other."""
+    if len(charts) <= _IN_ONE_COLUMN:
+        return [list(charts)]
+
+    def taller(first: int) -> float:
+        return max(sum(map(whole_height, part)) for part in (charts[:first], charts[first:]))
+
+    first = min(range(1, len(charts)), key=taller)
+    return [list(charts[:first]), list(charts[first:])]
+
+
+def write(charts: Sequence[Chart], path: Path) -> None:
+    """Writes some figures to one file: below each other, a PDF with a page for each."""
+    if path.suffix.lower() != ".pdf":
+        save(draw_page(charts), path)
+    else:
+        save_pages((draw_page([chart]) for chart in charts), path)

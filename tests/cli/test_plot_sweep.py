@@ -1,0 +1,105 @@
+"""`advsweep plot`: what is written and printed, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from advsweep.cli import main
+
+
+@pytest.fixture
+def plot(monkeypatch, capsys, tmp_path, fake_folder):
+    """`plot(ARGUMENTS)` in an empty folder, of the finished sweep: stdout and stderr."""
+
+    def called(*arguments: str) -> tuple[str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("ADVSWEEP_STORE", str(fake_folder / "advsweep.db"))
+        monkeypatch.setattr("sys.argv", ["advsweep", "plot", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        assert not exit_.value.code, printed.err
+        return printed.out, printed.err
+
+    return called
+
+
+def test_a_sweep_becomes_one_page(plot, tmp_path):
+    out, err = plot("two")
+    assert out == "two-figures.png\n"
+    assert (tmp_path / "two-figures.png").read_bytes().startswith(b"\x89PNG")
+    # Only the estimator varies.
+    (left_out,) = [line for line in err.splitlines() if line.startswith("heatmap")]
+    assert "is left out: a heat map is of two keys that vary" in left_out
+
+
+def test_figures_become_files_of_a_folder(plot, tmp_path):
+    out, _ = plot("two", "-f", "curves,acr", "-f", "masses", "-o", "new/folder", "--format", "svg")
+    names = ["curves.svg", "acr.svg", "masses.svg"]
+    assert out.splitlines() == [f"new/folder/{name}" for name in names]
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == set(names)
+
+
+def test_a_figure_is_named_after_its_sweep(plot, tmp_path):
+    assert plot("two", "-f", "masses", "--format", "pdf")[0] == "two-masses.pdf\n"
+    assert plot("1", "2", "-f", "masses")[0] == "runs-1--2-masses.png\n"
+    assert plot("-f", "masses", "-o", "m.svg")[0] == "m.svg\n"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_numbers_instead_of_a_picture(plot, tmp_path):
+    out, err = plot("two", "-f", "curves", "--metric", "reward/mean", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [(row["row"], row["step"]) for row in rows] == [
+        (row, str(step)) for row in ("grpo", "fade") for step in range(1, 13)
+    ]
+    assert {row["n"] for row in rows} == {"3"}
+    assert "95 % Student t bands over 3 seeds" in err
+    out, _ = plot("two", "--where", "estimator=fade", "--format", "json")
+    whole = {figure["figure"]: figure for figure in json.loads(out)}
+    assert {row["row"] for row in whole["passk"]["values"]} == {"fade", "base"}
+    assert whole["passk"]["title"] == "two: pass@k on countdown"
+    assert "chosen by estimator=fade" in whole["passk"]["notes"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_beside_a_picture(plot, tmp_path):
+    out, err = plot("two", "-f", "acr", "-o", "a.png", "--format", "csv")
+    assert out.startswith("row,seed,acr,pass@1")
+    assert "wrote a.png" in err
+    assert (tmp_path / "a.png").exists()
+
+
+def test_figures_are_listed(plot):
+    out, _ = plot("--list")
+    assert out.splitlines()[0].split() == ["figure", "what", "it", "shows"]
+    assert "passk" in out
+    assert "heatmap" in out
+
+
+MISTAKES = {
+    "figure": (["-f", "pask"], ["'pask'", "'passk'"]),
+    "suffix": (["-o", "a.gif"], [".png, .svg, .pdf", ".gif"]),
+    "folder": (["-o", "nowhere/a.png"], ["nowhere", "make it"]),
+    "two formats": (["-o", "a.png", "--format", "svg"], ["a.png", ".svg"]),
+    "option of another figure": (["-f", "acr", "--smooth", "5"], ["--smooth", "acr"]),
+    "metric of another figure": (["-f", "acr", "--metric", "a"], ["--metric", "acr"]),
+    "no store": (["demo"], ["advsweep.db"]),
+    "condition": (["--where", "nonsense"], ["--where", "KEY=VALUE"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
+    arguments, words = MISTAKES[mistake]
+    refused(words, "plot", *arguments)
+
+
+def test_several_figures_are_no_csv(finished):
+    done = finished("plot", "two", "-f", "acr,masses", "--format", "csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("expected one figure, got acr, masses; --figure names one\n")

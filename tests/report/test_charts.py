@@ -1,0 +1,487 @@
+"""Figures of a sweep: the numbers behind each, and what is drawn of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
+from advsweep.report.figures.chart import Options, caption
+from advsweep.report.figures.looks import choose_looks
+from advsweep.report.figures.material import Material, running_mean
+from advsweep.report.figures.registry import (
+    FIGURES,
+    collect,
+    collect_all,
+    draw_page,
+    find_figures,
+    write,
+)
+from advsweep.report.where import parse_where
+from advsweep.statistics import regress, student_t_interval
+from advsweep.store import Status
+
+Records = list[dict[str, Any]]
+T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
+
+
+def points_of(seed: int, level: float) -> list[tuple[str, int, float]]:
+    """Twenty steps of everything that a figure is of."""
+    rng = np.random.default_rng(seed)
+    found: list[tuple[str, int, float]] = []
+    for step in range(1, 21):
+        noise = float(rng.normal()) / 50
+        shares = rng.dirichlet(np.ones(9))
+        found += [
+            ("reward/mean", step, level + noise),
+            ("collapse/acr", step, level + seed / 10),
+            ("entropy/token", step, 1 - step / 40 + noise),
+            ("entropy/change", step, -0.02 + noise),
+            ("entropy/drift", step, 0.1 * noise),
+            ("entropy/covariance", step, 0.5 + noise),
+            ("mass/success", step, 0.2 + noise),
+            ("mass/failure", step, 0.3 + noise),
+            *((f"solved/{k}", step, float(share)) for k, share in enumerate(shares)),
+        ]
+    return found
+
+
+@pytest.fixture
+def full(lab):
+    """Two estimators of three seeds with everything recorded, at two group sizes each."""
+    lab.samples = 16
+    for size in (4, 8):
+        for seed, solved in enumerate([(8, 1), (9, 2), (12, 1)]):
+            lab.run("grpo", seed, solved=solved, points=points_of(seed, 0.4), group_size=size)
+            more = [("estimator/alpha", step, 2.0) for step in range(1, 21)]
+            points = points_of(seed + 3, 0.5) + more
+            lab.run("fade", seed, solved=(12, 3), points=points, group_size=size)
+    return lab
+
+
+@pytest.fixture
+def material(full) -> Material:
+    return Material(full.store, full.store.runs(newest_first=False), "demo")
+
+
+def material_of(lab: Any, where: str | None = None) -> Material:
+    conditions = [] if where is None else parse_where(where)
+    return Material(lab.store, lab.store.runs(newest_first=False), "demo", conditions)
+
+
+def records_of(lab: Any, figure: str, **options: Any) -> Records:
+    return collect(FIGURES[figure], material_of(lab), Options(**options)).records()
+
+
+def only(records: Records, **keys: Any) -> dict[str, Any]:
+    (found,) = [r for r in records if all(r[key] == value for key, value in keys.items())]
+    return found
+
+
+def notes_of(lab: Any, figure: str, **options: Any) -> str:
+    return caption(collect(FIGURES[figure], material_of(lab), Options(**options))).replace(
+        "\n", " "
+    )
+
+
+def test_curves_are_means_over_seeds_with_student_t(lab):
+    for seed, value in enumerate([1.0, 2.0, 6.0]):
+        lab.run("grpo", seed, points=[("reward/mean", s, value * s) for s in (1, 2)])
+    first, second = records_of(lab, "curves")
+    # Mean 3, s = √7: half is t √7/√3.
+    half = T2 * math.sqrt(7 / 3)
+    assert (first["metric"], first["row"], first["step"], first["n"]) == (
+        "reward/mean", "grpo", 1, 3,
+    )  # fmt: skip
+    assert first["mean"] == pytest.approx(3)
+    assert (first["low"], first["high"]) == pytest.approx((3 - half, 3 + half))
+    assert (second["step"], second["mean"]) == (2, pytest.approx(6))
+
+
+def test_curves_of_any_metrics_and_of_evaluations(lab):
+    run = lab.run("grpo", points=[("entropy/token", 1, 0.5), ("reward/mean", 1, 0.1)])
+    lab.evaluate(run, "half", 10, (3, 1))
+    found = records_of(lab, "curves", metrics=("entropy/token", "pass@1"))
+    # Before: (1, 0) of 4 samples; half-way: (3, 1); after: (2, 0).
+    assert [(r["metric"], r["step"]) for r in found] == [
+        ("entropy/token", 1),
+        *[("pass@1", 0), ("pass@1", 10), ("pass@1", 20)],
+    ]
+    assert [r["mean"] for r in found] == pytest.approx([0.5, 0.125, 0.5, 0.25])
+
+
+def test_what_is_not_a_number_is_left_out_of_curves(lab):
+    lab.run("grpo", 0, points=[("reward/mean", 1, math.nan), ("reward/mean", 2, 0.5)])
+    lab.run("grpo", 1, points=[("reward/mean", 1, 0.25), ("reward/mean", 2, 0.7)])
+    found = records_of(lab, "curves")
+    assert [(r["step"], r["mean"], r["n"]) for r in found] == [(1, 0.25, 1), (2, 0.6, 2)]
+
+
+def test_one_seed_has_no_band_and_the_figure_says_so(lab):
+    lab.run("grpo", 0, points=[("reward/mean", 1, 0.5)])
+    (only_one,) = records_of(lab, "curves")
+    assert math.isnan(only_one["low"])
+    assert notes_of(lab, "curves") == "One seed each, so there are no bands."
+    lab.run("fade", 0, points=[("reward/mean", 1, 0.5)])
+    lab.run("fade", 1, points=[("reward/mean", 1, 0.5)])
+    assert "over 1 to 2 seeds. Rows of one seed have no bands." in notes_of(lab, "curves")
+
+
+def test_smoothing_is_of_each_run_and_said(lab):
+    values = [1.0, 3.0, math.nan, 8.0]
+    lab.run("grpo", 0, points=[("reward/mean", s, v) for s, v in enumerate(values, 1)])
+    found = records_of(lab, "curves", smooth=2)
+    # Means of (1), (1, 3), (3), (8).
+    assert [r["mean"] for r in found] == [1, 2, 3, 8]
+    assert "smoothed: the mean of its last 2 steps" in notes_of(lab, "curves", smooth=2)
+    assert "smoothed" not in notes_of(lab, "curves")
+    assert running_mean(np.array([1.0, 2.0]), 5).tolist() == [1, 1.5]
+
+
+def test_a_wide_band_is_cut_and_the_figure_says_so(lab):
+    for seed, value in enumerate([0.0, 100.0]):
+        lab.run("grpo", seed, points=[("reward/mean", s, value + s) for s in range(1, 10)])
+    chart = collect(FIGURES["curves"], material_of(lab), Options())
+    low, high = draw_page([chart]).axes[0].get_ylim()
+    # Means 51 to 59 with intervals of ±635.
+    assert 40 < low < 51
+    assert 59 < high < 70
+    assert "bands that leave the axes are wider" in chart.notes
+
+
+def test_pass_at_k_has_every_power_of_two_and_the_base(full):
+    found = records_of(full, "passk")
+    label = "grpo, group_size=8"
+    assert [r["k"] for r in found if r["row"] == label] == [1, 2, 4, 8, 16]
+    one = only(found, row=label, k=1)
+    # Of 2 problems with 16 samples: 9, 11 and 13 of 32 are right.
+    expected = student_t_interval([9 / 32, 11 / 32, 13 / 32])
+    assert (one["mean"], one["low"], one["high"], one["n"]) == pytest.approx(expected)
+    base = only(found, row="base", k=2)
+    # One problem was solved once: 1 - 15/16 · 14/15 = 1/8; the other never.
+    assert (base["mean"], base["n"]) == (pytest.approx(1 / 16), 1)
+    fitted = only(found, row=label, k=4)
+    a, b, c = fitted["a"], fitted["b"], fitted["c"]
+    assert fitted["law"] == pytest.approx(math.exp(-a * (4 + c) ** -b))
+    assert fitted["law"] == pytest.approx(fitted["mean"], abs=0.02)
+    assert fitted["refused"] is None
+
+
+def test_a_refused_fit_is_no_line_and_says_why(lab):
+    lab.run("grpo", solved=(2, 0))
+    assert "No line for grpo: 3 points" in notes_of(lab, "passk")
+    assert {r["law"] for r in records_of(lab, "passk")} == {None}
+    (axes,) = draw_page([collect(FIGURES["passk"], material_of(lab), Options())]).axes
+    # Points of grpo and of the base model, and no line.
+    assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]
+    assert axes.get_xscale() == "log"
+
+
+def test_early_collapse_is_regressed_over_runs(lab):
+    # ACR of the first 100 steps is the mean of all 20.
+    for seed, (acr, solved) in enumerate(
+        [(0.2, (4, 2)), (0.4, (4, 0)), (0.5, (2, 0)), (0.8, (1, 0))]
+    ):
+        lab.run(
+            "grpo", seed, solved=solved, points=[("collapse/acr", s, acr) for s in range(1, 21)]
+        )
+    found = records_of(lab, "acr")
+    assert [r["seed"] for r in found] == [0, 1, 2, 3]
+    assert [r["acr"] for r in found] == pytest.approx([0.2, 0.4, 0.5, 0.8])
+    assert [r["pass@1"] for r in found] == pytest.approx([0.75, 0.5, 0.25, 0.125])
+    line = regress([0.2, 0.4, 0.5, 0.8], [0.75, 0.5, 0.25, 0.125])
+    assert found[0]["r_squared"] == pytest.approx(line.r_squared.value)
+    assert found[0]["slope"] == pytest.approx(line.slope.value)
+    assert "fewer than 100 steps count with all of them (20)" in notes_of(lab, "acr")
+    (axes,) = draw_page([collect(FIGURES["acr"], material_of(lab), Options())]).axes
+    assert axes.get_title(loc="left").startswith(f"R² = {line.r_squared.value:.2f}")
+
+
+def test_two_runs_have_no_line_of_early_collapse(lab):
+    for seed in range(2):
+        lab.run("grpo", seed, points=[("collapse/acr", 1, 0.2 + seed)])
+    assert "No line: 2 points" in notes_of(lab, "acr")
+    assert {r["r_squared"] for r in records_of(lab, "acr")} == {None}
+
+
+def test_diversity_is_pass_at_the_largest_k_and_answer_entropy(full):
+    found = records_of(full, "diversity")
+    fade = only(found, row="fade, group_size=4", metric="pass@16")
+    assert (fade["mean"], fade["n"]) == (1, 3)
+    entropy = only(found, row="grpo, group_size=4", metric="entropy/answer")
+    # 0.25 nats for each correct sample, in the lab: of (8, 1), (9, 2), (12, 1).
+    assert entropy["mean"] == pytest.approx(0.125 * (9 + 11 + 13) / 3)
+    assert only(found, row="base", metric="pass@1")["mean"] == pytest.approx(1 / 32)
+
+
+def test_levels_are_scored_apart(full):
+    found = records_of(full, "levels")
+    easy = only(found, row="grpo, group_size=4", k=1, level=0)
+    expected = student_t_interval([8 / 16, 9 / 16, 12 / 16])
+    assert (easy["mean"], easy["low"], easy["high"], easy["n"]) == pytest.approx(expected)
+    assert only(found, row="grpo, group_size=4", k=1, level=1)["mean"] == pytest.approx(4 / 48)
+    assert easy["problems"] == 1
+    assert {r["k"] for r in found} == {1, 16}
+    assert {r["k"] for r in records_of(full, "levels", k=3)} == {3}
+    with pytest.raises(ReportError, match="--k: expected up to the 16 samples"):
+        records_of(full, "levels", k=17)
+
+
+def test_entropy_has_its_predicted_terms_beside_the_measured_change(full):
+    found = only(records_of(full, "entropy"), row="grpo, group_size=8", step=5)
+    stored = {
+        name: [full.store.series([run.id], f"entropy/{name}")[run.id][1][4] for run in runs]
+        for runs in [[r for r in full.store.runs() if r.estimator == "grpo"][:3]]
+        for name in ("token", "change", "drift", "covariance")
+    }
+    assert found["entropy"] == pytest.approx(np.mean(stored["token"]))
+    assert found["change"] == pytest.approx(np.mean(stored["change"]))
+    assert found["drift"] == pytest.approx(np.mean(stored["drift"]))
+    assert found["minus_covariance"] == pytest.approx(-np.mean(stored["covariance"]))
+
+
+def test_entropy_without_measured_changes_is_its_curve_alone(lab):
+    lab.run("grpo", points=[("entropy/token", 1, 0.5), ("entropy/drift", 1, 0.1)])
+    (found,) = records_of(lab, "entropy")
+    assert (found["entropy"], found["change"]) == (0.5, None)
+    assert "backend.entropy_change=true" in notes_of(lab, "entropy")
+
+
+def test_controllers_are_all_that_estimators_record(full, lab):
+    found = records_of(full, "controllers")
+    assert {(r["metric"], r["row"]) for r in found} == {
+        ("estimator/alpha", f"fade, group_size={size}") for size in (4, 8)
+    }
+
+
+def test_solve_rates_are_means_over_windows_of_steps(lab):
+    # 120 steps are 60 windows of two; of G = 2 there are three counts.
+    for seed in range(2):
+        shares = [(s, 0.1 * (s % 2) + seed / 10) for s in range(1, 121)]
+        points = [("solved/0", s, v) for s, v in shares]
+        points += [("solved/1", s, 0.5 - v) for s, v in shares]
+        points += [("solved/2", s, 0.5) for s, _ in shares]
+        lab.run("grpo", seed, points=points, group_size=2)
+    found = records_of(lab, "solve-rates")
+    assert len(found) == 60 * 3
+    first = only(found, first_step=1, successes=0)
+    assert (first["last_step"], first["n"]) == (2, 2)
+    # Means of the seeds: 0.05 and 0.15.
+    assert first["share"] == pytest.approx(0.1)
+    assert first["high"] == pytest.approx(student_t_interval([0.05, 0.15]).high)
+    assert only(found, first_step=119, successes=2)["share"] == pytest.approx(0.5)
+    assert "over 2 steps each" in notes_of(lab, "solve-rates")
+
+
+def test_groups_of_other_sizes_have_counts_of_their_own(lab):
+    for size in (2, 3):
+        lab.run(
+            "grpo", points=[(f"solved/{k}", 1, 1 / 4) for k in range(size + 1)], group_size=size
+        )
+    found = records_of(lab, "solve-rates")
+    assert {(r["group_size"], r["successes"]) for r in found} == {
+        *((2, k) for k in range(3)),
+        *((3, k) for k in range(4)),
+    }
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_of_values(full):
+    found = records_of(full, "heatmap", x="group_size", y="estimator", metrics=("pass@1",))
+    cell = only(found, estimator="grpo", group_size=4)
+    assert (cell["mean"], cell["n"]) == (pytest.approx(33 / 96), 3)
+    assert (cell["low"], cell["high"]) == pytest.approx(
+        student_t_interval([9 / 32, 11 / 32, 13 / 32])[1:3]
+    )
+    assert len(found) == 4
+    # They are the two keys that vary, so that they need not be named.
+    assert len(records_of(full, "heatmap")) == 4
+    chart = collect(FIGURES["heatmap"], material_of(full), Options(x="group_size", y="estimator"))
+    axes = draw_page([chart]).axes[0]
+    assert "0.34 ±0.16\nn = 3" in [text.get_text() for text in axes.texts]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8"]
+
+
+def test_a_heat_map_sorts_numbers_and_leaves_cells_empty(lab):
+    for delta, size in [(10.0, 4), (2.0, 4), (2.0, 16)]:
+        lab.run("asym_grpo", estimator__delta=delta, group_size=size)
+    found = records_of(lab, "heatmap", x="estimator.delta", y="group_size", metrics=("pass@2",))
+    # Of one problem 2 of 4 samples are right, of the other none: (1 - 1/6) / 2.
+    assert [(r["group_size"], r["estimator.delta"], r["mean"]) for r in found] == [
+        (4, 2.0, pytest.approx(5 / 12)),
+        (4, 10.0, pytest.approx(5 / 12)),
+        (16, 2.0, pytest.approx(5 / 12)),
+    ]
+
+
+REFUSED = {
+    "keys": ({}, ReportError, "name them with --x and --y; in demo estimator, group_size, steps"),
+    "a key that is not there": ({"x": "grup_size"}, NotFoundError, "did you mean 'group_size'"),
+    "the same key": ({"x": "steps", "y": "steps"}, ConfigError, "two keys, got 'steps' twice"),
+    "several numbers": ({"metrics": ("a", "b")}, ConfigError, "shows one number, got a, b"),
+    "other keys that differ": (
+        {"x": "steps", "y": "estimator"},
+        ReportError,
+        r"differ in other keys as well \(group_size\)",
+    ),
+    "no such number": (
+        {"x": "steps", "y": "group_size", "metrics": ("pass@9",)},
+        NotFoundError,
+        "no run of demo has a number 'pass@9'",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_heat_maps_that_cannot_be(mistake, lab):
+    options, error, message = REFUSED[mistake]
+    for steps in (1, 2):
+        lab.run("grpo", steps=steps)
+        lab.run("grpo", steps=steps, group_size=4)
+    lab.run("fade", steps=2)
+    with pytest.raises(error, match=message):
+        records_of(lab, "heatmap", **options)
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_figure_becomes_the_same_file_twice(figure, material, tmp_path):
+    chart = collect(FIGURES[figure], material, Options())
+    assert json.loads(json.dumps(chart.records()))  # plain numbers, some of them
+    assert len({frozenset(record) for record in chart.records()}) == 1
+    for suffix, start in {".svg": b"<?xml", ".pdf": b"%PDF", ".png": b"\x89PNG"}.items():
+        write([chart], tmp_path / f"a{suffix}")
+        assert (tmp_path / f"a{suffix}").read_bytes().startswith(start)
+    write([chart], tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_everything_lies_within_the_figure(figure, material):
+    page = draw_page([collect(FIGURES[figure], material, Options())])
+    page.draw_without_rendering()
+    whole = page.bbox
+    legends = [legend for sub in page.findobj() for legend in getattr(sub, "legends", ())]
+    texts = [axes.title for axes in page.axes] + [axes.xaxis.label for axes in page.axes]
+    for artist in [*legends, *texts]:
+        box = artist.get_window_extent()
+        assert whole.x0 <= box.x0
+        assert box.x1 <= whole.x1 + 1
+        assert whole.y0 <= box.y0
+
+
+def test_a_page_has_all_that_there_is(material):
+    charts, refused = collect_all(material, Options())
+    assert [chart.name for chart in charts] == list(FIGURES)
+    assert refused == {}
+    assert draw_page(charts).get_figwidth() == 16
+    assert draw_page(charts[:2]).get_figwidth() == 8
+
+
+def test_a_pdf_has_a_page_for_each_figure(material, tmp_path):
+    charts = [collect(FIGURES[name], material, Options()) for name in ("passk", "solve-rates")]
+    for name in "ab":
+        write(charts, tmp_path / f"{name}.pdf")
+    first, second = ((tmp_path / f"{name}.pdf").read_bytes() for name in "ab")
+    assert first == second
+    assert first.count(b"/Type /Page ") == 2
+
+
+def test_what_there_is_nothing_for_is_left_out_of_a_page(lab):
+    lab.run("grpo", solved=None, points=[("reward/mean", 1, 0.5)])
+    charts, refused = collect_all(material_of(lab), Options())
+    assert [chart.name for chart in charts] == ["curves"]
+    assert refused["passk"].startswith("no run of demo was evaluated after its training")
+    assert refused["solve-rates"].startswith("no run of demo recorded how many groups")
+    lab.run("rloo", solved=None)
+    with pytest.raises(ReportError, match="nothing of demo can be drawn: no run of demo recorded"):
+        collect_all(material_of(lab, "estimator=rloo"), Options())
+
+
+MISSING = {
+    "a misspelt metric": ("curves", {"metrics": ("reward/maen",)}, "did you mean 'reward/mean'"),
+    "masses": ("masses", {}, "no run of demo has a metric 'mass/success'"),
+    "controllers": ("controllers", {}, "no metric estimator/*"),
+    "entropy": ("entropy", {}, "no run of demo has a metric 'entropy/token'"),
+    "collapse": ("acr", {}, "no run of demo has a number 'collapse/acr@first100'"),
+    "one sample": ("diversity", {}, "with one sample for each problem"),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_what_is_not_there_is_named(case, lab):
+    figure, options, message = MISSING[case]
+    lab.samples = 1
+    lab.run("grpo", solved=(1, 0), points=[("reward/mean", 1, 0.5)])
+    with pytest.raises(AdvsweepError) as error:
+        records_of(lab, figure, **options)
+    assert message in str(error.value)
+
+
+def test_runs_that_are_not_done_are_not_drawn(lab, constant):
+    lab.run("grpo", status=Status.FAILED, points=constant(reward__mean=1.0))
+    lab.run("grpo", 1, status=Status.PENDING)
+    with pytest.raises(ReportError, match=r"no finished run to draw yet \(1 pending, 1 failed\)"):
+        material_of(lab)
+    lab.run("grpo", 2, points=constant(reward__mean=3.0))
+    assert {r["mean"] for r in records_of(lab, "curves")} == {3.0}
+
+
+def test_of_several_attempts_the_last_is_drawn(lab):
+    first = lab.run("grpo", points=[("reward/mean", 1, 1.0)])
+    again = lab.store.new_attempt(first)
+    assert [r["mean"] for r in records_of(lab, "curves")] == [1.0]
+    from advsweep.store import Owner
+
+    lab.store.claim(again, Owner.current())
+    lab.store.add_points(again, [("reward/mean", 1, 2.0)])
+    lab.store.finish(again, Status.DONE)
+    assert [r["mean"] for r in records_of(lab, "curves")] == [2.0]
+
+
+def test_conditions_choose_runs_and_colours_stay(full):
+    whole = {row.label: row.look for row in material_of(full).rows}
+    some = material_of(full, "estimator=fade group_size=8")
+    (row,) = some.rows
+    # Of the one configuration nothing varies.
+    assert row.label == "fade"
+    assert row.look.colour == whole["fade, group_size=8"].colour
+    assert row.look.colour != whole["grpo, group_size=8"].colour
+    assert "Chosen by estimator=fade group_size=8." in caption(
+        collect(FIGURES["curves"], some, Options())
+    )
+    with pytest.raises(ReportError, match="no finished run with group_size=99"):
+        material_of(full, "group_size=99")
+
+
+def test_looks_tell_rows_apart():
+    def looks(rows: Sequence[tuple[str, int]], estimators: Sequence[str]) -> list[Any]:
+        groups = [{"estimator": name, "group_size": size} for name, size in rows]
+        return choose_looks(groups, estimators)
+
+    names = [f"e{i}" for i in range(8)]
+    of_each = looks([(name, 4) for name in names], names)
+    assert len(set(of_each)) == 8
+    assert len({look.colour for look in of_each[:6]}) == 6
+    grpo, wider, fade = looks([("a", 4), ("a", 8), ("b", 4)], ["a", "b"])
+    assert grpo.colour == wider.colour != fade.colour
+    assert grpo.linestyle != wider.linestyle
+    # Of one estimator alone each row has a colour.
+    first, second = looks([("a", 4), ("a", 8)], ["a"])
+    assert first.colour != second.colour
+
+
+def test_unknown_figures_are_named_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="did you mean 'passk'"):
+        find_figures(["pask"])
+    assert [f.name for f in find_figures(["acr", "passk", "acr"])] == ["acr", "passk"]
+
+
+def test_more_rows_than_can_be_told_apart_are_refused(lab, constant: Callable[..., Any]):
+    for size in range(25):
+        lab.run("grpo", points=constant(reward__mean=1.0), group_size=size + 2)
+    with pytest.raises(ReportError, match="25 rows are more than can be told apart"):
+        records_of(lab, "curves")

@@ -1,0 +1,32 @@
+"""Bands agree with the interval at each place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advsweep.errors import AdvsweepError
+from advsweep.statistics import student_t_interval
+from advsweep.statistics.bands import student_t_band
+
+
+def test_each_place_has_the_interval_of_its_values():
+    values = np.random.default_rng(0).normal(size=(5, 40))
+    values[:2, 3] = np.nan
+    values[0, 4] = np.inf
+    values[1:, 5] = np.nan
+    values[:, 6] = np.nan
+    band = student_t_band(values, level=0.9)
+    for place in range(40):
+        own = values[:, place][np.isfinite(values[:, place])]
+        expected = student_t_interval(own, level=0.9)
+        found = [part[place] for part in band]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert band.n[[3, 4, 5, 6]].tolist() == [3, 4, 1, 0]
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(AdvsweepError, match="a row of values for each run"):
+        student_t_band([1.0, 2.0])
+    with pytest.raises(AdvsweepError, match="level"):
+        student_t_band([[1.0, 2.0]], level=1)
