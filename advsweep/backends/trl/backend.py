@@ -244,10 +244,14 @@ class TrlBackend(Backend):
             estimator = copy.deepcopy(run.estimator)
             estimator.reset()
             if folder is not None:
-                memory = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
-                estimator.load_state_dict(json.loads(memory))
+                state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
+                estimator.load_state_dict(json.loads(state))
         sampler = self._loaded(
-            self.model_of(run), self.generation_of(run), run.task, run.evaluation, folder
+            self.model_of(run),
+            self.generation_of(run),
+            folder,
+            tokens=self.completion_tokens(run),
+            top_p=run.evaluation.top_p,
         )
         return sampled_tokens(run, sampler, step + 1, prompts, estimator)
 

@@ -283,15 +283,15 @@ class Training:
         given += ["logging_steps", "eval_steps", "save_steps"]
         state = TrainerState(**{name: getattr(trainer.state, name) for name in given})
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
-        memory = json.dumps(trainer.estimator.state_dict())
-        (folder / ESTIMATOR_FILE).write_text(memory, encoding="utf-8")
+        own = json.dumps(trainer.estimator.state_dict())
+        (folder / ESTIMATOR_FILE).write_text(own, encoding="utf-8")
         if self._renewed:
             safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
 
     def _restore(self, folder: Path) -> None:
         """Takes up what transformers' own resumption leaves out."""
-        memory = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
-        self.trainer.estimator.load_state_dict(json.loads(memory))
+        state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
+        self.trainer.estimator.load_state_dict(json.loads(state))
         if (folder / _REFERENCE_FILE).exists():
             safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
             self._renewed = True
