@@ -41,9 +41,7 @@ def render_answers(answers: Answers, format: str = "table") -> str:
 def lay_out_answers(answers: Answers) -> Document:
     """The answers as a table, with a sentence for each below it."""
     headings = ("difference", "95 % interval", "n", "p", "p adj", "more needed")
-    lines = [
-        Line((a.claim.id, a.verdict.value, a.claim.says), _entries(a)) for a in answers.answers
-    ]
+    lines = [Line((a.claim.id, a.verdict.value), _entries(a)) for a in answers.answers]
     table = Table(
         names=("claim", "verdict"),
         columns=tuple(Heading((heading,), "claim") for heading in headings),
