@@ -190,6 +190,12 @@ class VllmGeneration(TransformersGeneration):
                 "generation.mode: expected colocate where nothing is trained, as an evaluation "
                 "has an engine of its own, got server"
             )
+        if alone and self.tensor_parallel > 1:
+            raise ConfigError(
+                f"generation.tensor_parallel: expected 1 where nothing is trained, as an "
+                f"evaluation has one GPU, got {self.tensor_parallel}; generation=transformers "
+                f"does without"
+            )
         return VllmSampler(
             model,
             folder,

@@ -12,6 +12,7 @@ import torch
 
 from advsweep.backends.run import Run, build_run
 from advsweep.backends.trl.generation_config import Mode, VllmGeneration
+from advsweep.backends.trl.model_config import HfModel
 from advsweep.errors import ConfigError
 
 FOUND = importlib.util.find_spec
@@ -44,6 +45,20 @@ def test_a_server_is_refused_without_a_gpu(
         run = build_run(small_config("trl", generation={"name": "vllm", "mode": "server"}))
     with pytest.raises(ConfigError, match=r"generation\.mode: expected colocate .* got server"):
         train(run, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": Mode.SERVER}, r"generation\.mode: expected colocate .* got server"),
+        ({"tensor_parallel": 2}, r"generation\.tensor_parallel: expected 1 .* got 2"),
+    ],
+)
+def test_an_evaluation_alone_has_one_engine_of_its_own(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        VllmGeneration(**changes).model_sampler(
+            HfModel(path="a/b"), None, tokens=8, top_p=1.0, alone=True
+        )
 
 
 def test_where_vllm_runs_is_no_part_of_a_runs_identity() -> None:
