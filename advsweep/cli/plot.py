@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -104,6 +104,12 @@ def plot(
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Of pass@k by level (default: 1 and most).")
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of evaluations: on which task (default: the runs' own)."
+        ),
+    ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="Print what figures there are, and stop.")
     ] = False,
@@ -128,7 +134,7 @@ def plot(
         print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
         return
     chosen = find_figures(_split(figure))
-    asked = Options(metrics=tuple(_split(metrics)), smooth=smooth, x=x, y=y, k=k)
+    asked = Options(metrics=tuple(_split(metrics)), smooth=smooth, x=x, y=y, k=k, task=task)
     _refuse_unused(asked, {f.name: f.uses for f in chosen or FIGURES.values()})
     numbers = output if output in _NUMBERS else None
     suffix = f".{output.value}" if output is not None and numbers is None else None
@@ -136,18 +142,19 @@ def plot(
         _check_target(target, suffix)
     conditions = [condition for text in where or () for condition in parse_where(text)]
     opened = open_store(store, create=False)
-    material = _material(opened, keys or [], conditions)
+    material = _material(opened, keys or [], conditions, task)
     if chosen:
         charts = [collect(f, material, asked) for f in chosen]
     else:
         charts, refused = collect_all(material, asked)
         for name, reason in refused.items():
             typer.echo(f"{name} is left out: {reason}", err=True)
-    written = []
+    if numbers is PlotFormat.CSV:
+        _refuse_several(charts)
     if target is not None or numbers is None:
-        written = _write(charts, target, suffix or _PICTURE, material.name, bool(chosen))
-    for path in written:
-        typer.echo(f"wrote {path}", err=True) if numbers else typer.echo(str(path))
+        where_to = target or _default_target(material, charts, suffix, chosen=bool(chosen))
+        for path in _write(charts, where_to, suffix):
+            typer.echo(str(path) if numbers is None else f"wrote {path}", err=numbers is not None)
     if numbers is not None:
         _print(charts, numbers)
 
@@ -188,51 +195,63 @@ def _is_folder(target: Path) -> bool:
     return target.is_dir() or not target.suffix
 
 
-def _material(store: Store, keys: Sequence[str], where: Sequence[Condition]) -> Material:
+def _material(
+    store: Store, keys: Sequence[str], where: Sequence[Condition], task: str | None
+) -> Material:
     """The runs that were named, and what to call them together."""
     from advsweep.cli.targets import find_targets
     from advsweep.report.figures.material import Material
 
     if not keys:
-        return Material(store, store.runs(newest_first=False), Path(store.name).stem, where)
+        return Material(store, store.runs(newest_first=False), Path(store.name).stem, where, task)
     targets = find_targets(store, keys)
     names = [*targets.sweeps]
     if targets.named:
         some = sorted(targets.named)
         names.append(("run " if len(some) == 1 else "runs ") + ", ".join(map(str, some)))
-    return Material(store, targets.runs, ", ".join(names), where)
+    return Material(store, targets.runs, ", ".join(names), where, task)
 
 
-def _write(
-    charts: Sequence[Chart], target: Path | None, suffix: str, name: str, chosen: bool
-) -> list[Path]:
-    """Draws figures into a file, or a folder of files; returns what was written."""
+def _default_target(
+    material: Material, charts: Sequence[Chart], suffix: str | None, *, chosen: bool
+) -> Path:
+    what = charts[0].name if chosen and len(charts) == 1 else "figures"
+    return Path(f"{_file_name(material.name)}-{what}{suffix or _PICTURE}")
+
+
+def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
+    """Draws figures into a file, or a folder of files; gives each as soon as it is written."""
     from advsweep.errors import ReportError
     from advsweep.report.figures.registry import write
 
-    if target is None:
-        what = charts[0].name if chosen and len(charts) == 1 else "figures"
-        target = Path(f"{_file_name(name)}-{what}{suffix}")
     if not _is_folder(target):
         write(charts, target)
-        return [target]
+        yield target
+        return
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"{target}: cannot be made ({error.strerror})") from error
-    files = {target / f"{chart.name}{suffix}": chart for chart in charts}
-    for path, chart in files.items():
+    for chart in charts:
+        path = target / f"{chart.name}{suffix or _PICTURE}"
         write([chart], path)
-    return list(files)
+        yield path
 
 
 def _file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
 
 
+def _refuse_several(charts: Sequence[Chart]) -> None:
+    from advsweep.errors import ConfigError
+
+    if len(charts) > 1:
+        names = ", ".join(chart.name for chart in charts)
+        raise ConfigError(f"--format csv: expected one figure, got {names}; --figure names one")
+
+
 def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
     from advsweep.cli.output import print_csv, print_json
-    from advsweep.errors import ConfigError
 
     if output is PlotFormat.JSON:
         print_json(
@@ -242,9 +261,6 @@ def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
             ]
         )
         return
-    if len(charts) > 1:
-        names = ", ".join(chart.name for chart in charts)
-        raise ConfigError(f"--format csv: expected one figure, got {names}; --figure names one")
     for note in charts[0].notes:
         typer.echo(note, err=True)
     records = charts[0].records()

@@ -12,7 +12,7 @@ import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
 from advsweep.report.figures.chart import Options, caption
-from advsweep.report.figures.looks import choose_looks
+from advsweep.report.figures.looks import TOLD_APART, choose_looks
 from advsweep.report.figures.material import Material, running_mean
 from advsweep.report.figures.registry import (
     FIGURES,
@@ -457,14 +457,41 @@ def test_conditions_choose_runs_and_colours_stay(full):
         material_of(full, "group_size=99")
 
 
+def test_evaluations_may_be_those_of_another_task(lab):
+    run = lab.run("grpo", points=[("collapse/acr", 1, 0.5)], solved=(2, 0))
+    lab.evaluate(run, "other", 20, (4, 4), task="other")
+    runs = lab.store.runs()
+    other = Material(lab.store, runs, "demo", task="other")
+    chart = collect(FIGURES["passk"], other, Options())
+    assert chart.title == "demo: pass@k on other"
+    assert {(r["row"], r["mean"]) for r in chart.records()} == {("grpo", 1.0)}
+    assert [r["pass@1"] for r in collect(FIGURES["acr"], other, Options()).records()] == [1.0]
+    with pytest.raises(NotFoundError, match="evaluated on 'ohter'; did you mean 'other'"):
+        collect(FIGURES["levels"], Material(lab.store, runs, "demo", task="ohter"), Options())
+
+
+def test_runs_that_were_not_evaluated_alike_are_refused(lab):
+    lab.run("grpo", 0, points=[("reward/mean", 1, 0.5)])
+    lab.samples = 8
+    lab.run("grpo", 1, points=[("reward/mean", 1, 0.5)])
+    for figure in ("passk", "acr", "diversity", "levels"):
+        with pytest.raises(ReportError, match=r"evaluation.n: 4 \(1 runs\) and 8 \(1 runs\)"):
+            records_of(lab, figure)
+    assert len(records_of(lab, "curves")) == 1
+
+
 def test_looks_tell_rows_apart():
     def looks(rows: Sequence[tuple[str, int]], estimators: Sequence[str]) -> list[Any]:
         groups = [{"estimator": name, "group_size": size} for name, size in rows]
         return choose_looks(groups, estimators)
 
-    names = [f"e{i}" for i in range(8)]
-    of_each = looks([(name, 4) for name in names], names)
-    assert len(set(of_each)) == 8
+    names = [f"e{i}" for i in range(12)]
+    of_each = looks([(name, size) for name in names for size in (4, 8)], names)
+    assert len(of_each) == TOLD_APART
+    # By lines and by points, and by bars, which have no markers.
+    assert len(set(of_each)) == TOLD_APART
+    assert len({(look.colour, look.hatch) for look in of_each}) == TOLD_APART
+    of_each = of_each[::2]
     assert len({look.colour for look in of_each[:6]}) == 6
     grpo, wider, fade = looks([("a", 4), ("a", 8), ("b", 4)], ["a", "b"])
     assert grpo.colour == wider.colour != fade.colour
@@ -482,6 +509,10 @@ def test_unknown_figures_are_named_with_the_nearest():
 
 def test_more_rows_than_can_be_told_apart_are_refused(lab, constant: Callable[..., Any]):
     for size in range(25):
-        lab.run("grpo", points=constant(reward__mean=1.0), group_size=size + 2)
-    with pytest.raises(ReportError, match="25 rows are more than can be told apart"):
+        lab.run(
+            "grpo", points=constant(reward__mean=1.0, collapse__acr=size / 25), group_size=size + 2
+        )
+    with pytest.raises(ReportError, match="25 rows of demo are more than can be told apart"):
         records_of(lab, "curves")
+    # Points of runs are then those of their estimator.
+    assert [point["row"] for point in records_of(lab, "acr")] == ["grpo"] * 25

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Curve, Material
+from advsweep.statistics.bands import Band
 
 if TYPE_CHECKING:
+    from jaxtyping import Float, Int
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
@@ -52,6 +56,7 @@ class Options:
         smooth: steps that curves are averaged over.
         x, y: config keys of a heat map.
         k: of the bars of levels.
+        task: whose evaluations are drawn; by default those of the runs' own.
     """
 
     metrics: tuple[str, ...] = ()
@@ -59,6 +64,7 @@ class Options:
     x: str | None = None
     y: str | None = None
     k: int | None = None
+    task: str | None = None
 
     def given(self) -> list[str]:
         """The names of those that are not as they are by default."""
@@ -153,7 +159,7 @@ def add_legend(canvas: FigureBase, handles: Mapping[str, Artist]) -> None:
         list(handles),
         loc="outside lower center",
         ncols=legend_columns(list(handles)),
-        handlelength=2.6,
+        handlelength=3.2,
     )
 
 
@@ -164,8 +170,7 @@ def handle(look: Look, *, line: bool = True) -> Artist:
     return Line2D(
         [],
         [],
-        color=look.colour,
-        marker=look.marker,
+        **look.points,
         markersize=4.5,
         linestyle=look.linestyle if line else "none",
         linewidth=1.6,
@@ -179,19 +184,60 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, among: int) -> 
         place, among: which of how many lines it is.
     """
     band = curve.band
-    axes.fill_between(curve.steps, band.low, band.high, color=look.colour, alpha=0.13, linewidth=0)
+    fill_band(axes, curve.steps, band, look, among)
     every = max(1, len(curve.steps) // 6)
     axes.plot(
         curve.steps,
         band.mean,
-        color=look.colour,
+        **look.points,
         linestyle=look.linestyle,
         linewidth=1.4,
-        marker=look.marker,
         markersize=4,
         markevery=(min(place * every // max(among, 1), len(curve.steps) - 1), every),
         solid_joinstyle="round",
     )
+
+
+def fill_band(
+    axes: Axes, x: Int[np.ndarray, " places"], band: Band, look: Look, among: int
+) -> None:
+    """The area of a band, the paler the more there are."""
+    alpha = min(0.14, 0.56 / among)
+    axes.fill_between(x, band.low, band.high, color=look.colour, alpha=alpha, linewidth=0)
+
+
+def limits(bands: Sequence[Band]) -> tuple[float, float]:
+    """Limits that hold the means, and of the bands as much as leaves them readable.
+
+    A wide band does not flatten the means: beyond 0.6 of their span it is cut.
+    """
+    means, ends = _finite(bands)
+    if not means.size:
+        return 0.0, 1.0
+    low, high = float(means.min()), float(means.max())
+    span = (high - low) or 0.1 * abs(high) or 1.0
+    low = max(low - 0.6 * span, float(ends.min(initial=low)))
+    high = min(high + 0.6 * span, float(ends.max(initial=high)))
+    margin = 0.05 * (high - low) or 0.5 * span
+    return low - margin, high + margin
+
+
+def cut_note(panels: Iterable[Sequence[Band]]) -> list[str]:
+    """That bands are cut by `limits`, where some are."""
+    for bands in panels:
+        low, high = limits(bands)
+        _, ends = _finite(bands)
+        if ends.size and (ends.min() < low or ends.max() > high):
+            return ["bands that leave the axes are wider"]
+    return []
+
+
+def _finite(
+    bands: Sequence[Band],
+) -> tuple[Float[np.ndarray, " means"], Float[np.ndarray, " ends"]]:
+    means = np.concatenate([band.mean for band in bands])
+    ends = np.concatenate([end for band in bands for end in (band.low, band.high)])
+    return means[np.isfinite(means)], ends[np.isfinite(ends)]
 
 
 def seeds_note(counts: Sequence[int], what: str) -> list[str]:

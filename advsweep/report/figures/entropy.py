@@ -15,14 +15,16 @@ from advsweep.report.figures.chart import (
     Chart,
     Options,
     add_legend,
+    cut_note,
     draw_curve,
     handle,
     legend_height,
+    limits,
     seeds_note,
 )
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Material, mean_curve
-from advsweep.report.figures.training import Line, cut_note, limits, lines_of
+from advsweep.report.figures.training import Line, lines_of
 from advsweep.statistics import Regression, regress
 from advsweep.statistics.samples import ROUNDING
 
@@ -69,7 +71,7 @@ class EntropyDynamics(Chart):
         metric = next((name for name in _ENTROPIES if name in material.metric_names), _ENTROPIES[0])
         lines = lines_of(material, metric, options.smooth)
         notes = seeds_note([int(line.curve.band.n.max()) for line in lines], "bands") + cut_note(
-            [lines]
+            [[line.curve.band for line in lines]]
         )
         if options.smooth > 1:
             notes.append(
@@ -101,7 +103,7 @@ class EntropyDynamics(Chart):
         axes = canvas.add_subplot(grid[0, :])
         axes.set_title(f"{self.metric}, nats")
         axes.set_xlabel("training step")
-        axes.set_ylim(limits(self.lines))
+        axes.set_ylim(limits([line.curve.band for line in self.lines]))
         for i, line in enumerate(self.lines):
             draw_curve(axes, line.curve, line.look, i, len(self.lines))
         first = None
@@ -121,6 +123,7 @@ class EntropyDynamics(Chart):
                 )
             axes.axhline(0, color=GREY, linewidth=0.7, linestyle=":")
             axes.axvline(0, color=GREY, linewidth=0.7, linestyle=":")
+            axes.locator_params(axis="x", nbins=4)
             axes.set_xlabel(label)
             axes.set_title(self._in_words(term), color=GREY, fontsize=8.5)
             if column == 0:

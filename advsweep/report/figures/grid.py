@@ -28,7 +28,7 @@ _CELL = 0.62  # inches
 class HeatMap(Chart):
     name: ClassVar[str] = "heatmap"
     summary: ClassVar[str] = "a number over two swept keys (--x, --y, --metric)"
-    uses: ClassVar[frozenset[str]] = frozenset({"x", "y", "metrics"})
+    uses: ClassVar[frozenset[str]] = frozenset({"x", "y", "metrics", "task"})
 
     metric: str
     x: str
@@ -44,7 +44,7 @@ class HeatMap(Chart):
                 f"--metric: a heat map shows one number, got {', '.join(options.metrics)}"
             )
         x, y = _keys(material, options)
-        metric = options.metrics[0] if options.metrics else "pass@1"
+        metric = options.metrics[0] if options.metrics else material.on_task("pass@1")
         values = material.values(metric)
         places: dict[tuple[str, str], list[RunRecord]] = {}
         for run in material.runs:
@@ -99,7 +99,7 @@ class HeatMap(Chart):
         axes.set_yticks(range(len(self.ys)), [show_key(value) for value in self.ys])
         axes.set_xlabel(self.x)
         axes.set_ylabel(self.y)
-        bar = canvas.colorbar(image, ax=axes, label=self.metric, pad=0.015, aspect=15)
+        bar = canvas.colorbar(image, ax=axes, label=self.metric, pad=0.015, aspect=8 * self.height)
         bar.outline.set_visible(False)
 
     def records(self) -> list[dict[str, Any]]:

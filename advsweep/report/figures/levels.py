@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 
-_GREYS = ("#777777", "#bbbbbb", "#f2f2f2", "#333333")
+_GREYS = ("#333333", "#bbbbbb", "#777777", "#f2f2f2")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Bars:
 class Levels(Chart):
     name: ClassVar[str] = "levels"
     summary: ClassVar[str] = "pass@1 and pass@k of each difficulty level (--k: of one k alone)"
-    uses: ClassVar[frozenset[str]] = frozenset({"k"})
+    uses: ClassVar[frozenset[str]] = frozenset({"k", "task"})
 
     levels: Sequence[int]
     problems: Sequence[int]  # of each level
@@ -54,7 +54,7 @@ class Levels(Chart):
 
     @classmethod
     def collect(cls, material: Material, options: Options) -> Self:
-        rows = [(row.label, row.look, material.final(row)) for row in material.rows]
+        rows = [(row.label, row.look, material.final(row)) for row in material.rows_told_apart()]
         rows = [row for row in rows if row[2]]
         counts = [len(records) for *_, records in rows]
         rows += [(model.label, model.look, [model.evaluation]) for model in material.untrained]
@@ -101,6 +101,7 @@ class Levels(Chart):
                 self._draw_bars(axes, bars, i, len(own))
             axes.set_ylabel(f"pass@{k}")
             axes.set_ylim(0, 1.02)
+            axes.set_xlim(-0.55, len(self.levels) - 0.45)
             axes.grid(visible=False, axis="x")
             axes.tick_params(axis="x", length=0)
         ticks = [

@@ -13,9 +13,10 @@ _PALETTE = COLOURS[:-1]
 BLACK = COLOURS[-1]
 """Base models and models without a run are black."""
 
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (1.4, 1.4), (6, 1.6, 1.4, 1.6))
-_HATCHES = ("", "/////", ".....", "xxxxx")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
+_DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
+_HATCHES = ("", "/////", "xxxxx", ".....")
+_FILLINGS = ("", "white", "#bbbbbb", "black")
 TOLD_APART = len(_PALETTE) * len(_DASHES)
 """So many looks there are."""
 
@@ -24,7 +25,8 @@ class Look(NamedTuple):
     """How a row's lines, points and bars are drawn.
 
     Attributes:
-        variant: which of the rows of this colour it is: each has other dashes and hatches.
+        variant: which of the rows of this colour it is: each has other dashes, fillings of
+            markers and hatches.
     """
 
     colour: str
@@ -37,11 +39,17 @@ class Look(NamedTuple):
         return (0, dashes) if dashes else "-"
 
     @property
+    def points(self) -> dict[str, Any]:
+        """How markers are drawn, for matplotlib's lines."""
+        filling = {} if self.variant == 0 else {"markerfacecolor": _FILLINGS[self.variant]}
+        return {"marker": self.marker, "color": self.colour, **filling}
+
+    @property
     def hatch(self) -> str:
         return _HATCHES[self.variant]
 
 
-UNTRAINED = (Look(BLACK, "X", 2), Look(BLACK, "*", 1), Look(BLACK, "p", 3), Look(BLACK, "h", 0))
+UNTRAINED = (Look(BLACK, "X", 3), Look(BLACK, "*", 1), Look(BLACK, "X", 2), Look(BLACK, "*", 0))
 """Of base models and models without a run, one after the other."""
 
 
@@ -63,8 +71,8 @@ def choose_looks(groups: Sequence[Group], estimators: Sequence[str]) -> list[Loo
         variant = variants.get(place, 0)
         variants[place] = variant + 1
         cycle, shade = divmod(place, len(_PALETTE))
-        variant = (variant + cycle) % len(_DASHES)
-        looks.append(Look(_PALETTE[shade], _MARKERS[shade], variant))
+        marker = _MARKERS[place % len(_MARKERS)]
+        looks.append(Look(_PALETTE[shade], marker, (variant + 2 * cycle) % len(_DASHES)))
     return looks
 
 

@@ -13,7 +13,7 @@ from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.choice import choose_runs
 from advsweep.report.columns import ANSWER_ENTROPY, parse_column
 from advsweep.report.evaluations import Evaluated, TaskEvaluations, choose_evaluations
-from advsweep.report.figures.looks import UNTRAINED, Look, choose_looks, label_of
+from advsweep.report.figures.looks import TOLD_APART, UNTRAINED, Look, choose_looks, label_of
 from advsweep.report.groups import Group, group_runs
 from advsweep.report.measure import curves, measure
 from advsweep.report.records import count_states
@@ -61,18 +61,21 @@ class Material:
         runs: Sequence[RunRecord],
         name: str,
         where: Sequence[Condition] = (),
+        task: str | None = None,
     ) -> None:
         """
         Args:
             runs: in whatever state.
             where: conditions that runs must fulfil; without one on `status` they must be done.
                 Of several attempts the last is drawn.
+            task: whose evaluations are drawn; by default those of the runs' own.
 
         Raises:
             NotFoundError: no run has the key of a condition.
             ReportError: no run is left.
         """
         self._store = store
+        self._task = task
         self.name = name
         choice = choose_runs(store, runs, where, mixed=False)
         latest = {run.identity: run for run in sorted(choice.runs, key=lambda run: run.attempt)}
@@ -85,18 +88,45 @@ class Material:
                 f"{name} has no finished run{wanted} ({states}); `advsweep ls` shows its runs"
             )
         groups = group_runs(self.runs)
-        estimators = list(dict.fromkeys(run.estimator for run in runs))
-        looks = choose_looks([group for group, _ in groups], estimators)
+        self._estimators = list(dict.fromkeys(run.estimator for run in runs))
+        looks = choose_looks([group for group, _ in groups], self._estimators)
         self.rows = [
             Replicates(label_of(group), group, tuple(sorted(members, key=_seed)), look)
             for (group, members), look in zip(groups, looks, strict=True)
         ]
         self._series: dict[str, Mapping[int, Series]] = {}
 
+    def rows_told_apart(self) -> list[Replicates]:
+        """The rows, if each can have a look of its own.
+
+        Raises:
+            ReportError: there are too many.
+        """
+        if len(self.rows) > TOLD_APART:
+            raise ReportError(
+                f"the {len(self.rows)} rows of {self.name} are more than can be told apart in one "
+                f"figure ({TOLD_APART}); choose some with --where"
+            )
+        return self.rows
+
+    def points_of(self, row: Replicates) -> tuple[str, Look]:
+        """What the points of a row's runs are called and look like.
+
+        Of more rows than can be told apart it is their estimator's.
+        """
+        if len(self.rows) <= TOLD_APART:
+            return row.label, row.look
+        [look] = choose_looks([{"estimator": row.runs[0].estimator}], [*self._estimators, ""])
+        return row.runs[0].estimator, look
+
     @cached_property
     def metric_names(self) -> set[str]:
         """The metrics that a run of each configuration recorded."""
         return {name for row in self.rows for name in self._store.metric_names(row.runs[0].id)}
+
+    def on_task(self, name: str) -> str:
+        """The name of a column of evaluations, on the task if one was asked for."""
+        return name if self._task is None else f"{name}[{self._task}]"
 
     def series(self, metric: str) -> Mapping[int, Series]:
         """The curve of a metric, or of a number of evaluations, for each run that has it.
@@ -145,13 +175,19 @@ class Material:
         return choose_evaluations(self._store, self.runs, along=True)
 
     @property
-    def _task(self) -> TaskEvaluations:
-        """The evaluations of the runs' own task.
+    def _evaluations(self) -> TaskEvaluations:
+        """The evaluations on the task.
 
         Raises:
-            ReportError: there are none, or they were not made alike.
+            NotFoundError: no run was evaluated on it.
+            ReportError: no run was evaluated on any, or not alike.
         """
-        found = self._evaluated.of(None)
+        found = self._evaluated.of(self._task)
+        if found is None and self._evaluated.main is not None:
+            raise NotFoundError(
+                f"no run of {self.name} was evaluated on '{self._task}'; "
+                f"{nearest(str(self._task), self._evaluated.tasks)}"
+            )
         if found is None:
             raise ReportError(
                 f"no run of {self.name} was evaluated after its training; `advsweep eval` does it"
@@ -164,18 +200,18 @@ class Material:
         Raises:
             ReportError: no run of any row was evaluated, or not alike.
         """
-        found = self._task.final
+        found = self._evaluations.final
         return [found[run.id] for run in row.runs if run.id in found]
 
     @cached_property
     def untrained(self) -> list[Untrained]:
         """The base models that the runs started from, and models evaluated like the runs."""
-        base = {record.subject: record for record in self._task.base.values()}
+        base = {record.subject: record for record in self._evaluations.base.values()}
         named = [
             ("base" if len(base) == 1 else f"base {subject.removeprefix('base:')[:8]}", record)
             for subject, record in base.items()
         ]
-        named += [(str(record.settings["model"]), record) for record in self._task.models]
+        named += [(str(record.settings["model"]), record) for record in self._evaluations.models]
         return [
             Untrained(label, record, UNTRAINED[place % len(UNTRAINED)])
             for place, (label, record) in enumerate(named)

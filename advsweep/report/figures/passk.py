@@ -13,8 +13,11 @@ from advsweep.report.figures.chart import (
     Chart,
     Options,
     add_legend,
+    cut_note,
+    fill_band,
     handle,
     legend_height,
+    limits,
     seeds_note,
 )
 from advsweep.report.figures.looks import Look
@@ -26,6 +29,10 @@ from advsweep.store import EvaluationRecord
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from matplotlib.figure import FigureBase
+
+
+_WITH_PARAMETERS = 8
+"""So many lines have the parameters of their laws in the legend."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +50,14 @@ class _Line:
 class PassAtK(Chart):
     name: ClassVar[str] = "passk"
     summary: ClassVar[str] = "pass@k over k after training, with shifted power laws fitted to it"
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
 
     ks: Int[np.ndarray, " points"]
     lines: Sequence[_Line]
 
     @classmethod
     def collect(cls, material: Material, options: Options) -> Self:
-        finals = {row.label: material.final(row) for row in material.rows}
+        finals = {row.label: material.final(row) for row in material.rows_told_apart()}
         records = [record for own in finals.values() for record in own]
         records += [model.evaluation for model in material.untrained]
         ks = powers_of_two(records)
@@ -68,6 +76,7 @@ class PassAtK(Chart):
             title=f"{material.name}: pass@k on {task}",
             notes=[
                 *seeds_note(counts, "bands"),
+                *cut_note([[line.band for line in lines]]),
                 "thin lines: exp(-a (k+c)^-b), fitted to the means",
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
             ],
@@ -79,9 +88,8 @@ class PassAtK(Chart):
     def height(self) -> float:
         return 3.6 + legend_height([self._legend(line) for line in self.lines])
 
-    @staticmethod
-    def _legend(line: _Line) -> str:
-        if line.law is None:
+    def _legend(self, line: _Line) -> str:
+        if line.law is None or len(self.lines) > _WITH_PARAMETERS:
             return line.label
         a, b, c = (estimate.value for estimate in (line.law.a, line.law.b, line.law.c))
         return f"{line.label} (a {a:.3g}, b {b:.3g}, c {c:.3g})"
@@ -93,18 +101,17 @@ class PassAtK(Chart):
         axes.minorticks_off()
         axes.set_xlabel("k")
         axes.set_ylabel("pass@k")
+        low, high = limits([line.band for line in self.lines])
+        axes.set_ylim(max(low, -0.02), min(high, 1.02))
         dense = np.geomspace(self.ks[0], self.ks[-1], 200)
         for line in self.lines:
-            colour = line.look.colour
-            axes.fill_between(
-                self.ks, line.band.low, line.band.high, color=colour, alpha=0.16, linewidth=0
-            )
-            axes.plot(self.ks, line.band.mean, line.look.marker, color=colour, markersize=5)
+            fill_band(axes, self.ks, line.band, line.look, len(self.lines))
+            axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=5)
             if line.law is not None:
                 axes.plot(
                     dense,
                     line.law.pass_at_k(dense),
-                    color=colour,
+                    color=line.look.colour,
                     linestyle=line.look.linestyle,
                     linewidth=1,
                 )

@@ -51,6 +51,7 @@ class EarlyCollapse(Chart):
     summary: ClassVar[str] = (
         "final pass@1 over the ACR of the first 100 steps, a point for each run, with R²"
     )
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
 
     points: Sequence[_Run]
     line: Regression | None
@@ -58,9 +59,9 @@ class EarlyCollapse(Chart):
     @classmethod
     def collect(cls, material: Material, options: Options) -> Self:
         early = material.values(f"collapse/acr@first{FIRST}")
-        final = material.values("pass@1")
+        final = material.values(material.on_task("pass@1"))
         points = [
-            _Run(row.label, row.look, run.seed, early[run.id], final[run.id])
+            _Run(*material.points_of(row), run.seed, early[run.id], final[run.id])
             for row in material.rows
             for run in row.runs
             if run.id in early and run.id in final
@@ -106,8 +107,7 @@ class EarlyCollapse(Chart):
             axes.plot(
                 point.acr,
                 point.accuracy,
-                point.look.marker,
-                color=point.look.colour,
+                **point.look.points,
                 markersize=6,
                 alpha=0.85,
             )
@@ -162,13 +162,14 @@ class Diversity(Chart):
 
     name: ClassVar[str] = "diversity"
     summary: ClassVar[str] = "pass@1 against pass@k of the largest k, and against answer entropy"
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
 
     k: int
     crosses: Sequence[_Cross]
 
     @classmethod
     def collect(cls, material: Material, options: Options) -> Self:
-        rows = [(row.label, row.look, material.final(row)) for row in material.rows]
+        rows = [(row.label, row.look, material.final(row)) for row in material.rows_told_apart()]
         rows = [row for row in rows if row[2]]
         counts = [len(records) for *_, records in rows]
         rows += [(model.label, model.look, [model.evaluation]) for model in material.untrained]
@@ -230,8 +231,8 @@ def _draw_cross(axes: Axes, x: Interval, y: Interval, look: Look) -> None:
         y.mean,
         xerr=None if x.n < 2 else (x.high - x.low) / 2,
         yerr=None if y.n < 2 else (y.high - y.low) / 2,
-        fmt=look.marker,
-        color=look.colour,
+        **look.points,
+        linestyle="none",
         markersize=6.5,
         elinewidth=1.1,
         capsize=2.5,

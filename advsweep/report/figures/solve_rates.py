@@ -63,7 +63,11 @@ class SolveRates(Chart):
                 f"no run of {material.name} recorded how many groups have how many successes "
                 f"({_PREFIX}0, {_PREFIX}1, ...); runs of an older advsweep did not"
             )
-        rows = [found for row in material.rows if (found := _histograms(material, row, names))]
+        rows = [
+            found
+            for row in material.rows_told_apart()
+            if (found := _histograms(material, row, names))
+        ]
         window = max(int(np.diff(row.steps).max()) for row in rows)
         over = f", and over {window} steps each" if window > 1 else ""
         return cls(
@@ -104,7 +108,9 @@ class SolveRates(Chart):
                 axes.set_xlabel("training step")
         for axes in cells[len(self.rows) :]:
             axes.set_visible(False)
-        bar = canvas.colorbar(mesh, ax=grid, label="share of groups", aspect=30, pad=0.015)
+        bar = canvas.colorbar(
+            mesh, ax=grid, label="share of groups", aspect=16 * self._lines, pad=0.015
+        )
         bar.outline.set_visible(False)
 
     def records(self) -> list[dict[str, Any]]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-
-import numpy as np
 
 from advsweep.errors import ReportError
 from advsweep.report.figures.chart import (
     Chart,
     Options,
     add_legend,
+    cut_note,
     draw_curve,
     handle,
     legend_height,
+    limits,
     seeds_note,
 )
-from advsweep.report.figures.looks import TOLD_APART, Look
+from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Curve, Material, mean_curve
+from advsweep.statistics.bands import Band
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
     from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
 
@@ -69,7 +69,7 @@ class _Curves(Chart):
             title=f"{material.name}: {title}",
             notes=[
                 *seeds_note(counts, "bands"),
-                *cut_note([[*chain(*panels.values())]] if shared else panels.values()),
+                *cut_note(_bands(panels, shared=shared)),
                 *([smoothed] if options.smooth > 1 else []),
                 *notes,
             ],
@@ -156,15 +156,10 @@ class Controllers(_Curves):
 def lines_of(material: Material, metric: str, smooth: int) -> list[Line]:
     series = material.series(metric)
     lines = []
-    for row in material.rows:
+    for row in material.rows_told_apart():
         own = [series[run.id] for run in row.runs if run.id in series]
         if own:
             lines.append(Line(row.label, row.look, mean_curve(own, smooth)))
-    if len(lines) > TOLD_APART:
-        raise ReportError(
-            f"{len(lines)} rows are more than can be told apart in one figure ({TOLD_APART}); "
-            "draw fewer runs"
-        )
     return lines
 
 
@@ -172,8 +167,11 @@ def draw_panels(
     canvas: FigureBase, panels: dict[str, list[Line]], *, shared: bool = False
 ) -> list[Axes]:
     """Axes for each metric, beside and below each other."""
+    from matplotlib.ticker import MaxNLocator
+
     columns = _columns(len(panels))
     grid = canvas.add_gridspec(math.ceil(len(panels) / columns), columns)
+    bands = _bands(panels, shared=shared)
     drawn: list[Axes] = []
     for number, (metric, lines) in enumerate(panels.items()):
         place = grid[divmod(number, columns)]
@@ -183,44 +181,17 @@ def draw_panels(
             draw_curve(axes, line.curve, line.look, i, len(lines))
         if number >= len(panels) - columns:
             axes.set_xlabel("training step")
-        everything = list(chain(*panels.values()))
-        axes.set_ylim(limits(everything if shared else lines))
+        axes.set_ylim(limits(bands[number]))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         drawn.append(axes)
     return drawn
 
 
+def _bands(panels: Mapping[str, Sequence[Line]], *, shared: bool) -> list[list[Band]]:
+    """What the limits of each panel are made of."""
+    own = [[line.curve.band for line in lines] for lines in panels.values()]
+    return [list(chain(*own))] * len(own) if shared else own
+
+
 def _columns(panels: int) -> int:
     return 1 if panels == 1 else 2 if panels <= 4 else 3
-
-
-def limits(lines: Sequence[Line]) -> tuple[float, float]:
-    """Limits that hold the means, and of the bands as much as leaves them readable.
-
-    A wide band does not flatten the means: beyond 0.6 of their span it is cut.
-    """
-    means = _finite([line.curve.band.mean for line in lines])
-    ends = _finite([end for line in lines for end in line.curve.band[1:3]])
-    low, high = float(means.min(initial=np.inf)), float(means.max(initial=-np.inf))
-    if not means.size:
-        return 0.0, 1.0
-    span = (high - low) or 0.1 * abs(high) or 1.0
-    low = max(low - 0.6 * span, float(ends.min(initial=low)))
-    high = min(high + 0.6 * span, float(ends.max(initial=high)))
-    margin = 0.05 * (high - low) or 0.5 * span
-    return low - margin, high + margin
-
-
-def cut_note(panels: Iterable[Sequence[Line]]) -> list[str]:
-    """That bands are cut, where some are."""
-    for lines in panels:
-        low, high = limits(lines)
-        ends = _finite([end for line in lines for end in line.curve.band[1:3]])
-        if ends.size and (ends.min() < low or ends.max() > high):
-            return ["bands that leave the axes are wider"]
-    return []
-
-
-def _finite(arrays: Sequence[Float[np.ndarray, " steps"]]) -> Float[np.ndarray, " values"]:
-    values = np.concatenate(arrays)
-    finite: Float[np.ndarray, " values"] = values[np.isfinite(values)]
-    return finite
