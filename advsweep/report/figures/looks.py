@@ -16,7 +16,7 @@ BLACK = COLOURS[-1]
 _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
 _HATCHES = ("", "/////", "xxxxx", ".....")
-_FILLINGS = ("", "white", "#bbbbbb", "black")
+_FILLINGS = (None, "white", "#bbbbbb", "black")
 TOLD_APART = len(_PALETTE) * len(_DASHES)
 """So many looks there are."""
 
@@ -41,8 +41,10 @@ class Look(NamedTuple):
     @property
     def points(self) -> dict[str, Any]:
         """How markers are drawn, for matplotlib's lines."""
-        filling = {} if self.variant == 0 else {"markerfacecolor": _FILLINGS[self.variant]}
-        return {"marker": self.marker, "color": self.colour, **filling}
+        own = {"marker": self.marker, "color": self.colour}
+        if self.variant == 0 or self.colour == BLACK:
+            return {**own, "markeredgecolor": "white", "markeredgewidth": 0.5}
+        return {**own, "markerfacecolor": _FILLINGS[self.variant]}
 
     @property
     def hatch(self) -> str:
