@@ -168,7 +168,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         export_folder(Path(folder) / "hf", base, run.model, run.task, temperature=1.0)
         theirs, rewards = train_with_trl(run, Path(folder), arguments.trl_steps)
-    show("TRL's GRPOTrainer, the same batch from the same base", f"{1 / theirs:.2f} steps/s")
+    show("TRL's GRPOTrainer, the same batch and base", f"{1 / theirs:.2f} steps/s")
     show("  mean reward, first and last 5 steps", first_and_last(rewards))
     beside, _ = train(run, base, arguments.trl_steps)
     show("the tiny backend over as many steps", f"{1 / beside:.1f} steps/s")
