@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from advsweep.errors import NoMemoryError, is_out_of_memory
 
 TRAINING = (
-    "the run goes on from its last checkpoint with a smaller backend.rollout_batch (rollouts "
-    "generated at once), backend.device_batch (trained on at once) or backend.evaluation_batch, or "
-    "with more processes (resources.gpus); "
+    "started again with a smaller backend.rollout_batch (rollouts generated at once), "
+    "backend.device_batch (trained on at once) or backend.evaluation_batch, or with more processes "
+    "(resources.gpus), the run goes on from its last checkpoint; "
     "backend.gradient_checkpointing=true, model.lora_rank=16, model.dtype=bfloat16 and a smaller "
     "generation.max_tokens need less memory too, the last three as another run"
 )
