@@ -30,6 +30,10 @@ def whole(store: Store, run: RunRecord) -> dict[str, Any]:
         "metrics": store.last_values([run.id], names).get(run.id, {}),
         "summaries": store.summaries([run.id]).get(run.id, {}),
         "evaluations": [evaluation_record(e) for e in store.evaluations([run.id])],
+        "analyses": [
+            {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
+            for a in store.analyses([run.id])
+        ],
         "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints(run.id)],
     }
 
@@ -92,6 +96,10 @@ def print_whole(store: Store, run: RunRecord) -> None:
         typer.echo("\ncheckpoints")
         for checkpoint in checkpoints:
             typer.echo(f"  step {checkpoint.step}: {checkpoint.path}")
+    if analyses := store.analyses([run.id]):
+        typer.echo("\nanalyses")
+        for analysis in analyses:
+            typer.echo(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
     if run.traceback:
         typer.echo(f"\n{run.traceback.rstrip()}")
 

@@ -37,9 +37,11 @@ class Analyses(StorePart):
             self._require_run(connection, run_id)
             connection.execute(insert, row)
 
-    def analyses(self, run_ids: Sequence[int], kind: str) -> list[AnalysisRecord]:
-        """The analyses of a kind of some runs, by run, step and age."""
-        query = select(Analysis.__table__).where(Analysis.kind == kind)
+    def analyses(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
+        """The analyses of some runs, of a kind or all, by run, step and age."""
+        query = select(Analysis.__table__)
+        if kind is not None:
+            query = query.where(Analysis.kind == kind)
         query = query.order_by(Analysis.run_id, Analysis.step, Analysis.created, Analysis.identity)
         with self._read() as connection:
             return [

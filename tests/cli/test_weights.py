@@ -171,7 +171,7 @@ def analysed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("analysed")
-def test_the_checkpoints_of_a_run_are_aligned(call):
+def test_the_checkpoints_of_a_run_are_aligned(call, monkeypatch, capsys):
     out, _ = call("1", "--format", "json")
     whole = json.loads(out)
     assert (whole["run"], whole["estimator"], whole["seed"]) == (1, "grpo", 0)
@@ -181,6 +181,10 @@ def test_the_checkpoints_of_a_run_are_aligned(call):
     assert (last["step"], last["other"], last["to"]) == (50, 100, "last")
     assert previous["layers"] == pytest.approx(0.6)
     assert previous["head"] == pytest.approx(0)
+    monkeypatch.setattr("sys.argv", ["advsweep", "show", "1"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "\nanalyses\n  weights after step 50\n" in capsys.readouterr().out
     # People are shown the last step alone.
     out, _ = call("1")
     assert out.count("embed_tokens.weight") == 1

@@ -59,6 +59,7 @@ def test_analyses_come_by_step_and_those_of_another_kind_apart(store, run_id):
     store.add_analysis(run_id, dataclasses.replace(ANALYSIS, kind="hidden_states"))
     assert [a.step for a in store.analyses([run_id], "weights")] == [20, 50, 50, 100]
     assert [a.step for a in store.analyses([run_id], "hidden_states")] == [50]
+    assert len(store.analyses([run_id])) == 5
 
 
 def test_an_analysis_of_a_run_that_is_not_there_is_refused(store, run_id):
