@@ -133,7 +133,8 @@ def _columns(
         of = "" if len(tasks) == 1 else f"[{task}]"
         ks = sorted({k for e in records if e.task == task for k in e.settings.get("k", ())})
         listed += [*(f"pass@{k}{of}" for k in ks), f"entropy/answer{of}"]
-    return [parsed for name in listed if (parsed := parse_column(name)) is not None]
+    parsed = [parse_column(name) for name in listed]
+    return [column for column in parsed if column is not None]
 
 
 def _row(

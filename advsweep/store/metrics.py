@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -165,27 +165,9 @@ class Metrics(StorePart):
 
     def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
         """The curve of one metric for each run that has it: steps and values, by step."""
-        return self._series(run_ids, name)
-
-    def _series(
-        self,
-        run_ids: Sequence[int],
-        name: str,
-        *,
-        first: int | None = None,
-        last: int | None = None,
-    ) -> dict[int, Series]:
-        """The curves, or their first steps, or their last ones of those that were planned."""
         curves: dict[int, Series] = {}
-        within: list[ColumnElement[bool]] = []
-        if first is not None:
-            within.append(Point.step <= first)
-        if last is not None:
-            within += [Run.id == Point.run_id, Point.step > Run.steps - last]
         with self._read() as connection:
-            metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
-            for ids in chunks(run_ids):
-                chosen = (Point.metric_id == metric, Point.run_id.in_(ids), *within)
+            for chosen in self._chosen(connection, run_ids, name):
                 if connection.dialect.name == "postgresql":
                     rows = connection.execute(_JOINED.where(*chosen))
                     curves.update((run, _parsed(steps, values)) for run, steps, values in rows)
@@ -196,6 +178,25 @@ class Metrics(StorePart):
                 # The driver's own tuples: making rows of them takes as long as reading them.
                 curves.update(_split(cursor.fetchall()))
         return curves
+
+    def _chosen(
+        self,
+        connection: Connection,
+        run_ids: Sequence[int],
+        name: str,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Iterator[list[ColumnElement[bool]]]:
+        """Conditions for a metric's points of some runs, in portions that a statement can take."""
+        metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
+        within: list[ColumnElement[bool]] = []
+        if first is not None:
+            within.append(Point.step <= first)
+        if last is not None:
+            within += [Run.id == Point.run_id, Point.step > Run.steps - last]
+        for ids in chunks(run_ids):
+            yield [Point.metric_id == metric, Point.run_id.in_(ids), *within]
 
     def means(
         self,
@@ -215,10 +216,21 @@ class Metrics(StorePart):
             last: over this many steps before the end that was planned.
         """
         found: dict[int, float] = {}
-        for run_id, (_, values) in self._series(run_ids, name, first=first, last=last).items():
-            used = values[~np.isnan(values)]
-            if used.size:
-                found[run_id] = math.fsum(used.tolist()) / used.size
+        with self._read() as connection:
+            for chosen in self._chosen(connection, run_ids, name, first=first, last=last):
+                if connection.dialect.name == "postgresql":
+                    for run_id, _, values in connection.execute(_JOINED.where(*chosen)):
+                        own = [float(v) for v in values.split(",") if v not in ("nan", "NaN")]
+                        found.update({run_id: _mean(own)} if own else {})
+                    continue
+                driver = connection.connection.driver_connection
+                assert isinstance(driver, sqlite3.Connection)
+                # Points that go from the database to a list of floats, and no further.
+                # Its type stub knows of aggregates that are integers alone.
+                driver.create_aggregate("exact_mean", 1, _ExactMean)  # type: ignore[arg-type]
+                query = select(Point.run_id, func.exact_mean(Point.value)).where(*chosen)
+                rows = connection.execute(query.group_by(Point.run_id))
+                found.update((run_id, mean) for run_id, mean in rows if mean is not None)
         return found
 
     def last_values(
@@ -274,6 +286,27 @@ class Metrics(StorePart):
                 for run_id, name, value in connection.execute(query.order_by(Metric.name)):
                     found.setdefault(run_id, {})[name] = _number(value)
         return found
+
+
+class _ExactMean:
+    """An aggregate for SQLite: the mean that `Metrics.means` describes."""
+
+    def __init__(self) -> None:
+        self._values: list[float | None] = []
+        # Called for each point, so that a method of ours would take most of the time.
+        self.step: Callable[[float | None], None] = self._values.append
+
+    def finalize(self) -> float | None:
+        known = [value for value in self._values if value is not None]
+        return _mean(known) if known else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except ValueError:
+        # Infinities of both signs.
+        return math.nan
 
 
 def storable(value: float) -> float | None:

@@ -375,7 +375,10 @@ class Runs(StorePart):
 
 
 def _matching(status: Status | None) -> Select[Any]:
-    query: Select[Any] = select(Run.__table__)
+    # Environments are large, and asked for by themselves.
+    query: Select[Any] = select(
+        *(c for c in Run.__table__.c if c is not Run.__table__.c.environment)
+    )
     if status is None:
         return query
     return query.where(Run.status == (Status.RUNNING if status is Status.LOST else status))
