@@ -1,4 +1,4 @@
-"""The states that backends give to analyses: those with which tokens were predicted."""
+"""What backends give to analyses: the states that predicted tokens, and weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.run import Run
+from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch
 from advsweep.estimators.base import Estimator
@@ -60,7 +61,7 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_states_are_those_that_predicted_the_tokens(
+def test_states_are_those_that_predicted_the_tokens_and_weights_are_there(
     backend: str, small_run: MakeRun, train: Any, tmp_path: Path
 ) -> None:
     estimator = Counting()
@@ -85,6 +86,10 @@ def test_states_are_those_that_predicted_the_tokens(
     # The memory is that of the checkpoint, which had seen four batches.
     assert sampled.advantages is not None
     assert sampled.advantages.unique().tolist() == [5]
+    # And its weights can be compared with those of the base.
+    change = weight_changes(*(run.backend.weights(run, tmp_path, step) for step in (0, 4)))
+    assert (change.tied, change.left_out) == (True, {})
+    assert all(matrix.norm > 0 for matrix in change.matrices)
     if backend == "tiny":
         torch.testing.assert_close(drawn.token_entropy, trained.token_entropy)
         assert drawn.rewards.tolist() == trained.rewards.tolist()
