@@ -51,9 +51,14 @@ def test_members_of_groups_are_completed(words, values):
     assert offered(words) == values.replace("METHODS", methods)
 
 
+def test_figures_are_completed_after_a_comma_too():
+    assert offered("plot --figure pas") == "passk"
+    assert offered("plot --figure acr,pas") == "acr,passk"
+
+
 @pytest.mark.usefixtures("_two_sweeps")
 def test_sweeps_are_those_of_the_store_that_is_named():
-    for command in ("status", "ls", "report", "rm", "stop", "retry"):
+    for command in ("status", "ls", "report", "plot", "rm", "stop", "retry"):
         assert offered(f"{command} ") == "first"
     assert offered("status --store second.db ") == "second"
     assert offered("status x") == ""

@@ -122,6 +122,14 @@ def test_what_is_not_a_number_is_left_out_of_curves(lab):
     assert [(r["step"], r["mean"], r["n"]) for r in found] == [(1, 0.25, 1), (2, 0.6, 2)]
 
 
+def test_a_metric_that_is_never_a_number_is_nothing_to_draw(lab):
+    lab.run("grpo", points=[("reward/mean", 1, math.nan)])
+    with pytest.raises(ReportError, match="reward/mean is not a number at any step of any run"):
+        records_of(lab, "curves")
+    lab.run("fade", points=[("reward/mean", 1, 0.5)])
+    assert [r["row"] for r in records_of(lab, "curves")] == ["fade"]
+
+
 def test_one_seed_has_no_band_and_the_figure_says_so(lab):
     lab.run("grpo", 0, points=[("reward/mean", 1, 0.5)])
     (only_one,) = records_of(lab, "curves")

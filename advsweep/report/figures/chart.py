@@ -171,7 +171,7 @@ def handle(look: Look, *, line: bool = True) -> Artist:
         [],
         [],
         **look.points,
-        markersize=4.5,
+        markersize=5.2,
         linestyle=look.linestyle if line else "none",
         linewidth=1.6,
     )
@@ -192,7 +192,7 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, among: int) -> 
         **look.points,
         linestyle=look.linestyle,
         linewidth=1.4,
-        markersize=4,
+        markersize=4.6,
         markevery=(min(place * every // max(among, 1), len(curve.steps) - 1), every),
         solid_joinstyle="round",
     )

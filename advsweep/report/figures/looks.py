@@ -42,7 +42,9 @@ class Look(NamedTuple):
     def points(self) -> dict[str, Any]:
         """How markers are drawn, for matplotlib's lines."""
         own = {"marker": self.marker, "color": self.colour}
-        if self.variant == 0 or self.colour == BLACK:
+        if self.colour == BLACK:
+            return own
+        if self.variant == 0:
             return {**own, "markeredgecolor": "white", "markeredgewidth": 0.5}
         return {**own, "markerfacecolor": _FILLINGS[self.variant]}
 

@@ -106,7 +106,7 @@ class PassAtK(Chart):
         dense = np.geomspace(self.ks[0], self.ks[-1], 200)
         for line in self.lines:
             fill_band(axes, self.ks, line.band, line.look, len(self.lines))
-            axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=5)
+            axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=6)
             if line.law is not None:
                 axes.plot(
                     dense,

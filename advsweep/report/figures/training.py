@@ -158,8 +158,10 @@ def lines_of(material: Material, metric: str, smooth: int) -> list[Line]:
     lines = []
     for row in material.rows_told_apart():
         own = [series[run.id] for run in row.runs if run.id in series]
-        if own:
-            lines.append(Line(row.label, row.look, mean_curve(own, smooth)))
+        if own and (curve := mean_curve(own, smooth)).band.n.any():
+            lines.append(Line(row.label, row.look, curve))
+    if not lines:
+        raise ReportError(f"{metric} is not a number at any step of any run of {material.name}")
     return lines
 
 
