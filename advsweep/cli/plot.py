@@ -147,8 +147,9 @@ def plot(
         charts = [collect(f, material, asked) for f in chosen]
     else:
         charts, refused = collect_all(material, asked)
-        for name, reason in refused.items():
-            typer.echo(f"{name} is left out: {reason}", err=True)
+        for reason in dict.fromkeys(refused.values()):
+            names = [name for name, own in refused.items() if own == reason]
+            typer.echo(f"left out: {', '.join(names)}: {reason}", err=True)
     if numbers is PlotFormat.CSV:
         _refuse_several(charts)
     if target is not None or numbers is None:

@@ -33,8 +33,7 @@ def test_a_sweep_becomes_one_page(plot, tmp_path):
     assert out == "two-figures.png\n"
     assert (tmp_path / "two-figures.png").read_bytes().startswith(b"\x89PNG")
     # Only the estimator varies.
-    (left_out,) = [line for line in err.splitlines() if line.startswith("heatmap")]
-    assert "is left out: a heat map is of two keys that vary" in left_out
+    assert "left out: heatmap: a heat map is of two keys that vary" in err
 
 
 def test_figures_become_files_of_a_folder(plot, tmp_path):

@@ -105,7 +105,8 @@ class Levels(Chart):
             axes.grid(visible=False, axis="x")
             axes.tick_params(axis="x", length=0)
         ticks = [
-            f"level {v}\n{n} problems" for v, n in zip(self.levels, self.problems, strict=True)
+            f"level {v}\n{n} problem{'s' * (n > 1)}"
+            for v, n in zip(self.levels, self.problems, strict=True)
         ]
         panels[-1].set_xticks(range(len(ticks)), ticks)
         add_legend(canvas, {label: _patch(look) for label, look in self._looks.items()})
