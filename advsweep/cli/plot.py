@@ -201,11 +201,18 @@ def _material(
 ) -> Material:
     """The runs that were named, and what to call them together."""
     from advsweep.cli.targets import find_targets
+    from advsweep.errors import NotFoundError, nearest
     from advsweep.report.figures.material import Material
 
     if not keys:
         return Material(store, store.runs(newest_first=False), Path(store.name).stem, where, task)
-    targets = find_targets(store, keys)
+    try:
+        targets = find_targets(store, keys)
+    except NotFoundError as error:
+        if len(keys) > 1:
+            raise
+        sweeps = [sweep.name for sweep in store.sweeps()]
+        raise NotFoundError(f"{error}; of sweeps: {nearest(keys[0], sweeps)}") from error
     names = [*targets.sweeps]
     if targets.named:
         some = sorted(targets.named)

@@ -99,6 +99,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     refused(words, "plot", *arguments)
 
 
+def test_a_misspelt_sweep_is_named_with_the_nearest(finished):
+    done = finished("plot", "tow")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("; of sweeps: did you mean 'two'?\n")
+
+
 def test_several_figures_are_no_csv(finished):
     done = finished("plot", "two", "-f", "acr,masses", "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")

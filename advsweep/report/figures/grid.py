@@ -135,7 +135,7 @@ def _keys(material: Material, options: Options) -> tuple[str, str]:
             raise ConfigError(f"--x and --y: expected two keys, got '{options.x}' twice")
         return given[0], given[1]
     if len(free) + len(given) != 2:
-        listed = ", ".join(swept) or "nothing"
+        listed = f"only {', '.join(swept) or 'nothing'}" if len(swept) < 2 else ", ".join(swept)
         raise ReportError(
             f"a heat map is of two keys that vary: name them with --x and --y; in "
             f"{material.name} {listed} {'varies' if len(swept) < 2 else 'vary'}"

@@ -83,9 +83,9 @@ class Material:
         self.remarks = choice.remarks
         if not self.runs:
             wanted = f" with {describe(where)}" if where else " to draw yet"
-            states = count_states(choice.left_out) or "nor any other"
+            states = f" ({count_states(choice.left_out)})" if choice.left_out else ""
             raise ReportError(
-                f"{name} has no finished run{wanted} ({states}); `advsweep ls` shows its runs"
+                f"{name} has no finished run{wanted}{states}; `advsweep ls` shows its runs"
             )
         groups = group_runs(self.runs)
         self._estimators = list(dict.fromkeys(run.estimator for run in runs))
