@@ -1,0 +1,162 @@
+"""Rows compared with a baseline."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report import build_report, lay_out
+
+
+@pytest.fixture
+def rewards(lab, constant):
+    """`rewards(NAME=VALUES)`: rewards of the seeds of each estimator, and the sweep's report."""
+
+    def added(options=None, size=8, **values):
+        for estimator, listed in values.items():
+            for seed, value in enumerate(listed):
+                points = constant(reward__mean=value)
+                lab.run(estimator, seed, points=points, group_size=size, solved=None)
+        return build_report(lab.store, "demo", columns=["reward/mean"], **(options or {}))
+
+    return added
+
+
+def test_a_difference_can_be_checked_on_paper(rewards):
+    report = rewards(a=[0.5, 0.6, 0.4], b=[0.55, 0.66, 0.47])
+    [d] = report.differences
+    c = d.comparison
+    assert (report.rows[d.row].group, report.rows[d.baseline].group) == (
+        {"estimator": "b"}, {"estimator": "a"}
+    )  # fmt: skip
+    # 0.05, 0.06 and 0.07: s = 0.01 and half 4.302653 s / √3; t = 0.06 √3 / 0.01 = 10.39.
+    assert (c.difference, c.n, c.paired) == (pytest.approx(0.06), 3, True)
+    assert (c.low, c.high) == pytest.approx((0.0351586, 0.0848414), abs=1e-6)
+    assert c.p_value == pytest.approx(0.0091326, abs=1e-6)
+    assert math.isnan(c.p_permutation)
+    # Of the nine pairs of seeds b has the higher reward in 5, and none is equal.
+    assert d.improvement.mean == pytest.approx(6 / 9)
+    assert d.target == c.difference
+
+
+def test_p_values_are_adjusted_over_all_differences(rewards):
+    report = rewards(
+        a=[0.5, 0.6, 0.4], b=[0.55, 0.66, 0.47], c=[0.52, 0.60, 0.43], d=[0.1, 0.9, 0.4]
+    )
+    p = [d.comparison.p_value for d in report.differences]
+    adjusted = [d.p_adjusted for d in report.differences]
+    # m/i times the i-th smallest, from the largest down.
+    assert p == sorted(p)
+    assert adjusted == pytest.approx([3 * p[0], 1.5 * p[1], p[2]])
+
+
+def test_permutations_from_six_pairs_on(rewards):
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    more = [value + 0.05 + i / 100 for i, value in enumerate(values)]
+    report = rewards(a=values, b=more)
+    [d] = report.differences
+    # All six differences have one sign: 2 of 64 patterns are as far from 0.
+    assert d.comparison.p_permutation == pytest.approx(2 / 64)
+    table = lay_out(report).tables[1]
+    assert "p perm" in [heading.levels[0] for heading in table.columns]
+    assert "p perm: of flipped signs, from 6 pairs on" in lay_out(report).notes
+
+
+def test_seeds_for_a_difference_of_ones_own(rewards):
+    report = rewards({"target": 0.01}, a=[0.5, 0.6, 0.4], b=[0.55, 0.66, 0.47])
+    [d] = report.differences
+    # As large as its standard deviation: 10 pairs by the noncentral t distribution.
+    assert (d.seeds, d.target) == (10, 0.01)
+    notes = "\n".join(lay_out(report).notes)
+    assert "pairs that would show a difference of 0.01 with a chance of 80 %" in notes
+
+
+def test_differences_too_small_to_see(rewards):
+    report = rewards(a=[0.5, 0.6, 0.4], b=[0.6, 0.5, 0.4 + 1e-9])
+    assert lay_out(report).tables[1].lines[0].entries[-1].text == ">10,000"
+
+
+def test_rows_are_compared_with_the_baseline_of_their_own_setting(rewards):
+    rewards(size=4, grpo=[0.5, 0.6], fade=[0.6, 0.8])
+    report = rewards(size=8, fade=[0.7, 0.8], grpo=[0.4, 0.6])
+    assert report.baseline == "grpo"
+    assert [
+        (report.rows[d.row].group, report.rows[d.baseline].group) for d in report.differences
+    ] == [
+        ({"estimator": "fade", "group_size": size}, {"estimator": "grpo", "group_size": size})
+        for size in (4, 8)
+    ]
+
+
+def test_one_estimator_is_compared_with_its_first_setting(rewards):
+    rewards(size=4, grpo=[0.5, 0.6])
+    report = rewards(size=8, grpo=[0.7, 0.9])
+    assert report.baseline == "grpo, group_size=4"
+    [d] = report.differences
+    assert report.rows[d.row].group["group_size"] == 8
+
+
+def test_a_baseline_of_ones_own(rewards):
+    report = rewards({"baseline": "b"}, a=[0.5, 0.6], b=[0.6, 0.8], c=[0.1, 0.2])
+    assert {report.rows[d.row].group["estimator"] for d in report.differences} == {"a", "c"}
+    assert rewards({"baseline": "none"}).differences == ()
+    report = rewards({"baseline": "estimator=a group_size=4"}, size=4, a=[0.5, 0.6])
+    # Rows of another group size have another estimator too, but not another setting of it.
+    assert [report.rows[d.row].group for d in report.differences] == [
+        {"estimator": name, "group_size": 8} for name in ("a", "b", "c")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "error", "message"),
+    [
+        ("d", NotFoundError, "no row has estimator=d; known: a, b"),
+        ("estimator=d", NotFoundError, "no row has estimator=d"),
+        ("estimator=a,b", ReportError, "expected KEY=VALUE, got 'estimator=a,b'"),
+        ("group_size>=8", ReportError, "expected KEY=VALUE, got 'group_size>=8'"),
+    ],
+)
+def test_baselines_that_are_not_there(rewards, baseline, error, message):
+    with pytest.raises(error, match=message):
+        rewards({"baseline": baseline}, a=[0.5, 0.6], b=[0.6, 0.8])
+
+
+def test_a_baseline_that_could_be_several_rows(lab):
+    for seed in range(2):
+        for eps in (0.0, 0.1):
+            lab.run("grpo", seed, estimator__eps=eps)
+        lab.run("fade", seed)
+    with pytest.raises(ReportError, match=r"fade could be compared with grpo, estimator.eps=0 and"):
+        build_report(lab.store, "demo", baseline="grpo")
+    # Of itself a table takes the first of them.
+    assert build_report(lab.store, "demo").baseline == "grpo, estimator.eps=0"
+
+
+def test_large_tables_are_compared_where_a_baseline_is_named(lab):
+    for i in range(31):
+        for seed in range(2):
+            lab.run(f"e{i}", seed)
+    report = build_report(lab.store, "demo")
+    assert report.differences == ()
+    assert "not compared, with more than 30 rows: --baseline names one" in lay_out(report).notes
+    assert len(build_report(lab.store, "demo", baseline="e3").differences) == 2 * 30
+
+
+def test_a_store_that_is_written_while_it_is_read(demo, monkeypatch):
+    """Runs that end, and evaluations that come, after the runs were read are not in the table."""
+    before = build_report(demo.store, "demo")
+    read = type(demo.store).evaluations
+
+    def with_news(store, *args, **kwargs):
+        monkeypatch.undo()
+        demo.run("late", 0, solved=(4, 4))
+        demo.evaluate(1, "more", 20, (4, 4), n=64)
+        return read(store, *args, **kwargs)
+
+    monkeypatch.setattr(type(demo.store), "evaluations", with_news)
+    report = build_report(demo.store, "demo")
+    assert [row.group for row in report.rows] == [row.group for row in before.rows]
+    assert report.rows[1].cells["pass@1"] == before.rows[1].cells["pass@1"]
+    assert "late" in {row.group["estimator"] for row in build_report(demo.store, "demo").rows}
