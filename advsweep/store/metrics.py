@@ -219,9 +219,9 @@ class Metrics(StorePart):
         with self._read() as connection:
             for chosen in self._chosen(connection, run_ids, name, first=first, last=last):
                 if connection.dialect.name == "postgresql":
-                    for run_id, _, values in connection.execute(_JOINED.where(*chosen)):
-                        own = [float(v) for v in values.split(",") if v not in ("nan", "NaN")]
-                        found.update({run_id: _mean(own)} if own else {})
+                    curves = connection.execute(_JOINED.where(*chosen))
+                    rows = [(run_id, _mean(_numbers(values))) for run_id, _, values in curves]
+                    found.update((run_id, mean) for run_id, mean in rows if mean is not None)
                     continue
                 driver = connection.connection.driver_connection
                 assert isinstance(driver, sqlite3.Connection)
@@ -229,8 +229,8 @@ class Metrics(StorePart):
                 # Its type stub knows of aggregates that are integers alone.
                 driver.create_aggregate("exact_mean", 1, _ExactMean)  # type: ignore[arg-type]
                 query = select(Point.run_id, func.exact_mean(Point.value)).where(*chosen)
-                rows = connection.execute(query.group_by(Point.run_id))
-                found.update((run_id, mean) for run_id, mean in rows if mean is not None)
+                means = connection.execute(query.group_by(Point.run_id))
+                found.update((run_id, mean) for run_id, mean in means if mean is not None)
         return found
 
     def last_values(
@@ -297,16 +297,20 @@ class _ExactMean:
         self.step: Callable[[float | None], None] = self._values.append
 
     def finalize(self) -> float | None:
-        known = [value for value in self._values if value is not None]
-        return _mean(known) if known else None
+        return _mean([value for value in self._values if value is not None])
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float]) -> float | None:
+    """The mean, rounded once; None for no values, and for infinities of both signs."""
     try:
-        return math.fsum(values) / len(values)
+        return math.fsum(values) / len(values) if values else None
     except ValueError:
-        # Infinities of both signs.
-        return math.nan
+        return None
+
+
+def _numbers(joined: str) -> list[float]:
+    values = map(float, joined.split(","))
+    return [value for value in values if not math.isnan(value)]
 
 
 def storable(value: float) -> float | None:

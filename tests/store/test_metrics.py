@@ -110,6 +110,13 @@ def test_a_mean_has_the_digits_of_its_points_whatever_their_order(store, ids):
     assert store.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
 
 
+def test_means_of_infinite_values(store, ids):
+    store.add_points(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
+    store.add_points(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
+    # Of infinities of both signs there is none.
+    assert store.means(ids, "x") == {ids[0]: math.inf}
+
+
 def test_means_leave_out_what_is_not_a_number(store, ids):
     store.add_points(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
     store.add_points(ids[1], [("x", 1, math.nan)])

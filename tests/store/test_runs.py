@@ -206,12 +206,23 @@ def test_the_start_of_several_identities_is_not_enough(store, new_run):
     assert store.find_run("abcd2").id == 2
 
 
+def test_environments_that_are_alike_come_once(store, new_run):
+    ids = store.add_runs([new_run(seed) for seed in range(4)])
+    for run_id, cores in zip(ids, (2, 4, 2), strict=False):
+        store.set_environment(run_id, {"cores": cores, "git": None})
+    alike = [{"cores": 2, "git": None}, {"cores": 4, "git": None}]
+    assert store.distinct_environments(ids) == alike
+    assert store.distinct_environments(ids[1:2]) == alike[1:]
+    assert store.distinct_environments([]) == []
+
+
 def test_environments(store, new_run):
     ids = store.add_runs([new_run(seed=i) for i in range(2)])
     store.set_environment(ids[0], {"git": {"commit": "abc", "dirty": False}, "cores": 2})
     assert store.environment(ids[0]) == {"git": {"commit": "abc", "dirty": False}, "cores": 2}
     assert store.environment(ids[1]) == {}
     assert list(store.environments(ids)) == [ids[0]]
+    assert store.distinct_environments(ids) == [store.environment(ids[0])]
     with pytest.raises(NotFoundError):
         store.set_environment(99, {})
 
