@@ -30,6 +30,7 @@ from advsweep.report.groups import (
     Group,
     group_by,
     group_runs,
+    is_key,
     key_order,
     value_of,
     varying_keys,
@@ -125,7 +126,7 @@ def build_report(
     by_config = Counter(run.config_hash for run in choice.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
     trained = trained if sort is None else _sorted(trained, chosen, sort)
-    label = rows[0] if rows else "estimator"
+    label = _label(rows, keys, groups)
     untrained: list[Row] = []
     # Models that were not trained have nothing along the way.
     if style is not None and at is None:
@@ -215,13 +216,22 @@ def _groups(
     if rows is not None or pool:
         keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
         return group_by(runs, list(keys), pool=pool)
-    groups = group_runs(runs)
-    for group, members in groups:
-        for key in pivot:
-            value = value_of(members[0], key)
-            if value is not MISSING:
-                group[key] = value
-    return groups
+    # Replicates may differ in a key of the pivot, as in their seeds.
+    return [
+        ({**group, **place}, part)
+        for group, members in group_runs(runs)
+        for place, part in group_by(members, [key for key in pivot if is_key(members, key)])
+    ]
+
+
+def _label(
+    rows: Sequence[str] | None, pivot: Sequence[str], groups: Sequence[tuple[Group, object]]
+) -> str:
+    """The key under which models stand that were not trained."""
+    label = rows[0] if rows else "estimator"
+    if label not in pivot:
+        return label
+    return next((key for group, _ in groups for key in group if key not in pivot), "model")
 
 
 def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
@@ -243,11 +253,11 @@ def _moments(
     if at.is_cost:
         moments: Moments
         budget, moments = at_cost(at, spent(store, runs, at.what))
-        where = f"where it had taken {budget:g} {at.what}"
+        where = f"where it had spent {budget:.4g} {at.what}"
     else:
         moments = at_value(at, _curves(store, runs, evaluated, at.what))
         where = f"where {at.what} first comes to {at.value:g}"
-    text = f"each run is taken {where}: steps {_range(moments)}"
+    text = f"each run as it was {where}: steps {_range(moments)}"
     gaps = [
         later.step - earlier.step
         for task in evaluated.tasks.values()

@@ -58,7 +58,7 @@ def test_equal_rollouts(costly):
     # The mean of ACR over whole steps: of 1/20 ... 15/20 it is 8/20, of 1/20 ... 7/20 4/20.
     assert _cells(report, "collapse/acr")["fade"] == pytest.approx((0.4, 0.2))
     assert report.remarks == (
-        "each run is taken where it had taken 480 rollouts: steps 7.5 to 15, evaluations on the "
+        "each run as it was where it had spent 480 rollouts: steps 7.5 to 15, evaluations on the "
         "straight line between two, 20 steps apart at most",
     )
 

@@ -99,6 +99,29 @@ def test_seeds_can_be_columns(demo):
     assert "not compared with grpo: that takes two seeds of each" in lay_out(report).notes
 
 
+def test_replicates_are_apart_where_seeds_are_columns_beside_a_key(sizes):
+    report = build_report(sizes.store, "demo", columns=["group_size", "seed"])
+    assert all(row.n == 1 for row in report.rows)
+    table = lay_out(report).tables[0]
+    assert table.names == ("estimator",)
+    # grpo at group sizes 4, 8 and 16: 1 of 8, 1 of 8 and 2 of 8 for its seeds.
+    assert _texts(table)[1] == (("grpo",), ["0.125", "0.125", "0.250"] * 3)
+    assert _texts(table)[2] == (("fade",), [*["0.625", "0.625", "0.750"] * 2, *["–"] * 3])
+
+
+def test_estimators_as_columns(sizes):
+    report = build_report(sizes.store, "demo", columns=["estimator"])
+    table = lay_out(report).tables[0]
+    assert table.names == ("group_size",)
+    # The base model stands where the rows' names do.
+    assert _texts(table) == [
+        (("base",), ["0.125", "0.125"]),
+        (("16",), ["–", "0.17"]),
+        (("4",), ["0.67", "0.17"]),
+        (("8",), ["0.67", "0.17"]),
+    ]
+
+
 def test_levels_and_all_that_there_are(demo):
     report = build_report(demo.store, "demo", columns=["pass@*[level=*]"])
     assert [column.name for column in report.columns] == [
