@@ -145,9 +145,12 @@ def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
 def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
     if cell.n == 0:
         return Entry()
+    asides = [f"(n={cell.n})"] if cell.n != n else []
     mean, half_width = show_interval(cell.mean, cell.half_width)
-    aside = f"(n={cell.n})" if cell.n != n else ""
-    return Entry(mean, half_width, mark, aside, cell.mean)
+    if not math.isnan(cell.over_problems):
+        mean, half = show_interval(cell.mean, cell.over_problems)
+        asides.insert(0, f"(±{half})")
+    return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
 
 
 def _differences(report: Report) -> Table:

@@ -12,7 +12,13 @@ from advsweep.report.columns import Column
 from advsweep.report.costs import Curve, totals
 from advsweep.report.evaluations import OWN_TASKS, Evaluated, TaskEvaluations
 from advsweep.report.moments import Moments
-from advsweep.statistics import interquartile_mean, mean_over_problems, pass_at_k, value_at
+from advsweep.statistics import (
+    bootstrap_over_problems,
+    interquartile_mean,
+    mean_over_problems,
+    pass_at_k,
+    value_at,
+)
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 if TYPE_CHECKING:
@@ -164,6 +170,12 @@ def by_problem(
         return values
     levels = np.stack([evaluation.levels for evaluation in evaluations])
     return np.where(levels == column.level, values, np.nan)
+
+
+def over_problems(record: EvaluationRecord, column: Column) -> float:
+    """Half the 95 % interval of a column over problems like those of an evaluation."""
+    interval = bootstrap_over_problems(by_problem([record], column)[0])
+    return (interval.high - interval.low) / 2
 
 
 def _pass_at_k(

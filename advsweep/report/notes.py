@@ -42,6 +42,11 @@ def notes(report: Report, marked: Marked) -> list[str]:
             "mean ± half the 95 % interval over problems like these (bootstrap), which says "
             "nothing of another training; n: evaluations"
         ]
+    elif any(not math.isnan(c.over_problems) for row in report.rows for c in row.cells.values()):
+        lines.append(
+            "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
+            "which says nothing of another training"
+        )
     lines += style_notes(report.style) if report.style is not None else []
     lines += _explained(report.columns)
     lines += _unmarked(report, marked) if report.over == "seeds" else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ class Cell:
         low, high: ends of the 95 % interval of the mean; NaN for one value.
         n: how many values there are; NaN does not count.
         values: one for each seed of the row, NaN where it has none; of a base model, its one.
+        over_problems: of one value, half the 95 % interval over problems like those that it was
+            evaluated on; NaN for several, and for what is not evaluated.
     """
 
     mean: float
@@ -31,6 +34,7 @@ class Cell:
     high: float
     n: int
     values: tuple[float, ...]
+    over_problems: float = math.nan
 
     @property
     def half_width(self) -> float:

@@ -40,7 +40,14 @@ from advsweep.report.moments import Moment, Moments, at_cost, at_value
 from advsweep.report.numbers import show_key
 from advsweep.report.provenance import describe_provenance
 from advsweep.report.records import Report, Row, count_states
-from advsweep.report.rows import base_rows, model_rows, trained_row
+from advsweep.report.rows import (
+    MOST_SINGLE,
+    base_rows,
+    model_rows,
+    single_evaluations,
+    trained_row,
+    with_problems,
+)
 from advsweep.report.styles import (
     METHOD,
     MODEL,
@@ -125,6 +132,9 @@ def build_report(
     remarks += _pooled(groups)
     by_config = Counter(run.config_hash for run in choice.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
+    single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
+    if sum(map(bool, single)) <= MOST_SINGLE:
+        trained = with_problems(trained, single, chosen)
     trained = trained if sort is None else _sorted(trained, chosen, sort)
     label = _label(rows, keys, groups)
     untrained: list[Row] = []

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from advsweep.report.columns import Column
 from advsweep.report.evaluations import Evaluated, TaskEvaluations
 from advsweep.report.groups import Group, common_group
-from advsweep.report.measure import Values, scores
+from advsweep.report.measure import Values, over_problems, scores
 from advsweep.report.records import Cell, Row
 from advsweep.statistics import student_t_interval
 from advsweep.statistics.samples import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
 
 BASE = "base"
+MOST_SINGLE = 30
+"""Resampling the problems of each number takes too long for more rows of one evaluation."""
+
 _SHORT = 8  # characters of a hash
 
 
@@ -50,6 +54,45 @@ def trained_row(
         pruned=sum(pruned.get(config_hash, 0) for config_hash in hashes),
         runs=len(members),
     )
+
+
+def with_problems(
+    rows: Sequence[Row],
+    records: Sequence[Mapping[str, EvaluationRecord]],
+    columns: Sequence[Column],
+) -> list[Row]:
+    """The rows with what problems tell of numbers that stand on one evaluation.
+
+    Args:
+        records: of each row its evaluation in each column, where there is one alone.
+    """
+    by_name = {column.name: column for column in columns}
+    return [
+        replace(
+            row,
+            cells={
+                name: replace(cell, over_problems=over_problems(own[name], by_name[name]))
+                if name in own and cell.n == 1
+                else cell
+                for name, cell in row.cells.items()
+            },
+        )
+        for row, own in zip(rows, records, strict=True)
+    ]
+
+
+def single_evaluations(
+    members: Sequence[RunRecord], evaluated: Evaluated, columns: Sequence[Column]
+) -> dict[str, EvaluationRecord]:
+    """The evaluation of a row's only run in each column; nothing for a row of several."""
+    if len(members) > 1:
+        return {}
+    return {
+        column.name: task.final[members[0].id]
+        for column in columns
+        if column.is_evaluated and column.over is None
+        if (task := evaluated.of(column.task)) is not None and members[0].id in task.final
+    }
 
 
 def make_cell(values: Iterable[float]) -> Cell:
@@ -117,7 +160,7 @@ def untrained_rows(
         column.name: scores(evaluated, column, choose) if column.is_evaluated else {}
         for column in columns
     }
-    return [
+    rows = [
         Row(
             group=group,
             n=1,
@@ -129,6 +172,16 @@ def untrained_rows(
         )
         for key, group in named.items()
     ]
+    of_columns = {
+        column.name: choose(task)
+        for column in columns
+        if column.is_evaluated and column.over is None
+        if (task := evaluated.of(column.task)) is not None
+    }
+    records = [
+        {name: chosen[key] for name, chosen in of_columns.items() if key in chosen} for key in named
+    ]
+    return with_problems(rows, records, columns) if len(rows) <= MOST_SINGLE else rows
 
 
 def _base_groups(users: Mapping[str, Sequence[Group]], label: str) -> dict[str, Group]:

@@ -275,8 +275,11 @@ def _entry(style: Style, row: Row, column: Column, mark: Mark | None, most: int)
     mean, half_width = show_interval(scale * cell.mean, scale * spread)
     if half_width in ("", "0") and scale == _PERCENT:
         mean = f"{scale * cell.mean:.1f}"
-    aside = f"(n={cell.n})" if row.seeds and cell.n != most else ""
-    return Entry(mean, half_width, mark, aside, cell.mean)
+    asides = [f"(n={cell.n})"] if row.seeds and cell.n != most else []
+    if not math.isnan(cell.over_problems):
+        mean, half = show_interval(scale * cell.mean, scale * cell.over_problems)
+        asides.insert(0, f"(±{half})")
+    return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
 
 
 def _printed_text(style: Style, row: Row, column: Column) -> str:

@@ -33,7 +33,7 @@ def test_a_key_as_columns(sizes):
     # pass@1 of grpo is 1/8, 1/8 and 1/4, of fade 5/8, 5/8 and 3/4; s = 0.0722, half 0.179. The
     # base model has 1 of 4 and 0 of 4 whatever the group size.
     assert _texts(table) == [
-        (("base",), ["0.125", "0.125", "0.125"]),
+        (("base",), ["0.12", "0.12", "0.12"]),
         (("grpo",), ["0.17", "0.17", "0.17"]),
         (("fade",), ["0.67", "0.67", "–"]),
     ]
@@ -94,7 +94,7 @@ def test_pooled_rows_average_each_seed_over_its_runs(sizes):
 
 def test_seeds_can_be_columns(demo):
     report = build_report(demo.store, "demo", rows=["estimator"], columns=["seed"])
-    assert _texts(lay_out(report).tables[0])[1] == (("grpo",), ["0.250", "0.500", "0.750"])
+    assert _texts(lay_out(report).tables[0])[1] == (("grpo",), ["0.25", "0.500", "0.75"])
     assert report.differences == []
     assert "not compared with grpo: that takes two seeds of each" in lay_out(report).notes
 
@@ -105,8 +105,8 @@ def test_replicates_are_apart_where_seeds_are_columns_beside_a_key(sizes):
     table = lay_out(report).tables[0]
     assert table.names == ("estimator",)
     # grpo at group sizes 4, 8 and 16: 1 of 8, 1 of 8 and 2 of 8 for its seeds.
-    assert _texts(table)[1] == (("grpo",), ["0.125", "0.125", "0.250"] * 3)
-    assert _texts(table)[2] == (("fade",), [*["0.625", "0.625", "0.750"] * 2, *["–"] * 3])
+    assert _texts(table)[1] == (("grpo",), ["0.12", "0.12", "0.25"] * 3)
+    assert _texts(table)[2] == (("fade",), [*["0.62", "0.62", "0.75"] * 2, *["–"] * 3])
 
 
 def test_estimators_as_columns(sizes):
@@ -115,7 +115,7 @@ def test_estimators_as_columns(sizes):
     assert table.names == ("group_size",)
     # The base model stands where the rows' names do.
     assert _texts(table) == [
-        (("base",), ["0.125", "0.125"]),
+        (("base",), ["0.12", "0.12"]),
         (("16",), ["–", "0.17"]),
         (("4",), ["0.67", "0.17"]),
         (("8",), ["0.67", "0.17"]),

@@ -121,7 +121,7 @@ def test_tables_fit_the_terminal_and_lose_nothing(report, width):
     text = to_table(lay_out(report), width=width, styled=False)
     table = text[: text.index("Differences")]
     longest = max(map(len, table.splitlines()))
-    one_column = len("estimator  n  0.45 ±0.25†")
+    one_column = len("estimator  n  0.12 (±0.12)")
     assert longest <= max(width, one_column)
     for column in report.columns:
         assert table.count(column.header) == 1

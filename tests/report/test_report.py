@@ -54,6 +54,15 @@ def test_one_seed_has_no_interval(demo):
     assert math.isnan(cell.high)
 
 
+def test_one_evaluation_has_an_interval_over_problems(demo):
+    rows = _rows(build_report(demo.store, "demo"))
+    # The base model solves 1 and 0 of 4: resampled, the mean of two problems is 0, 1/8 or 1/4.
+    assert rows["base"].cells["pass@1"].over_problems == pytest.approx(0.125)
+    assert rows["rloo"].cells["pass@1"].over_problems == 0
+    assert math.isnan(rows["rloo"].cells["collapse/acr@end"].over_problems)
+    assert math.isnan(rows["grpo"].cells["pass@1"].over_problems)
+
+
 def test_models_without_a_run_are_rows_where_they_were_evaluated_as_the_runs(demo):
     before = build_report(demo.store, "demo")
     alike = {"model": "Qwen/Qwen2.5-0.5B", "top_p": 1.0, "k": [1], "name": "standard"}
