@@ -39,7 +39,13 @@ WRONG_UNDERLINE = {
     },
 }
 WITHOUT_UNDERLINES = {"aapo-table2", "aapo-table3"}
-MARKED = ["a_grae-table2", "a_grae-table3", "a_grae-table4", "aapo-table1", *sorted(WITHOUT_UNDERLINES)]
+MARKED = [
+    "a_grae-table2",
+    "a_grae-table3",
+    "a_grae-table4",
+    "aapo-table1",
+    *sorted(WITHOUT_UNDERLINES),
+]
 
 
 def _fields(name):
