@@ -81,8 +81,9 @@ def collapse_by_level(
         levels: of each group's problem.
     """
     flags = collapsed.numpy(force=True)[:, 0][counted]
-    own = np.asarray(levels)[counted]
-    return {level: float(flags[own == level].mean()) for level in np.unique(own).tolist()}
+    known, which = np.unique(np.asarray(levels)[counted], return_inverse=True)
+    rates = np.bincount(which, flags) / np.bincount(which)
+    return dict(zip(known.tolist(), rates.tolist(), strict=True))
 
 
 def collapse_after(
