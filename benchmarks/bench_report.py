@@ -11,6 +11,8 @@ would come near to.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import statistics
 import sys
 import tempfile
@@ -21,7 +23,8 @@ from typing import Any
 import numpy as np
 from figures import head, show
 
-from advsweep.report import FORMATS, build_report, parse_where, render
+from advsweep.cli.report import ReportFormat, report
+from advsweep.report import FORMATS, build_report, render
 from advsweep.store import (
     NewEvaluation,
     NewRun,
@@ -53,17 +56,23 @@ def main() -> None:
         with open_store(url) as store:
             _fill(store)
             head("ms (CPU)")
-            report = build_report(store, SWEEP, columns=COLUMNS)
-            assert (len(report.rows), len(report.columns)) == (RUNS // SEEDS + 1, len(COLUMNS))
-            one = _milliseconds(lambda: render(build_report(store, SWEEP, columns=COLUMNS), "csv"))
-            show(f"`report --format csv` over {RUNS:,} runs, 10 columns", one, "2,000")
+            built = build_report(store, SWEEP, columns=COLUMNS)
+            assert (len(built.rows), len(built.columns)) == (RUNS // SEEDS, len(COLUMNS))
+            for output, asked in ((ReportFormat.CSV, "2,000"), (ReportFormat.TABLE, "")):
+                one = _milliseconds(
+                    lambda output=output: report(
+                        SWEEP, columns=",".join(COLUMNS), store=store.url, output=output
+                    )
+                )
+                name = f"`report --format {output.value}` over {RUNS:,} runs"
+                show(f"{name}, {len(COLUMNS)} columns", one, asked)
             for name in FORMATS:
-                show(f"  writing it as {name}", _milliseconds(lambda n=name: render(report, n)))
-            by_default = _milliseconds(lambda: build_report(store, SWEEP))
-            show("the columns that it has of itself", by_default)
-            few = parse_where("group_size=8 estimator=grpo,fade")
-            some = _milliseconds(lambda: build_report(store, SWEEP, columns=COLUMNS, where=few))
-            show(f"500 of them by --where, {len(COLUMNS)} columns and differences", some)
+                written = _milliseconds(lambda name=name: render(built, name))
+                show(f"  of which writing it as {name}", written)
+            by_default = _milliseconds(
+                lambda: report(SWEEP, store=store.url, output=ReportFormat.CSV)
+            )
+            show("with the columns that it has of itself", by_default)
 
 
 def _fill(store: Store) -> None:
@@ -154,7 +163,8 @@ def _milliseconds(work: Callable[[], object]) -> str:
     goes = []
     for _ in range(REPEATS):
         began, cpu = time.perf_counter(), time.process_time()
-        work()
+        with contextlib.redirect_stdout(io.StringIO()):
+            work()
         goes.append((time.perf_counter() - began, time.process_time() - cpu))
     seconds, cpu = (statistics.median(each) for each in zip(*goes, strict=True))
     return f"{seconds * 1e3:,.0f} ({cpu * 1e3:,.0f})"
