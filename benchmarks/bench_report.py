@@ -77,18 +77,18 @@ def main() -> None:
 
 def _fill(store: Store) -> None:
     store.add_sweep(SWEEP, {})
-    ids = store.add_runs([_run(i) for i in range(RUNS)], SWEEP)
+    ids = store.add_runs([plan_run(i, SEEDS) for i in range(RUNS)], SWEEP)
     rng = np.random.default_rng(0)
     curve = [(name, step, 1 / step) for name in METRICS for step in range(1, STEPS + 1)]
     for i, run_id in enumerate(ids):
         store.claim(run_id, Owner.current())
-        store.set_environment(run_id, _ENVIRONMENT)
+        store.set_environment(run_id, ENVIRONMENT)
         store.add_points(run_id, curve)
-        store.add_evaluation(_evaluation(i, run_id, rng))
+        store.add_evaluation(evaluate(i, run_id, rng))
         store.finish(run_id, Status.DONE)
 
 
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "advsweep": "0.1.0",
     "git": {"commit": "0123456789abcdef", "dirty": False},
     "python": "3.11.7",
@@ -99,8 +99,8 @@ _ENVIRONMENT = {
 }
 
 
-def _run(i: int) -> NewRun:
-    configuration, seed = divmod(i, SEEDS)
+def plan_run(i: int, seeds: int) -> NewRun:
+    configuration, seed = divmod(i, seeds)
     estimator = ESTIMATORS[configuration % len(ESTIMATORS)]
     variant = configuration // len(ESTIMATORS)
     return NewRun(
@@ -133,7 +133,7 @@ def _config(estimator: str, variant: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _evaluation(i: int, run_id: int, rng: np.random.Generator) -> NewEvaluation:
+def evaluate(i: int, run_id: int, rng: np.random.Generator) -> NewEvaluation:
     correct = rng.integers(0, SAMPLES + 1, PROBLEMS).tolist()
     return NewEvaluation(
         identity=f"evaluation {i}",

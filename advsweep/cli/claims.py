@@ -43,15 +43,15 @@ def claims(
     from advsweep.report import Verdict, answer_claims, read_claims, render_answers
     from advsweep.store import open_store
 
-    listed = read_claims(_find(name))
+    listed = read_claims(find_claims(name))
     answers = answer_claims(open_store(store, create=False), listed)
     typer.echo(render_answers(answers, output.value), nl=False)
     if strict and answers.count(Verdict.HOLDS) < len(answers.answers):
         raise typer.Exit(1)
 
 
-def _find(name: str) -> Path:
-    """The file that is meant.
+def find_claims(name: str) -> Path:
+    """The file of a list of claims, by its path or by the name of one that comes along.
 
     Raises:
         ConfigError: there is none; the message offers the nearest name.

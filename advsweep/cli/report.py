@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_sweep
+from advsweep.cli.completion import complete_claims, complete_sweep
+
+if TYPE_CHECKING:
+    from advsweep.report import Condition, Report
+    from advsweep.store import Store
 
 
 @contextmanager
@@ -33,6 +37,7 @@ class ReportFormat(Enum):
     LATEX = "latex"
     CSV = "csv"
     JSON = "json"
+    HTML = "html"
 
 
 def report(
@@ -146,9 +151,21 @@ def report(
         bool,
         typer.Option("--mixed-protocols", help="Also runs that were not evaluated alike."),
     ] = False,
+    claims: Annotated[
+        str | None,
+        typer.Option(
+            "--claims",
+            metavar="LIST",
+            help="Of --format html: with the verdicts on a list of claims.",
+            autocompletion=complete_claims,
+        ),
+    ] = None,
     store: options.Store = None,
     output: Annotated[
-        ReportFormat, typer.Option("--format", help="How to print it.")
+        ReportFormat,
+        typer.Option(
+            "--format", help="How to print it; html is a page with figures and every run."
+        ),
     ] = ReportFormat.TABLE,
 ) -> None:
     """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
@@ -162,7 +179,6 @@ def report(
         parse_assertion,
         parse_moment,
         parse_where,
-        render,
         split_list,
     )
     from advsweep.store import open_store
@@ -170,19 +186,22 @@ def report(
     conditions = [condition for text in where or () for condition in parse_where(text)]
     moment = None if at is None else parse_moment(at)
     names = None if columns is None else split_list(columns)
+    if claims is not None and output is not ReportFormat.HTML:
+        raise ConfigError("--claims: expected --format html; `advsweep claims` has other formats")
     if models:
         if sweep or where or rows or sort or baseline or at or assertions or style or paper:
             raise ConfigError("--models: expected --columns at most, as models have no runs")
-        built = build_model_report(open_store(store, create=False), names)
-        typer.echo(render(built, output.value), nl=False)
+        opened = open_store(store, create=False)
+        _print(build_model_report(opened, names), opened, output, [], claims)
         return
     chosen_style = choose_style(style, paper)
     if chosen_style is not None and (rows or columns or sort):
         raise ConfigError("--style: expected no --rows, --columns or --sort, as it has its own")
     asserted = [parse_assertion(text) for text in assertions or ()]
+    opened = open_store(store, create=False)
     build = functools.partial(
         build_report,
-        open_store(store, create=False),
+        opened,
         sweep,
         rows=None if rows is None else split_list(rows),
         where=conditions,
@@ -195,9 +214,30 @@ def report(
             columns=names, sort=sort, baseline=baseline, target=difference, style=chosen_style
         )
         judgements = [judge(build(columns=a.columns, baseline="none"), a) for a in asserted]
-        text = render(shown, output.value)
-    typer.echo(text, nl=False)
+        _print(shown, opened, output, conditions, claims)
     for judgement in judgements:
         typer.echo(judgement.text, err=True)
     if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
         raise typer.Exit(1)
+
+
+def _print(
+    report: Report,
+    store: Store,
+    output: ReportFormat,
+    where: Sequence[Condition],
+    claims: str | None,
+) -> None:
+    if output is not ReportFormat.HTML:
+        from advsweep.report import render
+
+        typer.echo(render(report, output.value), nl=False)
+        return
+    from advsweep.cli.claims import find_claims
+    from advsweep.report import answer_claims, read_claims
+    from advsweep.report.html import render_page
+
+    answers = None
+    if claims is not None:
+        answers = answer_claims(store, read_claims(find_claims(claims)))
+    typer.echo(render_page(report, store, where=where, answers=answers), nl=False)

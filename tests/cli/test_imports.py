@@ -16,6 +16,7 @@ LIGHT = {
     "metrics last": ("pandas", *HEAVY),
     "report two": HEAVY,
     "report two --format json": HEAVY,
+    "report two --format html": HEAVY,
     "plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "plot --list": ("pandas", *HEAVY),
     "plot two --figure acr --format csv": ("pandas", *HEAVY),

@@ -88,3 +88,17 @@ def test_mistakes_are_one_line(report, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_page_with_claims(report):
+    code, out, err = report("two", "--format", "html", "--claims", "demo", "--baseline", "fade")
+    assert (code, err) == (0, "")
+    assert out.startswith("<!DOCTYPE html>")
+    for words in ("Differences to fade", "Claims about the demo", 'data-run="6"'):
+        assert words in out
+
+
+def test_claims_belong_to_the_page(report):
+    code, out, err = report("two", "--claims", "demo")
+    assert (code, out) == (2, "")
+    assert "--claims: expected --format html; `advsweep claims` has other formats" in err

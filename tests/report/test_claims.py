@@ -215,7 +215,7 @@ def test_formats(lab):
     for name, words in {
         "table": "1 claims: 1 hold, 0 contradicted, 0 cannot be told",
         "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
-        "latex": "x & holds & $+0.06$ &",
+        "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
     }.items():
         text = render_answers(answers, name)
         assert words in text

@@ -1,0 +1,184 @@
+"use strict";
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const FIRST_SHOWN = 12;
+const PANELS = 5;
+// Fewer points are those of evaluations, which are means already.
+const SMOOTHABLE = 40;
+
+// Four characters a value: the first three bytes of a float32.
+function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const bits = new Uint32Array(bytes.length / 3);
+  for (let i = 0; i < bits.length; i++) {
+    bits[i] = ((bytes[3 * i + 2] << 24) | (bytes[3 * i + 1] << 16) | (bytes[3 * i] << 8)) >>> 0;
+  }
+  return new Float32Array(bits.buffer);
+}
+
+// The mean over so many points up to each, without those that are no number.
+function smoothed(values, window) {
+  if (window === 1 || values.length < SMOOTHABLE) return values;
+  return values.map((own, i) => {
+    const some = values.slice(Math.max(0, i - window + 1), i + 1).filter(Number.isFinite);
+    return Number.isFinite(own) ? some.reduce((a, b) => a + b, 0) / some.length : NaN;
+  });
+}
+
+// The mean over runs at each step, and the 95 % Student t interval of it.
+function meanAndBand(runs, length) {
+  const { t } = DATA.curves;
+  const [y, low, high] = [0, 0, 0].map(() => new Array(length).fill(NaN));
+  let most = 0;
+  for (let i = 0; i < length; i++) {
+    const values = runs.map((run) => run[i]).filter(Number.isFinite);
+    const n = values.length;
+    most = Math.max(most, n);
+    if (!n) continue;
+    y[i] = values.reduce((a, b) => a + b, 0) / n;
+    if (n < 2) continue;
+    const squares = values.reduce((a, b) => a + (b - y[i]) ** 2, 0);
+    const half = (t[n] * Math.sqrt(squares / (n - 1))) / Math.sqrt(n);
+    [low[i], high[i]] = [y[i] - half, y[i] + half];
+  }
+  return { y, low: most > 1 ? low : null, high, n: most };
+}
+
+function startFigures() {
+  const panels = document.getElementById("panels");
+  const hidden = new Set(DATA.rows.slice(FIRST_SHOWN).filter((row) => row.runs.length).map((row) => row.label));
+  const bands = document.getElementById("bands");
+  const each = document.getElementById("each");
+  const smooth = document.getElementById("smooth");
+  const charts = [];
+  const redraw = () => charts.forEach((chart) => chart.draw());
+  const metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
+  const cache = new Map();
+
+  function seriesOf(name) {
+    const key = `${name} ${smooth.value}`;
+    if (!cache.has(key)) {
+      const metric = metrics.get(name);
+      const made = DATA.rows.map((row) => {
+        const runs = row.runs.filter((id) => metric.runs[id]).map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
+        return { ...row, runs, ...meanAndBand(runs, metric.steps.length) };
+      });
+      cache.set(key, made.filter((row) => row.n));
+    }
+    return cache.get(key);
+  }
+
+  function visible(series) {
+    return series
+      .filter((row) => !hidden.has(row.label))
+      .map((row) => ({
+        ...row,
+        runs: each.checked ? row.runs : [],
+        low: bands.checked ? row.low : null,
+      }));
+  }
+
+  function panel(title) {
+    const figure = html("figure", { class: "panel" }, panels);
+    const head = html("figcaption", {}, figure);
+    if (title) html("span", { class: "title" }, head, title);
+    const reset = html("button", { type: "button", class: "reset" }, null, "reset zoom");
+    const host = html("div", { class: "host" }, figure);
+    return { head, host, reset };
+  }
+
+  function addChart({ head, host, reset }, content) {
+    const chart = new Chart(host, content);
+    reset.addEventListener("click", () => chart.reset());
+    head.append(reset);
+    charts.push(chart);
+    return chart;
+  }
+
+  DATA.curves.metrics.slice(0, PANELS).forEach((first, number) => {
+    const made = panel();
+    const menu = html("select", { "aria-label": `metric of figure ${number + 1}` }, made.head);
+    for (const name of [...metrics.keys()].sort()) html("option", { value: name }, menu, name);
+    menu.value = first.name;
+    const chart = addChart(made, () => ({
+      name: menu.value,
+      x: metrics.get(menu.value).steps,
+      xLabel: "training step",
+      series: visible(seriesOf(menu.value)),
+    }));
+    menu.addEventListener("change", () => chart.reset());
+  });
+
+  if (DATA.passk.lines) {
+    const looks = new Map(DATA.rows.map((row) => [row.label, row]));
+    const lines = DATA.passk.lines.map(({ law, mean, ...line }) => ({
+      ...looks.get(line.label),
+      ...line,
+      y: mean.map((v) => v ?? NaN),
+      low: line.n > 1 ? line.low.map((v) => v ?? NaN) : null,
+      high: line.high.map((v) => v ?? NaN),
+      runs: [],
+      law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
+    }));
+    addChart(panel("pass@k after training"), () => ({
+      name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: visible(lines),
+    }));
+  }
+
+  drawLegend(hidden, redraw);
+  writeNotes();
+  for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
+  redraw();
+}
+
+function drawLegend(hidden, redraw) {
+  const legend = document.getElementById("legend");
+  const buttons = DATA.rows.map((row) => {
+    const button = html("button", { type: "button", title: "shift-click shows it alone" }, legend);
+    const sample = svg("svg", { width: 26, height: 10, "aria-hidden": "true" }, button);
+    const line = svg("line", { x1: 1, x2: 25, y1: 5, y2: 5, class: "mean", "stroke-dasharray": DASHES[row.variant] || "" }, sample);
+    line.style.setProperty("--own", row.colour);
+    html("span", {}, button, row.label);
+    button.addEventListener("click", (event) => {
+      if (event.shiftKey) show((label) => label === row.label);
+      else show((label) => (label === row.label) === hidden.has(label));
+    });
+    return button;
+  });
+
+  function update() {
+    DATA.rows.forEach((row, i) => buttons[i].setAttribute("aria-pressed", String(!hidden.has(row.label))));
+  }
+
+  function show(wanted) {
+    for (const { label } of DATA.rows) {
+      if (wanted(label)) hidden.delete(label);
+      else hidden.add(label);
+    }
+    update();
+    redraw();
+  }
+
+  for (const [text, wanted] of [["all", () => true], ["none", () => false]]) {
+    const button = html("button", { type: "button", class: "plain" }, legend, text);
+    button.addEventListener("click", () => show(wanted));
+  }
+  update();
+}
+
+function writeNotes() {
+  const notes = document.getElementById("figure-notes");
+  const pers = [...new Set(DATA.curves.metrics.map((metric) => metric.per))].sort((a, b) => a - b);
+  const lines = ["curves: means over seeds, with 95 % Student t bands where there are two seeds or more"];
+  if (pers[pers.length - 1] > 1) {
+    lines.push(`curves are thinned: a point is the mean over up to ${pers[pers.length - 1]} neighbouring recorded steps, and bands are of that mean`);
+  }
+  if (DATA.curves.left_out.length) {
+    lines.push(`metrics left out, to keep this page small: ${DATA.curves.left_out.join(", ")}`);
+  }
+  if (DATA.rows.filter((row) => row.runs.length).length > FIRST_SHOWN) {
+    lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above show others`);
+  }
+  const passk = DATA.passk.refused ? [`no pass@k: ${DATA.passk.refused}`] : DATA.passk.notes.map((note) => `pass@k: ${note}`);
+  for (const line of [...lines, ...passk]) html("li", {}, notes, line);
+}

@@ -1,0 +1,128 @@
+"""The page: one file with its style, its scripts and its data, which no network is asked for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from advsweep.report.answers import lay_out_answers
+from advsweep.report.figures.material import Material
+from advsweep.report.html.curves import collect_curves, collect_passk, collect_rows
+from advsweep.report.html.runs import collect_runs, lay_out_runs
+from advsweep.report.html.tables import document_html, table_html
+from advsweep.report.layout import lay_out
+from advsweep.report.records import Report
+from advsweep.report.verdicts import Answers
+from advsweep.report.where import Condition
+from advsweep.store import Store
+
+_SCRIPTS = ("chart.js", "figures.js", "page.js")
+
+
+def render_page(
+    report: Report,
+    store: Store,
+    *,
+    where: Sequence[Condition] = (),
+    answers: Answers | None = None,
+) -> str:
+    """A report as an HTML page with figures and every run; the same data give the same bytes.
+
+    Args:
+        store: that the report was made of.
+        where: the conditions that the report's runs fulfil. Without any, all runs of its sweep
+            are listed, in whatever state.
+        answers: to a list of claims, in a section of their own.
+    """
+    document = lay_out(report)
+    provenance = report.provenance
+    title = provenance.sweep or provenance.store
+    sections = [("report", "Comparison", document_html(document))]
+    data: dict[str, Any] = {}
+    # Models that were evaluated without a run have neither curves nor configs.
+    if report.over == "seeds":
+        runs = store.runs(sweep=provenance.sweep, newest_first=False)
+        material = Material(store, runs, title, where)
+        listed = material.runs if where else runs
+        data = {
+            "rows": collect_rows(material),
+            "curves": collect_curves(material),
+            "passk": collect_passk(material),
+            **collect_runs(store, listed),
+        }
+        table = table_html(lay_out_runs(store, listed), [run.id for run in listed])
+        sections.append(("figures", "Figures", _asset("figures.html")))
+        sections.append(("runs", "Runs", _asset("runs.html") + table))
+    if answers is not None:
+        sections.append(("claims", "Claims", document_html(lay_out_answers(answers))))
+    return _page(title, document.provenance, sections, data)
+
+
+def _page(
+    title: str,
+    provenance: Sequence[str],
+    sections: Sequence[tuple[str, str, str]],
+    data: dict[str, Any],
+) -> str:
+    style = _asset("page.css")
+    script = "\n".join(map(_asset, _SCRIPTS))
+    policy = (
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    links = "".join(f'<a href="#{name}">{escape(text)}</a>' for name, text, _ in sections)
+    lines = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{escape(title)}: advsweep report</title>",
+        f"<style>{style}</style>",
+        "</head>",
+        "<body>",
+        "<header>",
+        f"<h1>{escape(title)}</h1>",
+        f'<nav aria-label="Sections">{links}</nav>',
+        '<button type="button" id="theme">dark</button>',
+        "</header>",
+        "<main>",
+        *(
+            f'<section id="{name}"><h2>{escape(text)}</h2>\n{body}\n</section>'
+            for name, text, body in sections
+        ),
+        '<section id="provenance"><h2>Provenance</h2>',
+        '<ul class="notes">',
+        *(f"<li>{escape(text)}</li>" for text in provenance),
+        "</ul></section>",
+        "</main>",
+        f'<script type="application/json" id="data">{_embedded(data)}</script>',
+        f"<script>{script}</script>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _asset(name: str) -> str:
+    return (files("advsweep.report.html") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """What allows an inline script or style of this text, and no other."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """JSON in which nothing can end the element that holds it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,0 +1,93 @@
+"""Curves of the page: how they are thinned, packed and chosen."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.report import build_report
+from advsweep.report.figures.material import Material
+from advsweep.report.html import render_page
+from advsweep.report.html.curves import collect_curves, pack, thin
+
+
+def _unpacked(text: str) -> np.ndarray:
+    triples = np.frombuffer(base64.b64decode(text), np.uint8).reshape(-1, 3)
+    return np.pad(triples, ((0, 0), (1, 0))).reshape(-1).view("<f4")
+
+
+@given(st.lists(st.floats(-(2.0**100), 2.0**100), min_size=1))
+def test_packing_keeps_sixteen_bits_of_a_number_in_four_characters(values):
+    text = pack(np.array(values))
+    assert len(text) == 4 * len(values)
+    np.testing.assert_allclose(_unpacked(text), values, rtol=2**-16, atol=1e-37)
+
+
+def test_packing_keeps_what_is_no_number():
+    packed = _unpacked(pack(np.array([np.nan, -np.nan, np.inf, -np.inf])))
+    np.testing.assert_array_equal(packed, [np.nan, np.nan, np.inf, -np.inf])
+
+
+def test_thinning_by_hand():
+    series = {
+        1: (np.arange(1, 8), np.array([0.0, 1, 2, 3, 4, 5, 6])),
+        # Has no steps 1 and 2, and nothing finite at 5 and 6.
+        2: (np.arange(3, 8), np.array([10.0, np.nan, np.nan, np.inf, 30.0])),
+    }
+    grid, per, values = thin(series, points=4)
+    # Seven steps in four stretches of two, the last of one.
+    assert per == 2
+    assert grid.tolist() == [1.5, 3.5, 5.5, 7.0]
+    assert values[1].tolist() == [0.5, 2.5, 4.5, 6.0]
+    np.testing.assert_array_equal(values[2], [np.nan, 10.0, np.nan, 30.0])
+
+
+def test_few_points_stay_as_they_are():
+    series = {7: (np.array([0, 50, 100]), np.array([0.1, 0.2, 0.3]))}
+    grid, per, values = thin(series, points=200)
+    assert (grid.tolist(), per) == ([0, 50, 100], 1)
+    assert values[7].tolist() == [0.1, 0.2, 0.3]
+
+
+def _material(lab) -> Material:
+    return Material(lab.store, lab.store.runs(newest_first=False), "demo")
+
+
+def test_metrics_that_do_not_fit_are_named(demo):
+    whole = collect_curves(_material(demo))
+    names = [metric["name"] for metric in whole["metrics"]]
+    assert names[:2] == ["collapse/acr", "entropy/token"]
+    assert whole["left_out"] == []
+    # Seven runs of 20 points take 560 characters a metric.
+    some = collect_curves(_material(demo), budget=1200)
+    assert [metric["name"] for metric in some["metrics"]] == names[:2]
+    assert some["left_out"] == names[2:]
+
+
+def test_quantiles_are_those_of_the_table(demo):
+    # Student's t at 97.5 % for 1 and 2 degrees of freedom.
+    assert collect_curves(_material(demo))["t"] == [0, 0, 12.706, 4.3027]
+
+
+def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):
+    first, second = (render_page(build_report(demo.store, "demo"), demo.store) for _ in range(2))
+    assert first == second
+    for outside in ("http:", "https:", "//cdn", "@import", "url(h"):
+        assert outside not in first.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("where", [True, False])
+def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
+    from advsweep.report import parse_where
+    from advsweep.store import Status
+
+    demo.run("grpo", 9, solved=None, status=Status.FAILED)
+    conditions = parse_where("estimator=grpo") if where else []
+    report = build_report(demo.store, "demo", where=conditions)
+    text = render_page(report, demo.store, where=conditions)
+    assert text.count('class="open"') == (3 if where else 8)
+    assert (">failed<" in text) is not where

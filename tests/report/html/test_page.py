@@ -1,0 +1,295 @@
+"""The page in a browser: what can be clicked does what it says; nothing asks a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page
+
+from advsweep.report import build_model_report, build_report
+from advsweep.report.html import render_page
+from advsweep.report.html.curves import pack
+from advsweep.statistics.bands import student_t_band
+
+Visit = Callable[[str], Page]
+
+
+def _render(store, sweep="demo"):
+    return render_page(build_report(store, sweep), store)
+
+
+@pytest.fixture
+def page(demo, visit: Visit) -> Page:
+    return visit(_render(demo.store))
+
+
+def _column(table: Locator, place: int, body: int = 0) -> list[str]:
+    rows = table.locator(f"tbody >> nth={body}").locator("tr:not(.details)")
+    return [row.locator("th, td").nth(place).inner_text() for row in rows.all()]
+
+
+def _chart(page: Page, number: int = 0) -> Locator:
+    return page.locator("svg.chart").nth(number)
+
+
+def _domain(chart: Locator) -> dict[str, list[float]]:
+    return json.loads(chart.get_attribute("data-domain") or "")
+
+
+def _labels(chart: Locator) -> list[str]:
+    return [group.get_attribute("data-label") or "" for group in chart.locator("g.series").all()]
+
+
+def test_tables_sort_by_numbers_and_names_both_ways(page):
+    table = page.locator("#report table").first
+    assert _column(table, 0, body=0) == ["base"]
+    assert _column(table, 0, body=1) == ["grpo", "fade", "rloo"]
+    header = table.get_by_role("columnheader", name="ACR end")
+    place = table.locator("thead tr:last-child th").all_inner_texts().index("ACR end")
+    # The last 10 of 20 steps: grpo 0.3, 0.4 and 0.5; fade and rloo 0.1 each.
+    for order, names in [("ascending", ["fade", "rloo", "grpo"]), ("descending", None)]:
+        header.get_by_role("button").click()
+        assert header.get_attribute("aria-sort") == order
+        names = names or ["grpo", "fade", "rloo"]
+        assert _column(table, 0, body=1) == names, _column(table, place, body=1)
+    by_name = table.get_by_role("columnheader", name="estimator")
+    by_name.get_by_role("button").press("Enter")
+    assert _column(table, 0, body=1) == ["fade", "grpo", "rloo"]
+    assert header.get_attribute("aria-sort") == "none"
+
+
+def test_what_is_missing_comes_last_either_way(demo, visit):
+    demo.run("drgrpo", 0, solved=None)
+    page = visit(_render(demo.store))
+    table = page.locator("#runs table")
+    texts = table.locator("thead th").all_inner_texts()
+    header = table.get_by_role("columnheader", name="entropy/token")
+    for _ in range(2):
+        header.get_by_role("button").click()
+        assert _column(table, texts.index("entropy/token"))[-1] == "–"
+
+
+def test_zoom_by_drag_wheel_and_keys_and_back(page):
+    chart = _chart(page)
+    whole = _domain(chart)
+    assert whole["x"] == [1, 20]
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+
+    def drag(from_x: float, to_x: float, fall: float) -> None:
+        page.mouse.move(box["x"] + from_x * box["width"], middle - fall)
+        page.mouse.down()
+        page.mouse.move(box["x"] + to_x * box["width"], middle + fall, steps=3)
+        page.mouse.up()
+
+    drag(0.4, 0.7, fall=0)
+    along = _domain(chart)
+    assert whole["x"][0] < along["x"][0] < along["x"][1] < whole["x"][1]
+    assert chart.get_attribute("data-zoomed") == "true"
+    page.get_by_role("button", name="reset zoom").first.click()
+    assert _domain(chart) == whole
+    drag(0.4, 0.7, fall=30)
+    box_zoom = _domain(chart)
+    assert whole["y"][0] < box_zoom["y"][0] < box_zoom["y"][1] < whole["y"][1]
+    chart.dblclick()
+    assert _domain(chart) == whole
+    page.mouse.move(box["x"] + 0.5 * box["width"], middle)
+    chart.focus()
+    page.mouse.wheel(0, -200)
+    page.wait_for_selector("svg.chart[data-zoomed=true]")
+    chart.press("0")
+    assert _domain(chart) == whole
+    chart.press("+")
+    zoomed = _domain(chart)["x"]
+    chart.press("ArrowRight")
+    assert _domain(chart)["x"][0] > zoomed[0]
+    chart.press("Escape")
+    assert _domain(chart) == whole
+
+
+def test_the_menu_and_the_legend_choose_what_is_drawn(page):
+    chart = _chart(page)
+    menu = page.get_by_label("metric of figure 1")
+    before = chart.locator("path.mean").first.get_attribute("d")
+    assert menu.input_value() == "collapse/acr"
+    menu.select_option("entropy/token")
+    assert chart.locator("path.mean").first.get_attribute("d") != before
+    assert _domain(chart)["y"][1] > 1.5
+    assert _labels(chart) == ["grpo", "fade", "rloo"]
+    legend = page.get_by_role("group", name="Rows shown")
+    fade = legend.get_by_role("button", name="fade")
+    fade.click()
+    assert fade.get_attribute("aria-pressed") == "false"
+    assert all("fade" not in _labels(c) for c in page.locator("svg.chart").all())
+    fade.click(modifiers=["Shift"])
+    assert _labels(chart) == ["fade"]
+    legend.get_by_role("button", name="none").click()
+    assert _labels(chart) == []
+    legend.get_by_role("button", name="all").click()
+    assert _labels(chart) == ["grpo", "fade", "rloo"]
+    assert chart.locator("path.run").count() == 0
+    page.get_by_label("each run").check()
+    assert chart.locator("path.run").count() == 7
+    # A row of one seed has no band.
+    assert chart.locator("path.band").count() == 2
+    page.get_by_label("95 % bands").uncheck()
+    assert chart.locator("path.band").count() == 0
+
+
+def test_what_is_pointed_at_is_read_out(page):
+    chart = _chart(page)
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 100)
+    # At the last step: grpo 0.3, 0.4 and 0.5, so that t = 4.303 makes 0.4 ± 4.303 * 0.1 / √3.
+    text = page.locator(".readout:visible").inner_text()
+    assert "training step 20" in text
+    assert "0.4 ±0.2484" in text
+
+
+def test_passk_has_a_point_for_each_k_and_the_base_model(page):
+    chart = page.locator("figure", has_text="pass@k after training").locator("svg.chart")
+    assert _labels(chart) == ["grpo", "fade", "rloo", "base"]
+    # Four samples: k = 1, 2, 4.
+    assert chart.locator("g.series").first.locator("circle").count() == 3
+    assert chart.locator(".tick-x").all_text_contents() == ["1", "2", "4"]
+
+
+def test_a_run_opens_to_its_config_and_where_it_was_made(page):
+    runs = page.locator("#runs")
+    button = runs.locator("button.open").nth(3)
+    button.click()
+    assert button.get_attribute("aria-expanded") == "true"
+    details = runs.locator("tr.details")
+    text = details.inner_text()
+    for word in ("estimator\nfade", "group_size\n8", "git.commit\n0123456789abcdef", "A CPU"):
+        assert word in text
+    assert "packages.torch\n2.13.0" in text
+    # Stays below its run, however the table is sorted.
+    runs.get_by_role("columnheader", name="seed").get_by_role("button").click()
+    assert details.evaluate("d => d.previousSibling.querySelector('button').dataset.run") == "4"
+    button = runs.locator("button[data-run='4']")
+    button.click()
+    assert details.count() == 0
+
+
+def test_runs_are_filtered_by_words_of_their_row_or_config(page):
+    filter_ = page.get_by_label("filter")
+    filter_.fill("FADE group_size=8")
+    assert page.locator("#matching").inner_text() == "3 of 7 runs"
+    assert page.locator("#runs tbody tr:visible").count() == 3
+    filter_.fill("nothing like it")
+    assert page.locator("#runs tbody tr:visible").count() == 0
+
+
+def test_dark_and_light(page):
+    def paper() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    assert paper() == "rgb(255, 255, 255)"
+    page.get_by_role("button", name="dark", exact=True).click()
+    assert paper() != "rgb(255, 255, 255)"
+    page.get_by_role("button", name="light", exact=True).click()
+    assert paper() == "rgb(255, 255, 255)"
+
+
+def test_the_page_follows_the_system(page):
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert page.locator("#theme").inner_text() == "light"
+
+
+HOSTILE = (
+    "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt=1'>&amp;\u2028\"'"
+)
+
+
+def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
+    for seed in range(2):
+        lab.run("grpo", seed, sweep=HOSTILE, task__name=HOSTILE, points=constant(reward__mean=1.0))
+        lab.run("grpo", seed, sweep=HOSTILE, task__name="other", points=constant(reward__mean=0.5))
+    page = visit(_render(lab.store, HOSTILE))
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("h1").text_content() == HOSTILE
+    page.locator("button.open").first.click()
+    assert HOSTILE in page.locator("tr.details dd").all_text_contents()
+    page.mouse.move(300, 700)
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+
+
+def test_values_arrive_in_the_browser(page):
+    values = np.array([0.0, -1.5, 0.123456789, 3e-30, -7e30, np.nan, np.inf, 1 / 3, 65535.7])
+    arrived = np.array(page.evaluate("t => [...unpack(t)].map(String)", pack(values)), dtype=float)
+    np.testing.assert_allclose(arrived, values, rtol=2**-16)
+
+
+def test_bands_in_the_browser_are_those_of_the_statistics(page):
+    runs = [[0.1, 0.5, np.nan], [0.3, 0.5, 2.0], [0.2, np.nan, np.nan]]
+    texts = [pack(np.array(run)) for run in runs]
+    band = student_t_band(runs)
+    got = page.evaluate(
+        """texts => {
+          const b = meanAndBand(texts.map(unpack), 3);
+          return [b.y, b.low, b.high].map((own) => own.map(String));
+        }""",
+        texts,
+    )
+    expected = [band.mean, band.low, band.high]
+    np.testing.assert_allclose(np.array(got, dtype=float), expected, rtol=1e-4)
+
+
+def test_models_without_runs_have_tables_alone(lab, visit):
+    lab.evaluate(None, "model:qwen", 0, (2, 1), model="qwen")
+    page = visit(render_page(build_model_report(lab.store), lab.store))
+    assert page.locator("section h2").all_inner_texts() == ["Comparison", "Provenance"]
+    header = page.get_by_role("columnheader", name="p@1")
+    header.get_by_role("button").click()
+    assert header.get_attribute("aria-sort") == "ascending"
+
+
+@pytest.mark.slow
+def test_five_hundred_runs_fit_and_work(lab, visit):
+    rng = np.random.default_rng(0)
+    names = ["reward/mean", "collapse/acr", "entropy/token", *(f"more/m{i:02}" for i in range(15))]
+    settings = {f"model__parameter{i}": i / 3 for i in range(50)}
+    for number in range(500):
+        variant, seed = divmod(number, 5)
+        lab.run(
+            ("grpo", "fade", "avspo", "rloo", "drgrpo")[variant % 5],
+            seed,
+            points=[
+                (name, step, value)
+                for name in names
+                for step, value in enumerate(rng.random(100).tolist(), 1)
+            ],
+            optimizer__lr=1e-4 * (1 + variant),
+            **settings,
+        )
+    text = _render(lab.store)
+    assert len(text.encode()) < 5_000_000
+    page = visit(text)
+    assert page.locator("#matching").inner_text() == "500 runs"
+    assert len(_labels(_chart(page))) == 12
+    assert "metrics left out" in page.locator("#figure-notes").inner_text()
+    page.get_by_role("button", name="all", exact=True).click()
+    assert len(_labels(_chart(page))) == 100
+    header = page.locator("#runs").get_by_role("columnheader", name="reward/mean")
+    header.get_by_role("button").click()
+    place = page.locator("#runs thead th").all_inner_texts().index("reward/mean")
+    values = page.evaluate(
+        "i => [...document.querySelectorAll('#runs tbody tr')].map(r => +r.cells[i].dataset.value)",
+        place,
+    )
+    assert values == sorted(values)
+    page.get_by_label("filter").fill("fade seed=3")
+    assert page.locator("#matching").inner_text() == "20 of 500 runs"
+    page.locator("#runs tbody tr:visible button.open").first.click()
+    assert "model.parameter7" in page.locator("tr.details").inner_text()
