@@ -105,8 +105,8 @@ def report(
         typer.Option(
             "--at",
             metavar="WHERE",
-            help="Where in the training: at equal steps, rollouts or seconds (as many as all "
-            "runs have, or rollouts=50000), or where a metric is equal (pass@1=0.5).",
+            help="Where in the training: at equal steps, rollouts, tokens or seconds (as many as "
+            "all runs have, or rollouts=50000), or where a metric is equal (pass@1=0.5).",
         ),
     ] = None,
     assertions: Annotated[

@@ -3,7 +3,7 @@
     METRIC           mean over all steps of the training
     METRIC@firstN    mean over the first N steps, fewer if the run is shorter
     METRIC@end       mean over the last 10 steps
-    total/COST       sum over the training: steps, rollouts, seconds
+    total/COST       sum over the training: steps, rollouts, tokens, seconds
     pass@K           of the last evaluation: mean over problems of the unbiased estimate
     entropy/answer   of the last evaluation: mean over problems, in nats
 
@@ -30,7 +30,7 @@ END_STEPS = 10
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
-COSTS = ("steps", "rollouts", "seconds")
+COSTS = ("steps", "rollouts", "tokens", "seconds")
 OVER_TASKS = ("mean", "iqm")
 
 

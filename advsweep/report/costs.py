@@ -1,4 +1,4 @@
-"""What training has cost up to a step: rollouts and seconds, summed over the steps."""
+"""What training has cost up to a step: rollouts, tokens and seconds, summed over the steps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 _SECONDS = ("time/rollout", "time/reward", "time/estimator", "time/update")
 _ROLLOUTS = "cost/rollouts"
+_TOKENS = "cost/tokens"
 
 
 def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve]:
@@ -20,8 +21,9 @@ def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve
 
     Args:
         cost: `steps`; `rollouts`: answers that were generated, discarded and reference ones
-            included; or `seconds` of sampling, scoring, estimating and updating, without
-            evaluations and checkpoints. Runs that did not record it are left out.
+            included; `tokens` of them, those of reference answers aside; or `seconds` of
+            sampling, scoring, estimating and updating, without evaluations and checkpoints. Runs
+            that did not record it are left out.
     """
     if cost == "steps":
         return {run.id: _summed(np.arange(1, run.steps + 1), np.ones(run.steps)) for run in runs}
@@ -31,6 +33,8 @@ def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve
         asked = {r.id: r.config["prompts_per_step"] * r.config["group_size"] for r in runs}
         relative = store.series(ids, _ROLLOUTS)
         return {i: _summed(steps, values * asked[i]) for i, (steps, values) in relative.items()}
+    if cost == "tokens":
+        return {i: _summed(*curve) for i, curve in store.series(ids, _TOKENS).items()}
     parts = [store.series(ids, name) for name in _SECONDS]
     found: dict[int, Curve] = {}
     for run_id in set.intersection(*(set(part) for part in parts)):

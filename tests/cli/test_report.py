@@ -75,7 +75,7 @@ def test_assertions_decide_the_exit_code(report):
     [
         (["--assert", "pass@1[grpo] >="], "--assert: expected numbers and COLUMN[ROW]"),
         (["--where", "estimator"], "--where: expected KEY=VALUE"),
-        (["--at", "tokens"], "--at: expected steps"),
+        (["--at", "hours"], "--at: expected steps"),
         (["--columns", "pass@1,collapse/arc"], "did you mean 'collapse/acr'"),
         (["--rows", "estimatr"], "did you mean 'estimator'"),
         (["--baseline", "gro"], "did you mean 'grpo'"),

@@ -19,11 +19,12 @@ def costly(lab, constant):
     """
     for seed in range(2):
         points = constant(cost__rollouts=1.0, time__rollout=0.5, time__reward=0.25)
+        points += constant(cost__tokens=100.0)
         points += constant(time__estimator=0.0, time__update=0.25)
         points += [("collapse/acr", step, step / 20) for step in range(1, 21)]
         run = lab.run("grpo", seed, solved=(4, 4), points=points)
         lab.evaluate(run, f"grpo {seed} 10", 10, (2, 2))
-        drawn = constant(cost__rollouts=1.0 + seed)
+        drawn = constant(cost__rollouts=1.0 + seed, cost__tokens=90.0 * (1 + seed))
         lab.run("fade", seed, solved=(2, 0), points=points + drawn)
     return lab
 
@@ -38,13 +39,14 @@ def _at(lab, text, *columns):
 
 
 def test_what_was_spent(costly):
-    columns = ["total/steps", "total/rollouts", "total/seconds"]
+    columns = ["total/steps", "total/rollouts", "total/tokens", "total/seconds"]
     report = build_report(costly.store, "demo", columns=columns)
     assert _cells(report, "total/steps")["grpo"] == (20.0, 20.0)
     # 20 steps of 4 prompts with 8 rollouts each, or twice that.
     assert _cells(report, "total/rollouts") == {
         "base": (), "grpo": (640.0, 640.0), "fade": (640.0, 1280.0)
     }  # fmt: skip
+    assert _cells(report, "total/tokens")["grpo"] == (2000.0, 2000.0)
     assert _cells(report, "total/seconds")["fade"] == (20.0, 20.0)
 
 
@@ -73,6 +75,12 @@ def test_the_last_steps_are_those_before_the_moment(costly):
     report = _at(costly, "steps=15", "collapse/acr@end", "collapse/acr@first2")
     assert _cells(report, "collapse/acr@end")["grpo"] == pytest.approx((10.5 / 20,) * 2)
     assert _cells(report, "collapse/acr@first2")["grpo"] == pytest.approx((1.5 / 20,) * 2)
+
+
+def test_equal_tokens(costly):
+    # 900 tokens are 9 steps of grpo, and 10 or 5 of fade.
+    steps = _cells(_at(costly, "tokens=900", "total/steps"), "total/steps")
+    assert steps == {"grpo": (9.0, 9.0), "fade": (10.0, 5.0)}
 
 
 def test_equal_time(costly):
@@ -104,7 +112,11 @@ def test_where_a_training_metric_is_equal(costly):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("tokens", ConfigError, "--at: expected steps, rollouts, seconds, one of these with"),
+        (
+            "hours",
+            ConfigError,
+            "--at: expected steps, rollouts, tokens, seconds, one of these with",
+        ),
         ("pass@1", ConfigError, "--at: expected steps"),
         ("rollouts=-1", ConfigError, "--at: expected steps"),
         ("rollouts=many", ConfigError, "--at: expected steps"),
