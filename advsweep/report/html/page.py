@@ -92,7 +92,7 @@ def _page(
         "<header>",
         f"<h1>{escape(title)}</h1>",
         f'<nav aria-label="Sections">{links}</nav>',
-        '<button type="button" id="theme">dark</button>',
+        '<button type="button" id="theme" title="change the colours">dark</button>',
         "</header>",
         "<main>",
         *(

@@ -147,10 +147,10 @@ def test_what_is_pointed_at_is_read_out(page):
     box = chart.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 100)
-    # At the last step: grpo 0.3, 0.4 and 0.5, so that t = 4.303 makes 0.4 ± 4.303 * 0.1 / √3.
+    # At the last step: grpo 0.3, 0.4 and 0.5, so that it is 0.4 ± 4.303 * 0.1 / √3 = 0.248.
     text = page.locator(".readout:visible").inner_text()
     assert "training step 20" in text
-    assert "0.4 ±0.2484" in text
+    assert "0.40 ±0.25" in text
 
 
 def test_passk_has_a_point_for_each_k_and_the_base_model(page):
@@ -204,6 +204,14 @@ def test_the_page_follows_the_system(page):
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
     assert page.locator("#theme").inner_text() == "light"
+
+
+def test_paper_is_white_and_has_no_controls(page):
+    page.get_by_role("button", name="dark", exact=True).click()
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator(".controls").first.is_visible()
+    assert page.locator("#report table").first.is_visible()
 
 
 HOSTILE = (
@@ -277,7 +285,10 @@ def test_five_hundred_runs_fit_and_work(lab, visit):
     assert len(text.encode()) < 5_000_000
     page = visit(text)
     assert page.locator("#matching").inner_text() == "500 runs"
-    assert len(_labels(_chart(page))) == 12
+    assert len(_labels(_chart(page))) == 8
+    assert _chart(page).locator("path.band").count() == 0
+    page.get_by_label("show rows with these words").fill("FADE lr=0.0002")
+    assert _labels(_chart(page)) == ["fade, optimizer.lr=0.0002"]
     assert "metrics left out" in page.locator("#figure-notes").inner_text()
     page.get_by_role("button", name="all", exact=True).click()
     assert len(_labels(_chart(page))) == 100

@@ -3,7 +3,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 56, right: 14, top: 10, bottom: 36 };
 const HEIGHT = 270;
-const IN_READOUT = 12;
+const IN_READOUT = 9;
 // As in the figures of `advsweep plot`.
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3"];
 
@@ -28,6 +28,15 @@ function short(value) {
   const size = Math.abs(value);
   if (size >= 1e5 || (size > 0 && size < 1e-3)) return value.toExponential(2);
   return String(Number(value.toPrecision(4)));
+}
+
+// As tables have it: half the interval in two digits, and the mean with as many places.
+function shortInterval(mean, half) {
+  if (!Number.isFinite(half) || half <= 0) return short(mean);
+  const digits = 1 - Math.floor(Math.log10(half));
+  if (digits > 6 || half >= 1e5) return `${short(mean)} ±${short(half)}`;
+  const places = Math.max(digits, 0);
+  return `${mean.toFixed(places)} ±${half.toFixed(places)}`;
 }
 
 function niceTicks(low, high, about) {
@@ -96,6 +105,8 @@ class Chart {
     const xs = shown.x.map(along);
     let [left, right] = [xs[0], xs[xs.length - 1]];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
+    // Half of a point at the edge would be cut off.
+    if (shown.log) [left, right] = [left - 0.02 * (right - left), right + 0.02 * (right - left)];
     this.full = [left, right];
     const x = this.zoom ? this.zoom.x : this.full;
     const y = (this.zoom && this.zoom.y) || this.fitY(shown, xs, x);
@@ -115,7 +126,7 @@ class Chart {
           if (own[i] > high) high = own[i];
         }
         if (lower && lower[i] < bandLow) bandLow = lower[i];
-        if (upper && upper[i] > bandHigh) bandHigh = upper[i];
+        if (lower && upper[i] > bandHigh) bandHigh = upper[i];
       }
     }
     if (low > high) return [0, 1];
@@ -131,7 +142,7 @@ class Chart {
     const bottom = MARGIN.top + this.innerHeight;
     const right = MARGIN.left + this.innerWidth;
     const axes = svg("g", { class: "axes" }, root);
-    for (const [value, text] of niceTicks(...domain.y, 5)) {
+    for (const [value, text] of niceTicks(...domain.y, 6)) {
       const y = this.py(value);
       svg("line", { class: "rule", x1: MARGIN.left, x2: right, y1: y, y2: y }, axes);
       svg("text", { class: "tick-y", x: MARGIN.left - 7, y: y + 3.5 }, axes).textContent = text;
@@ -306,8 +317,8 @@ class Chart {
       const line = html("div", {}, this.readout);
       html("span", { class: "swatch" }, line).style.setProperty("--own", series.colour);
       html("span", { class: "what" }, line, series.label);
-      const half = series.high && Number.isFinite(series.high[nearest]) ? ` ±${short(series.high[nearest] - series.y[nearest])}` : "";
-      html("b", {}, line, short(series.y[nearest]) + half);
+      const half = series.high ? series.high[nearest] - series.y[nearest] : NaN;
+      html("b", {}, line, shortInterval(series.y[nearest], half));
     }
     if (known.length > listed.length) html("div", { class: "at" }, this.readout, `and ${known.length - listed.length} more`);
     this.readout.hidden = false;

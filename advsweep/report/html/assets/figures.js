@@ -1,7 +1,8 @@
 "use strict";
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const FIRST_SHOWN = 12;
+const FIRST_SHOWN = 8;
+const WITH_BANDS = 6;
 const PANELS = 5;
 // Fewer points are those of evaluations, which are means already.
 const SMOOTHABLE = 40;
@@ -55,28 +56,22 @@ function startFigures() {
   const metrics = new Map(DATA.curves.metrics.map((metric) => [metric.name, metric]));
   const cache = new Map();
 
-  function seriesOf(name) {
-    const key = `${name} ${smooth.value}`;
+  function seriesOf(metric, row) {
+    const key = JSON.stringify([metric.name, smooth.value, row.label]);
     if (!cache.has(key)) {
-      const metric = metrics.get(name);
-      const made = DATA.rows.map((row) => {
-        const runs = row.runs.filter((id) => metric.runs[id]).map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
-        return { ...row, runs, ...meanAndBand(runs, metric.steps.length) };
-      });
-      cache.set(key, made.filter((row) => row.n));
+      const known = row.runs.filter((id) => metric.runs[id]);
+      const runs = known.map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
+      cache.set(key, { ...row, runs, ...meanAndBand(runs, metric.steps.length) });
     }
     return cache.get(key);
   }
 
-  function visible(series) {
-    return series
-      .filter((row) => !hidden.has(row.label))
-      .map((row) => ({
-        ...row,
-        runs: each.checked ? row.runs : [],
-        low: bands.checked ? row.low : null,
-      }));
+  function asChosen(series) {
+    return { ...series, runs: each.checked ? series.runs : [], low: bands.checked ? series.low : null };
   }
+
+  // Of rows that are hidden nothing is computed.
+  const shownRows = (rows) => rows.filter((row) => !hidden.has(row.label));
 
   function panel(title) {
     const figure = html("figure", { class: "panel" }, panels);
@@ -104,7 +99,7 @@ function startFigures() {
       name: menu.value,
       x: metrics.get(menu.value).steps,
       xLabel: "training step",
-      series: visible(seriesOf(menu.value)),
+      series: shownRows(DATA.rows).map((row) => seriesOf(metrics.get(menu.value), row)).filter((row) => row.n).map(asChosen),
     }));
     menu.addEventListener("change", () => chart.reset());
   });
@@ -121,12 +116,14 @@ function startFigures() {
       law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
     }));
     addChart(panel("pass@k after training"), () => ({
-      name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: visible(lines),
+      name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: shownRows(lines).map(asChosen),
     }));
   }
 
   drawLegend(hidden, redraw);
   writeNotes();
+  // More bands hide each other and the lines.
+  bands.checked = shownRows(DATA.rows).filter((row) => row.runs.length).length <= WITH_BANDS;
   for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
   redraw();
 }
@@ -163,6 +160,14 @@ function drawLegend(hidden, redraw) {
     const button = html("button", { type: "button", class: "plain" }, legend, text);
     button.addEventListener("click", () => show(wanted));
   }
+  if (DATA.rows.length > FIRST_SHOWN) {
+    const words = html("input", { type: "search", placeholder: "show rows with these words", "aria-label": "show rows with these words" });
+    legend.prepend(words);
+    words.addEventListener("input", () => {
+      const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+      show((label) => wanted.every((word) => label.toLowerCase().includes(word)));
+    });
+  }
   update();
 }
 
@@ -177,7 +182,7 @@ function writeNotes() {
     lines.push(`metrics left out, to keep this page small: ${DATA.curves.left_out.join(", ")}`);
   }
   if (DATA.rows.filter((row) => row.runs.length).length > FIRST_SHOWN) {
-    lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above show others`);
+    lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above, or words of their labels, show others`);
   }
   const passk = DATA.passk.refused ? [`no pass@k: ${DATA.passk.refused}`] : DATA.passk.notes.map((note) => `pass@k: ${note}`);
   for (const line of [...lines, ...passk]) html("li", {}, notes, line);

@@ -112,14 +112,13 @@ function startTheme() {
   const button = document.getElementById("theme");
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
-  const name = () => { button.textContent = isDark() ? "light" : "dark"; };
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    name();
-  });
-  system.addEventListener("change", name);
-  name();
+  function apply(dark) {
+    root.dataset.theme = dark ? "dark" : "light";
+    button.textContent = dark ? "light" : "dark";
+  }
+  button.addEventListener("click", () => apply(root.dataset.theme === "light"));
+  system.addEventListener("change", () => apply(system.matches));
+  apply(system.matches);
 }
 
 startTheme();
