@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtrit
 
 from advsweep.errors import NotFoundError, ReportError
+from advsweep.report.columns import Column
 from advsweep.report.figures.chart import Options
 from advsweep.report.figures.material import Material
 from advsweep.report.figures.passk import PassAtK
@@ -137,6 +138,19 @@ def collect_passk(material: Material) -> dict[str, Any]:
             for line in chart.lines
         ],
     }
+
+
+def collect_columns(material: Material, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """The value of each run in each column of a table, after its training."""
+    collected = []
+    for column in columns:
+        try:
+            values = material.values(column.name)
+        except (NotFoundError, ReportError):
+            continue
+        runs = {str(run_id): _round(value) for run_id, value in values.items()}
+        collected.append({"name": column.name, "runs": runs})
+    return collected
 
 
 def collect_rows(material: Material) -> list[dict[str, Any]]:

@@ -12,7 +12,12 @@ from typing import Any
 
 from advsweep.report.answers import lay_out_answers
 from advsweep.report.figures.material import Material
-from advsweep.report.html.curves import collect_curves, collect_passk, collect_rows
+from advsweep.report.html.curves import (
+    collect_columns,
+    collect_curves,
+    collect_passk,
+    collect_rows,
+)
 from advsweep.report.html.runs import collect_runs, lay_out_runs
 from advsweep.report.html.tables import document_html, table_html
 from advsweep.report.layout import lay_out
@@ -53,6 +58,7 @@ def render_page(
             "rows": collect_rows(material),
             "curves": collect_curves(material),
             "passk": collect_passk(material),
+            "columns": collect_columns(material, report.columns),
             **collect_runs(store, listed),
         }
         table = table_html(lay_out_runs(store, listed), [run.id for run in listed])

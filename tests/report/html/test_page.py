@@ -161,6 +161,29 @@ def test_passk_has_a_point_for_each_k_and_the_base_model(page):
     assert chart.locator(".tick-x").all_text_contents() == ["1", "2", "4"]
 
 
+def test_columns_are_drawn_over_each_other_with_a_point_for_each_run(page):
+    chart = page.locator("svg.chart").last
+    assert page.get_by_label("upwards").input_value() == "pass@1"
+    assert page.get_by_label("along").input_value() == "collapse/acr@first100"
+    assert _labels(chart) == ["grpo", "fade", "rloo"]
+    assert [g.locator("circle").count() for g in chart.locator("g.series").all()] == [3, 3, 1]
+    # Run 1: 2 of 4 samples of one problem of two; its ACR is 0.4, then 0.3.
+    point = chart.locator("circle").first
+    point.scroll_into_view_if_needed()
+    point.hover()
+    text = page.locator(".readout:visible").inner_text()
+    assert "run 1" in text
+    assert "0.25 at 0.35" in text
+    before = point.get_attribute("cx")
+    page.get_by_label("along").select_option("entropy/token@end")
+    assert chart.locator("circle").first.get_attribute("cx") != before
+
+
+def test_a_curve_of_one_step_is_a_point(lab, visit):
+    lab.run("grpo", 0, points=[("reward/mean", 1, 0.5)])
+    assert _chart(visit(_render(lab.store))).locator("circle").count() == 1
+
+
 def test_a_run_opens_to_its_config_and_where_it_was_made(page):
     runs = page.locator("#runs")
     button = runs.locator("button.open").nth(3)
@@ -200,10 +223,10 @@ def test_dark_and_light(page):
 
 
 def test_the_page_follows_the_system(page):
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.emulate_media(color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    assert page.locator("#theme").inner_text() == "light"
+    page.wait_for_selector("html[data-theme=dark]")
+    page.emulate_media(color_scheme="light")
+    page.wait_for_selector("html[data-theme=light]")
 
 
 def test_paper_is_white_and_has_no_controls(page):

@@ -30,6 +30,10 @@ function short(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+function extent(values) {
+  return values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+}
+
 // As tables have it: half the interval in two digits, and the mean with as many places.
 function shortInterval(mean, half) {
   if (!Number.isFinite(half) || half <= 0) return short(mean);
@@ -47,14 +51,17 @@ function niceTicks(low, high, about) {
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const far = Math.max(Math.abs(low), Math.abs(high)) >= 1e5 || digits > 4;
-  return ticks.map((t) => [t, far ? short(t) : t.toFixed(digits)]);
+  const text = (t) => (far && t ? Number(t.toPrecision(3)).toExponential() : t.toFixed(far ? 0 : digits));
+  return ticks.map((t) => [t, text(t)]);
 }
 
 /*
- * Lines over one x that all series share. `content()` gives what to draw whenever it is drawn:
- *   {x, xLabel, name, log, xTicks, series: [{label, colour, variant, y, low, high, n, runs, law}]}
- * `low` and `high` are null without a band, `runs` are the y of single runs, `law` is a function
- * of x; with one, y is drawn as points.
+ * Lines over an x that all series share, or points. `content()` gives what to draw whenever it is
+ * drawn:
+ *   {x, xLabel, name, log, series: [{label, colour, variant, y, low, high, runs, law}]}
+ *   {xLabel, name, scatter: true, series: [{label, colour, x, y, names}]}
+ * `low` is null without a band, `runs` are the y of single runs, `law` is a function of x, `names`
+ * are what points are called.
  */
 class Chart {
   constructor(host, content) {
@@ -102,23 +109,24 @@ class Chart {
 
   setDomain(shown) {
     const along = shown.log ? Math.log2 : (v) => v;
-    const xs = shown.x.map(along);
-    let [left, right] = [xs[0], xs[xs.length - 1]];
+    const all = shown.scatter ? shown.series.flatMap((series) => series.x) : shown.x;
+    let [left, right] = all.length ? extent(all.map(along)) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
     // Half of a point at the edge would be cut off.
-    if (shown.log) [left, right] = [left - 0.02 * (right - left), right + 0.02 * (right - left)];
+    if (shown.log || shown.scatter) [left, right] = [left - 0.02 * (right - left), right + 0.02 * (right - left)];
     this.full = [left, right];
     const x = this.zoom ? this.zoom.x : this.full;
-    const y = (this.zoom && this.zoom.y) || this.fitY(shown, xs, x);
+    const y = (this.zoom && this.zoom.y) || this.fitY(shown, along, x);
     this.domain = { x, y };
     this.px = (v) => MARGIN.left + ((along(v) - x[0]) / (x[1] - x[0])) * this.innerWidth;
     this.py = (v) => MARGIN.top + (1 - (v - y[0]) / (y[1] - y[0])) * this.innerHeight;
   }
 
   // All means, and of bands as much as does not flatten them.
-  fitY(shown, xs, [left, right]) {
+  fitY(shown, along, [left, right]) {
     let [low, high, bandLow, bandHigh] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (const { y, low: lower, high: upper, runs } of shown.series) {
+    for (const { x, y, low: lower, high: upper, runs } of shown.series) {
+      const xs = (x || shown.x).map(along);
       for (let i = 0; i < xs.length; i++) {
         if (xs[i] < left || xs[i] > right) continue;
         for (const own of [y, ...runs]) {
@@ -186,18 +194,21 @@ class Chart {
     }
   }
 
-  drawSeries(plot, { x, log }, series) {
+  drawSeries(plot, { x: shared, log, scatter }, series) {
+    const x = series.x || shared;
     const group = svg("g", { class: "series", "data-label": series.label }, plot);
     group.style.setProperty("--own", series.colour);
     const dash = DASHES[series.variant] || "";
     for (const run of series.runs) svg("path", { class: "run", d: this.path(x, run) }, group);
-    if (!series.law && !log) {
-      svg("path", { class: "mean", d: this.path(x, series.y), "stroke-dasharray": dash }, group);
-      return;
-    }
+    const known = (i) => Number.isFinite(series.y[i]);
     x.forEach((value, i) => {
-      if (Number.isFinite(series.y[i])) svg("circle", { class: "point", cx: this.px(value), cy: this.py(series.y[i]), r: 3.5 }, group);
+      // On a curve only what no line would show.
+      if (!known(i) || (!log && !scatter && (known(i - 1) || known(i + 1)))) return;
+      svg("circle", { class: "point", cx: this.px(value), cy: this.py(series.y[i]), r: 3.5 }, group);
     });
+    if (!log && !scatter) {
+      svg("path", { class: "mean", d: this.path(x, series.y), "stroke-dasharray": dash }, group);
+    }
     if (!series.law) return;
     const [first, last] = [Math.log2(x[0]), Math.log2(x[x.length - 1])];
     const dense = Array.from({ length: 120 }, (_, i) => 2 ** (first + ((last - first) * i) / 119));
@@ -300,6 +311,7 @@ class Chart {
   hover(at) {
     const { shown } = this;
     if (!shown.series.length) return;
+    if (shown.scatter) return this.hoverPoint(at);
     let nearest = 0;
     shown.x.forEach((value, i) => {
       if (Math.abs(this.px(value) - at.x) < Math.abs(this.px(shown.x[nearest]) - at.x)) nearest = i;
@@ -311,16 +323,33 @@ class Chart {
     const away = (s) => Math.abs(this.py(s.y[nearest]) - at.y);
     const listed = [...known].sort((a, b) => away(a) - away(b)).slice(0, IN_READOUT);
     listed.sort((a, b) => b.y[nearest] - a.y[nearest]);
-    this.readout.replaceChildren();
-    html("div", { class: "at" }, this.readout, `${shown.xLabel} ${short(shown.x[nearest])}`);
-    for (const series of listed) {
-      const line = html("div", {}, this.readout);
-      html("span", { class: "swatch" }, line).style.setProperty("--own", series.colour);
-      html("span", { class: "what" }, line, series.label);
+    const lines = listed.map((series) => {
       const half = series.high ? series.high[nearest] - series.y[nearest] : NaN;
-      html("b", {}, line, shortInterval(series.y[nearest], half));
+      return [series.colour, series.label, shortInterval(series.y[nearest], half)];
+    });
+    const more = known.length - listed.length;
+    this.readOut(x, `${shown.xLabel} ${short(shown.x[nearest])}${more ? `, and ${more} more rows` : ""}`, lines);
+  }
+
+  hoverPoint(at) {
+    const points = this.shown.series.flatMap((series) =>
+      series.x.map((x, i) => ({ series, i, away: Math.hypot(this.px(x) - at.x, this.py(series.y[i]) - at.y) })));
+    points.sort((a, b) => a.away - b.away);
+    if (!points.length || points[0].away > 40) return this.leave();
+    const { series, i } = points[0];
+    const values = `${short(series.y[i])} at ${short(series.x[i])}`;
+    this.readOut(this.px(series.x[i]), series.names[i], [[series.colour, series.label, values]]);
+  }
+
+  readOut(x, title, lines) {
+    this.readout.replaceChildren();
+    html("div", { class: "at" }, this.readout, title);
+    for (const [colour, what, value] of lines) {
+      const line = html("div", {}, this.readout);
+      html("span", { class: "swatch" }, line).style.setProperty("--own", colour);
+      html("span", { class: "what" }, line, what);
+      html("b", {}, line, value);
     }
-    if (known.length > listed.length) html("div", { class: "at" }, this.readout, `and ${known.length - listed.length} more`);
     this.readout.hidden = false;
     const left = x + 14 + this.readout.offsetWidth > this.width ? x - 14 - this.readout.offsetWidth : x + 14;
     this.readout.style.left = `${Math.max(left, 0)}px`;

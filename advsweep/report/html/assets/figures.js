@@ -3,7 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const FIRST_SHOWN = 8;
 const WITH_BANDS = 6;
-const PANELS = 5;
+const PANELS = 4;
 // Fewer points are those of evaluations, which are means already.
 const SMOOTHABLE = 40;
 
@@ -73,10 +73,9 @@ function startFigures() {
   // Of rows that are hidden nothing is computed.
   const shownRows = (rows) => rows.filter((row) => !hidden.has(row.label));
 
-  function panel(title) {
+  function panel() {
     const figure = html("figure", { class: "panel" }, panels);
     const head = html("figcaption", {}, figure);
-    if (title) html("span", { class: "title" }, head, title);
     const reset = html("button", { type: "button", class: "reset" }, null, "reset zoom");
     const host = html("div", { class: "host" }, figure);
     return { head, host, reset };
@@ -90,11 +89,16 @@ function startFigures() {
     return chart;
   }
 
+  function addMenu(host, label, names, value) {
+    const menu = html("select", { "aria-label": label }, host);
+    for (const name of names) html("option", { value: name }, menu, name);
+    menu.value = value;
+    return menu;
+  }
+
   DATA.curves.metrics.slice(0, PANELS).forEach((first, number) => {
     const made = panel();
-    const menu = html("select", { "aria-label": `metric of figure ${number + 1}` }, made.head);
-    for (const name of [...metrics.keys()].sort()) html("option", { value: name }, menu, name);
-    menu.value = first.name;
+    const menu = addMenu(made.head, `metric of figure ${number + 1}`, [...metrics.keys()].sort(), first.name);
     const chart = addChart(made, () => ({
       name: menu.value,
       x: metrics.get(menu.value).steps,
@@ -115,9 +119,33 @@ function startFigures() {
       runs: [],
       law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
     }));
-    addChart(panel("pass@k after training"), () => ({
+    const made = panel();
+    html("span", { class: "title" }, made.head, "pass@k after training");
+    addChart(made, () => ({
       name: "pass@k", x: DATA.passk.ks, xLabel: "k", log: true, series: shownRows(lines).map(asChosen),
     }));
+  }
+
+  const columns = new Map(DATA.columns.map((column) => [column.name, column.runs]));
+  if (columns.size > 1) {
+    const made = panel();
+    const names = [...columns.keys()];
+    const of = html("span", { class: "menus" }, made.head);
+    const y = addMenu(of, "upwards", names, names.find((name) => name.startsWith("pass@")) || names[1]);
+    of.append(" over ");
+    const x = addMenu(of, "along", names, names[0]);
+    const chart = addChart(made, () => ({
+      name: y.value,
+      xLabel: x.value,
+      scatter: true,
+      series: shownRows(DATA.rows).map((row) => {
+        const [xs, ys] = [columns.get(x.value), columns.get(y.value)];
+        const ids = row.runs.filter((id) => xs[id] !== undefined && ys[id] !== undefined);
+        const names = ids.map((id) => `run ${id}`);
+        return { ...row, runs: [], names, x: ids.map((id) => xs[id]), y: ids.map((id) => ys[id]) };
+      }).filter((row) => row.x.length),
+    }));
+    for (const menu of [x, y]) menu.addEventListener("change", () => chart.reset());
   }
 
   drawLegend(hidden, redraw);
@@ -184,6 +212,7 @@ function writeNotes() {
   if (DATA.rows.filter((row) => row.runs.length).length > FIRST_SHOWN) {
     lines.push(`at first ${FIRST_SHOWN} rows are shown; the buttons above, or words of their labels, show others`);
   }
+  if (DATA.columns.length > 1) lines.push("points of one column over another: one for each run, after its training");
   const passk = DATA.passk.refused ? [`no pass@k: ${DATA.passk.refused}`] : DATA.passk.notes.map((note) => `pass@k: ${note}`);
   for (const line of [...lines, ...passk]) html("li", {}, notes, line);
 }

@@ -128,4 +128,5 @@ if (DATA.rows) {
   startFigures();
   startRuns();
 }
-document.documentElement.dataset.ready = String(Math.round(performance.now()));
+// What waits for the page, such as a test, waits for this.
+document.documentElement.dataset.ready = "";
