@@ -131,4 +131,4 @@ def _digest(text: str) -> str:
 def _embedded(data: dict[str, Any]) -> str:
     """JSON in which nothing can end the element that holds it."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return text.replace("<", "\\u003c")

@@ -14,9 +14,13 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120_000  # milliseconds
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium; where there is none the test is skipped, but never in CI."""
+    """The system's Chromium; where there is none the test is skipped, but never in CI.
+
+    For no longer than a module: while it is open this thread has a running event loop, beside
+    which other tests could not run their own.
+    """
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         reason = f"no browser is installed (none of {', '.join(BROWSERS)} on the PATH)"
