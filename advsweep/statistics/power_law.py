@@ -25,6 +25,8 @@ _PARAMETERS = 3
 _EDGES = np.array([[-20.0, -7.0, -9.0], [60.0, 4.0, 9.0]])
 _STARTS = (0.1, 1.0, 10.0, 100.0)
 _NEAR_AN_EDGE = 0.05
+_TRIES = 1000
+_TRIES_AGAIN = 50  # of resampled rows: a fit that is not found by then runs away
 _CLIPPED = 1e-4  # for starts alone, where 0 and 1 have no logarithm
 
 
@@ -106,13 +108,14 @@ def fit_pass_at_k(
     if rows:
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(rows, np.full(rows, 1 / rows), size=resamples) / rows
-        fits = [_solve(ks, weights @ table, best.at).at for weights in drawn]
+        fits = [_solve(ks, weights @ table, best.at, _TRIES_AGAIN).at for weights in drawn]
         low, high = np.quantile(fits, [(1 - level) / 2, (1 + level) / 2], axis=0)
     else:
         low, high = _t_intervals(best, level)
     shift = np.array([0.0, 0.0, ks[0]])
-    ends = zip(*(np.exp(x) - shift for x in (best.at, low, high)), strict=True)
-    a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in ends)
+    with np.errstate(over="ignore"):  # an end may be infinite
+        ends = [np.exp(x) - shift for x in (best.at, low, high)]
+    a, b, c = (Estimate(*map(float, ends_of_one)) for ends_of_one in zip(*ends, strict=True))
     mse = 2 * best.cost / ks.size
     return PowerLaw(a, b, c, mse, float(1 - mse / curve.var()), ks.size, rows)
 
@@ -127,6 +130,7 @@ def _solve(
     k: Float[np.ndarray, " points"],
     curve: Float[np.ndarray, " points"],
     start: Float[np.ndarray, " parameters"],
+    tries: int = _TRIES,
 ) -> _Found:
     """The best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
     from scipy.optimize import least_squares
@@ -150,7 +154,7 @@ def _solve(
         jac=jacobian,
         bounds=tuple(_EDGES),
         x_scale="jac",
-        max_nfev=1000,
+        max_nfev=tries,
     )
     return _Found(found.x, float(found.cost), np.asarray(found.jac))
 

@@ -24,7 +24,14 @@ from advsweep.report.figures.registry import (
     write,
 )
 from advsweep.report.where import parse_where
-from advsweep.statistics import regress, student_t_interval
+from advsweep.statistics import (
+    fit_pass_at_k,
+    fit_solve_rates,
+    mean_over_problems,
+    pass_at_k,
+    regress,
+    student_t_interval,
+)
 from advsweep.store import Status
 
 Records = list[dict[str, Any]]
@@ -181,6 +188,28 @@ def test_pass_at_k_has_every_power_of_two_and_the_base(full):
     assert fitted["refused"] is None
 
 
+@pytest.mark.parametrize(("problems", "lacks"), [(15, 0), (14, 0), (15, 1)])
+def test_laws_have_intervals_of_problems_where_there_are_enough(problems, lacks, lab):
+    lab.samples, lab.unscorable = 16, (lacks,) + (0,) * 14
+    seeds = [np.arange(problems), np.arange(problems)[::-1]]
+    for seed, solved in enumerate(seeds):
+        run = lab.run("grpo", seed, solved=None)
+        lab.evaluate(run, f"of seed {seed}", 20, solved.tolist())
+    found = records_of(lab, "passk")[0]
+    n, ks = np.full(problems, 16), (1, 2, 4, 8, 16)
+    n[0] -= lacks
+    table = np.array([[pass_at_k(n, c, k) for k in ks] for c in seeds])  # [seeds, k, problems]
+    # Of a problem that lacks samples there is no pass@16.
+    resampled = problems == 15 and not lacks
+    values = table.mean(axis=0).T if resampled else mean_over_problems(table).mean(axis=0)
+    law = fit_pass_at_k(ks, values)
+    for name in "abc":
+        ends = [found[key] for key in (name, f"{name}_low", f"{name}_high")]
+        assert ends == pytest.approx(getattr(law, name))
+    assert found["r_squared"] == pytest.approx(law.r_squared)
+    assert found["resampled"] == (15 if resampled else 0)
+
+
 def test_a_refused_fit_is_no_line_and_says_why(lab):
     lab.run("grpo", solved=(2, 0))
     assert "No line for grpo: 3 points" in notes_of(lab, "passk")
@@ -205,7 +234,10 @@ def test_early_collapse_is_regressed_over_runs(lab):
     assert [r["pass@1"] for r in found] == pytest.approx([0.75, 0.5, 0.25, 0.125])
     line = regress([0.2, 0.4, 0.5, 0.8], [0.75, 0.5, 0.25, 0.125])
     assert found[0]["r_squared"] == pytest.approx(line.r_squared.value)
-    assert found[0]["slope"] == pytest.approx(line.slope.value)
+    for name in ("slope", "intercept", "r_squared"):
+        ends = [found[0][key] for key in (name, f"{name}_low", f"{name}_high")]
+        assert ends == pytest.approx(getattr(line, name))
+    assert (found[0]["runs"], found[0]["refused"]) == (4, None)
     assert "fewer than 100 steps count with all of them (20)" in notes_of(lab, "acr")
     (axes,) = draw_page([collect(FIGURES["acr"], material_of(lab), Options())]).axes
     assert axes.get_title(loc="left").startswith(f"R² = {line.r_squared.value:.2f}")
@@ -215,7 +247,9 @@ def test_two_runs_have_no_line_of_early_collapse(lab):
     for seed in range(2):
         lab.run("grpo", seed, points=[("collapse/acr", 1, 0.2 + seed)])
     assert "No line: 2 points" in notes_of(lab, "acr")
-    assert {r["r_squared"] for r in records_of(lab, "acr")} == {None}
+    found = records_of(lab, "acr")
+    assert {(r["r_squared"], r["slope_low"]) for r in found} == {(None, None)}
+    assert found[0]["refused"].startswith("2 points")
 
 
 def test_diversity_is_pass_at_the_largest_k_and_answer_entropy(full):
@@ -239,6 +273,48 @@ def test_levels_are_scored_apart(full):
     assert {r["k"] for r in records_of(full, "levels", k=3)} == {3}
     with pytest.raises(ReportError, match="--k: expected up to the 16 samples"):
         records_of(full, "levels", k=17)
+
+
+def test_difficulty_is_how_problems_spread_with_betas_fitted(lab):
+    rng = np.random.default_rng(0)
+    seeds = [rng.binomial(16, rng.beta(0.5, 1.0, size=200)) for _ in range(2)]
+    lab.samples, lab.unscorable = 16, (1,) + (0,) * 199
+    for seed, solved in enumerate(seeds):
+        run = lab.run("grpo", seed, solved=None)
+        lab.evaluate(run, f"of seed {seed}", 20, np.minimum(solved, 15).tolist())
+    found = records_of(lab, "difficulty")
+    # Both seeds together; the first problem lacks samples.
+    counts = np.bincount(sum(np.minimum(solved, 15) for solved in seeds)[1:], minlength=33)
+    assert "In grpo 1 problems are left out" in notes_of(lab, "difficulty")
+    one = [r for r in found if r["betas"] == 1]
+    assert [(r["from"], r["to"]) for r in one][:3] == [(0, 3), (4, 6), (7, 9)]
+    assert (one[-1]["to"], len(one), one[0]["problems"], one[0]["samples"]) == (32, 10, 199, 32)
+    assert one[1]["share"] == pytest.approx(counts[4:7].sum() / 199)
+    assert sum(r["share"] for r in one) == pytest.approx(1)
+    fit = fit_solve_rates(counts, 1)
+    assert one[1]["expected"] == pytest.approx(fit.shares()[4:7].sum())
+    assert one[0]["alpha_1"] == pytest.approx(fit.components[0].alpha.value)
+    assert one[0]["alpha_1_low"] < one[0]["alpha_1"] < one[0]["alpha_1_high"]
+    assert (one[0]["p_value"], one[0]["aic"]) == (fit.p_value, fit.aic)
+    assert (one[0]["alpha_2"], one[0]["weight_1"]) == (None, 1)
+    assert f"Beta({fit.components[0].alpha.value:.3g}, " in notes_of(lab, "difficulty")
+    axes = draw_page([collect(FIGURES["difficulty"], material_of(lab), Options())]).axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [r["share"] for r in one]
+    assert axes.lines[0].get_ydata().tolist() == [r["expected"] for r in one]
+
+
+def test_difficulty_says_why_there_is_no_fit(lab):
+    lab.run("grpo")
+    found = records_of(lab, "difficulty")
+    assert {r["expected"] for r in found} == {None}
+    assert {r["refused"] for r in found if r["betas"] == 2} == {
+        "2 prompts: a fit of 5 parameters needs at least 25"
+    }
+    assert "In base: no fit of one beta: 2 prompts" in notes_of(lab, "difficulty")
+    lab.unscorable = (4, 4)
+    lab.run("fade", solved=(0, 0))
+    with pytest.raises(ReportError, match="no sample of fade could be scored"):
+        records_of(lab, "difficulty")
 
 
 def test_entropy_has_its_predicted_terms_beside_the_measured_change(full):

@@ -13,6 +13,7 @@ import numpy as np
 
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Curve, Material
+from advsweep.statistics import Estimate
 from advsweep.statistics.bands import Band
 
 if TYPE_CHECKING:
@@ -254,3 +255,10 @@ def seeds_note(counts: Sequence[int], what: str) -> list[str]:
     if numbers[0] == 1:
         notes.append(f"rows of one seed have no {what}")
     return notes
+
+
+def with_ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """A fitted parameter and the ends of its interval, for records; None where none was fitted."""
+    if estimate is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

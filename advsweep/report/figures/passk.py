@@ -19,6 +19,7 @@ from advsweep.report.figures.chart import (
     legend_height,
     limits,
     seeds_note,
+    with_ends,
 )
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Material
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _WITH_PARAMETERS = 8
 """So many lines have the parameters of their laws in the legend."""
+
+_RESAMPLED_FROM = 15
+"""Of fewer problems intervals of laws are of residuals."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,12 @@ class PassAtK(Chart):
         records += [model.evaluation for model in material.untrained]
         ks = powers_of_two(records)
         lines = [
-            _line(row.label, row.look, pass_at_ks(finals[row.label], ks), ks)
+            _line(row.label, row.look, finals[row.label], ks)
             for row in material.rows
             if finals[row.label]
         ]
         lines += [
-            _line(model.label, model.look, pass_at_ks([model.evaluation], ks), ks)
-            for model in material.untrained
+            _line(model.label, model.look, [model.evaluation], ks) for model in material.untrained
         ]
         counts = [len(own) for own in finals.values() if own]
         task = records[0].task
@@ -77,7 +80,7 @@ class PassAtK(Chart):
             notes=[
                 *seeds_note(counts, "bands"),
                 *cut_note([[line.band for line in lines]]),
-                "thin lines: exp(-a (k+c)^-b), fitted to the means",
+                "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
             ],
             ks=ks,
@@ -127,11 +130,13 @@ class PassAtK(Chart):
                 "high": float(high),
                 "n": int(n),
                 "law": None if line.law is None else float(line.law.pass_at_k(k)),
+                **with_ends("a", None if line.law is None else line.law.a),
+                **with_ends("b", None if line.law is None else line.law.b),
+                **with_ends("c", None if line.law is None else line.law.c),
                 **{
-                    name: None if line.law is None else getattr(line.law, name).value
-                    for name in ("a", "b", "c")
+                    name: None if line.law is None else getattr(line.law, name)
+                    for name in ("mse", "r_squared", "resampled")
                 },
-                "mse": None if line.law is None else line.law.mse,
                 "refused": line.refused,
             }
             for line in self.lines
@@ -160,13 +165,23 @@ def pass_at_ks(
 def _line(
     label: str,
     look: Look,
-    values: Float[np.ndarray, "records points"],
+    records: Sequence[EvaluationRecord],
     ks: Int[np.ndarray, " points"],
 ) -> _Line:
-    band = student_t_band(values)
+    band = student_t_band(pass_at_ks(records, ks))
     law, refused = None, None
+    of_problems = np.mean(
+        [[pass_at_k(record.n, record.c, int(k)) for k in ks] for record in records], axis=0
+    ).T
+    # Few problems tell nothing of others, and one without a pass@k has no row.
+    whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
     try:
-        law = fit_pass_at_k(ks, band.mean)
+        law = fit_pass_at_k(ks, of_problems if whole else band.mean)
     except FitError as error:
         refused = str(error)
     return _Line(label, look, band, law, refused)
+
+
+def _goodness(lines: Sequence[_Line]) -> str:
+    explained = [line.law.r_squared for line in lines if line.law is not None]
+    return f" (R² from {min(explained):.4f} on)" if explained else ""

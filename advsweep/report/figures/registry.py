@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
 from advsweep.report.figures.canvas import house_style, save, save_pages
 from advsweep.report.figures.chart import STYLE, WIDTH, Chart, Options, compose, whole_height
+from advsweep.report.figures.difficulty import Difficulty
 from advsweep.report.figures.entropy import EntropyDynamics
 from advsweep.report.figures.grid import HeatMap
 from advsweep.report.figures.levels import Levels
@@ -33,6 +34,7 @@ FIGURES: dict[str, type[Chart]] = {
         EarlyCollapse,
         Diversity,
         Levels,
+        Difficulty,
         EntropyDynamics,
         Controllers,
         Masses,

@@ -17,6 +17,7 @@ from advsweep.report.figures.chart import (
     handle,
     legend_height,
     seeds_note,
+    with_ends,
 )
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Material
@@ -55,6 +56,7 @@ class EarlyCollapse(Chart):
 
     points: Sequence[_Run]
     line: Regression | None
+    refused: str | None
 
     @classmethod
     def collect(cls, material: Material, options: Options) -> Self:
@@ -70,11 +72,12 @@ class EarlyCollapse(Chart):
         notes = ["a point for each run"]
         if shortest < FIRST:
             notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
-        line = None
+        line, refused = None, None
         try:
             line = regress([p.acr for p in points], [p.accuracy for p in points])
         except FitError as error:
-            notes.append(f"no line: {error}")
+            refused = str(error)
+            notes.append(f"no line: {refused}")
         else:
             notes.append(
                 "line of least squares, with the 95 % band of its mean as of independent points; "
@@ -85,6 +88,7 @@ class EarlyCollapse(Chart):
             notes=notes,
             points=points,
             line=line,
+            refused=refused,
         )
 
     @property
@@ -118,12 +122,12 @@ class EarlyCollapse(Chart):
     def records(self) -> list[dict[str, Any]]:
         r = self.line
         of_line = {
-            "slope": None if r is None else r.slope.value,
-            "slope_low": None if r is None else r.slope.low,
-            "slope_high": None if r is None else r.slope.high,
-            "intercept": None if r is None else r.intercept.value,
-            "r_squared": None if r is None else r.r_squared.value,
+            **with_ends("slope", None if r is None else r.slope),
+            **with_ends("intercept", None if r is None else r.intercept),
+            **with_ends("r_squared", None if r is None else r.r_squared),
             "p_value": None if r is None else r.p_value,
+            "runs": None if r is None else r.n,
+            "refused": self.refused,
         }
         return [
             {"row": p.label, "seed": p.seed, "acr": p.acr, "pass@1": p.accuracy, **of_line}
