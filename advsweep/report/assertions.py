@@ -21,6 +21,7 @@ from enum import Enum
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.report.columns import Better
 from advsweep.report.differences import MOST_SEEDS, count_seeds
 from advsweep.report.groups import key_order
 from advsweep.report.numbers import show, show_key
@@ -180,6 +181,10 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
     )
     if verdict is Verdict.CANNOT_TELL:
         text += f"; {_needed(comparison)}"
+    # A cost that no seed changes is no surprise.
+    told = {column.name for column in report.columns if column.better is not Better.NEITHER}
+    if comparison.sd == 0 and told & set(assertion.columns):
+        text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
     return Judgement(assertion, verdict, text, comparison)
 
 

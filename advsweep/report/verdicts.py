@@ -182,10 +182,12 @@ def _with_seeds(answer: Answer, needed: int | None, unit: str) -> Answer:
     """The answer where too few seeds are there to be asked, and how many more it would take."""
     asked = answer.claim.seeds
     if answer.n < asked and answer.verdict is not Verdict.CANNOT_TELL:
+        untold = answer.reason.removeprefix(f"{answer.verdict.value}: ")
         answer = replace(
             answer,
             verdict=Verdict.CANNOT_TELL,
-            reason=f"{answer.reason}; the claim asks for {asked} {unit}, and there are {answer.n}",
+            reason=f"{Verdict.CANNOT_TELL.value}: {untold}; the claim asks for {asked} {unit}, "
+            f"and there are {answer.n}",
         )
     if answer.verdict is not Verdict.CANNOT_TELL:
         return answer
@@ -199,11 +201,12 @@ def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
         report = reports.alone(claim, [trend.of, trend.over])
     xs, ys = _points(report, trend)
     line = regress(xs, ys)
+    verdict = _trend_verdict(trend, line)
     answer = Answer(
         claim,
-        _trend_verdict(trend, line),
-        f"{trend.text}: slope {line.slope.value:+.4g}, 95 % interval [{line.slope.low:+.4g}, "
-        f"{line.slope.high:+.4g}], R² = {show(line.r_squared.value)} over {line.n} runs",
+        verdict,
+        f"{verdict.value}: {trend.text}: slope {line.slope.value:+.4g}, 95 % interval "
+        f"[{line.slope.low:+.4g}, {line.slope.high:+.4g}], R² = {show(line.r_squared.value)} over {line.n} runs",
         difference=line.slope.value,
         low=line.slope.low,
         high=line.slope.high,

@@ -129,3 +129,17 @@ def test_a_name_of_several_rows(lab, constant):
         "more of its keys"
     )
     assert _judged(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is Verdict.HOLDS
+
+
+def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+    for estimator, reward in (("d", 0.8), ("e", 0.7)):
+        for seed in range(3):
+            points = constant(reward__mean=reward, cost__rollouts=reward)
+            lab.run(estimator, seed, points=points, sweep=None)
+    found = _judged(lab, "reward/mean[d] > reward/mean[e]")
+    assert found.text.endswith(
+        "is the same for every seed, so that this is no interval: do seeds differ?"
+    )
+    assert "every seed" not in _judged(lab, "reward/mean[b] > reward/mean[e]").text
+    # A cost that no seed changes is no surprise.
+    assert "every seed" not in _judged(lab, "cost/rollouts[d] > cost/rollouts[e]").text
