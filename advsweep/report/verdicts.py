@@ -206,7 +206,8 @@ def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
         claim,
         verdict,
         f"{verdict.value}: {trend.text}: slope {line.slope.value:+.4g}, 95 % interval "
-        f"[{line.slope.low:+.4g}, {line.slope.high:+.4g}], R² = {show(line.r_squared.value)} over {line.n} runs",
+        f"[{line.slope.low:+.4g}, {line.slope.high:+.4g}], R² = {show(line.r_squared.value)} over "
+        f"{line.n} runs",
         difference=line.slope.value,
         low=line.slope.low,
         high=line.slope.high,
