@@ -62,6 +62,15 @@ RunKey = Annotated[
         autocompletion=complete_run,
     ),
 ]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only runs that are so: 'estimator=fade,grpo group_size>=8 pass@1>0.3'; keys of the "
+        "config, seed, status, sweep, or a column; may be repeated.",
+    ),
+]
 SweepName = Annotated[
     str | None,
     typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),

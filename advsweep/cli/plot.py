@@ -43,15 +43,7 @@ def plot(
             autocompletion=complete_target,
         ),
     ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="EXPR",
-            help="Only runs that are so: 'estimator=fade,grpo group_size>=8', as in a report; may "
-            "be repeated.",
-        ),
-    ] = None,
+    where: options.Where = None,
     figure: Annotated[
         list[str] | None,
         typer.Option(

@@ -49,15 +49,7 @@ def report(
             autocompletion=complete_sweep,
         ),
     ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="EXPR",
-            help="Only runs that are so: 'estimator=fade,grpo group_size>=8 pass@1>0.3'; keys of "
-            "the config, seed, status, sweep, or a column; may be repeated.",
-        ),
-    ] = None,
+    where: options.Where = None,
     rows: Annotated[
         str | None,
         typer.Option(

@@ -63,6 +63,29 @@ def finished(fake_folder: Path) -> Advsweep:
 
 
 @pytest.fixture
+def in_process(
+    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """`in_process(*ARGUMENTS)` in the folder of the finished sweep: exit code, stdout, stderr.
+
+    In this process, for commands that only read.
+    """
+    monkeypatch.chdir(fake_folder)
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return called
+
+
+@pytest.fixture
 def refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Callable[..., None]:

@@ -8,33 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.cli import main
-
 Called = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def claims(
-    fake_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Called:
+def claims(in_process: Called, tmp_path: Path) -> Called:
     """`claims(STATEMENT, OPTIONS)` about the finished sweep: exit code, stdout, stderr."""
-    monkeypatch.chdir(fake_folder)
 
     def called(statement: str, *arguments: str) -> tuple[int, str, str]:
         entry = {"id": "one", "says": "so", "statement": statement, "seeds": 2}
         path = tmp_path / "list.yaml"
         path.write_text(json.dumps({"common": {"sweep": "two"}, "claims": [entry]}))
-        monkeypatch.setattr("sys.argv", ["advsweep", "claims", str(path), *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
+        return in_process("claims", str(path), *arguments)
 
     return called
 
@@ -54,13 +39,10 @@ def test_answers_are_data_and_only_strict_ones_fail(claims):
     ("name", "words"),
     [("dmo", "did you mean 'demo'"), ("none.yaml", "none.yaml cannot be read")],
 )
-def test_lists_that_are_not_there(monkeypatch, capsys, fake_folder, name, words):
-    monkeypatch.chdir(fake_folder)
-    monkeypatch.setattr("sys.argv", ["advsweep", "claims", name])
-    with pytest.raises(SystemExit) as exit_:
-        main()
-    assert exit_.value.code == 2
-    assert words in capsys.readouterr().err
+def test_lists_that_are_not_there(in_process, name, words):
+    code, out, err = in_process("claims", name)
+    assert (code, out) == (2, "")
+    assert words in err
 
 
 def test_a_statement_that_cannot_be_read_is_one_line(claims):

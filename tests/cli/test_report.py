@@ -5,33 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-from advsweep.cli import main
 
 Called = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def report(
-    fake_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Called:
-    """`report(ARGUMENTS)` in the folder of the finished sweep: exit code, stdout, stderr."""
-    monkeypatch.chdir(fake_folder)
-
-    def called(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["advsweep", "report", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return called
+def report(in_process: Called) -> Called:
+    """`report(ARGUMENTS)` of the finished sweep: exit code, stdout, stderr."""
+    return lambda *arguments: in_process("report", *arguments)
 
 
 def test_a_pivot_as_it_is_asked_for(report):

@@ -10,9 +10,9 @@ import torch
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.trl.sampling import encode
+from advsweep.backends.trl.source import group_batch
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.errors import ConfigError
-from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from advsweep.backends.run import Run
     from advsweep.backends.trl.sampling import ModelSampler
-    from advsweep.backends.trl.signals import Signals
     from advsweep.estimators import Estimator
 
 _TOLERANCE = 0.05
@@ -53,7 +52,9 @@ def sampled_tokens(
         head = model.get_output_embeddings().weight
     advantages = None
     if estimator is not None:
-        batch = _batch(run, rewards.view(prompts, -1), outcomes, signals, step)
+        grouped = rewards.view(prompts, -1)
+        verdicts = torch.from_numpy(outcomes).view(grouped.shape)
+        batch = group_batch(run, grouped, verdicts, signals, step)
         advantages = estimator.compute(batch).values.flatten().to(hidden.device)
     owner = torch.arange(len(completions)).repeat_interleave(torch.from_numpy(lengths).long())
     return SampledTokens(
@@ -66,33 +67,6 @@ def sampled_tokens(
         advantages=advantages,
         head=head,
         temperature=temperature,
-    )
-
-
-def _batch(
-    run: Run,
-    rewards: Float[Tensor, "prompts rollouts"],
-    outcomes: Float[np.ndarray, " rollouts"],
-    signals: Signals,
-    step: int,
-) -> GroupBatch:
-    """What an estimator is told of the rollouts, as in training."""
-    scored = ~rewards.isnan()
-    successes = torch.from_numpy(outcomes).view(rewards.shape) == 1
-
-    def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "prompts rollouts"]:
-        return (sums / signals.lengths).view(rewards.shape)
-
-    return GroupBatch(
-        rewards=rewards,
-        mask=None if scored.all() else scored,
-        lengths=signals.lengths.view(rewards.shape),
-        token_entropy=token_mean(signals.surprisal),
-        token_entropy_exact=token_mean(signals.entropy),
-        self_certainty=token_mean(signals.certainty),
-        solve_rates=(successes & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
-        step=step,
-        total_steps=run.steps,
     )
 
 

@@ -112,19 +112,35 @@ class StepSource:
         """All that an estimator is told of the groups drawn."""
         rewards, outcomes = torch.cat(self._scored)[..., 0], self.outcomes
         signals = Signals.unstacked(torch.cat(self._signals))
-        scored = ~rewards.isnan()
+        return group_batch(self._run, rewards, outcomes, signals, self.step)
 
-        def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
-            return (sums / signals.lengths).view(rewards.shape)
 
-        return GroupBatch(
-            rewards=rewards,
-            mask=None if scored.all() else scored,
-            lengths=signals.lengths.view(rewards.shape),
-            token_entropy=token_mean(signals.surprisal),
-            token_entropy_exact=token_mean(signals.entropy),
-            self_certainty=token_mean(signals.certainty),
-            solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
-            step=self.step,
-            total_steps=self._run.steps,
-        )
+def group_batch(
+    run: Run,
+    rewards: Float[Tensor, "groups rollouts"],
+    outcomes: Float[Tensor, "groups rollouts"],
+    signals: Signals,
+    step: int,
+) -> GroupBatch:
+    """All that an estimator is told of some groups.
+
+    Args:
+        outcomes: the verdicts, which the rewards are made of.
+        signals: of the rollouts, group by group.
+    """
+    scored = ~rewards.isnan()
+
+    def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
+        return (sums / signals.lengths).view(rewards.shape)
+
+    return GroupBatch(
+        rewards=rewards,
+        mask=None if scored.all() else scored,
+        lengths=signals.lengths.view(rewards.shape),
+        token_entropy=token_mean(signals.surprisal),
+        token_entropy_exact=token_mean(signals.entropy),
+        self_certainty=token_mean(signals.certainty),
+        solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+        step=step,
+        total_steps=run.steps,
+    )
