@@ -263,7 +263,8 @@ def _moments(
     if at.is_cost:
         moments: Moments
         budget, moments = at_cost(at, spent(store, runs, at.what))
-        where = f"where it had spent {budget:.4g} {at.what}"
+        shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
+        where = f"where it had spent {shown} {at.what}"
     else:
         moments = at_value(at, _curves(store, runs, evaluated, at.what))
         where = f"where {at.what} first comes to {at.value:g}"

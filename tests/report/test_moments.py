@@ -70,6 +70,13 @@ def test_as_many_rollouts_as_all_have(costly):
     assert set(_cells(report, "total/rollouts").values()) == {(640.0, 640.0)}
 
 
+def test_large_costs_are_written_out(lab, constant):
+    for seed in range(2):
+        lab.run("grpo", seed, points=constant(cost__rollouts=1.0), group_size=1234)
+    [remark] = _at(lab, "rollouts", "total/rollouts").remarks
+    assert "where it had spent 98720 rollouts" in remark
+
+
 def test_the_last_steps_are_those_before_the_moment(costly):
     # ACR of the steps 6 to 15.
     report = _at(costly, "steps=15", "collapse/acr@end", "collapse/acr@first2")
