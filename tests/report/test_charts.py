@@ -294,7 +294,8 @@ def test_difficulty_is_how_problems_spread_with_betas_fitted(lab):
     fit = fit_solve_rates(counts, 1)
     assert one[1]["expected"] == pytest.approx(fit.shares()[4:7].sum())
     assert one[0]["alpha_1"] == pytest.approx(fit.components[0].alpha.value)
-    assert one[0]["alpha_1_low"] < one[0]["alpha_1"] < one[0]["alpha_1_high"]
+    ends = (one[0]["alpha_1_low"], one[0]["alpha_1_high"])
+    assert ends == pytest.approx(fit.components[0].alpha[1:])
     assert (one[0]["p_value"], one[0]["aic"]) == (fit.p_value, fit.aic)
     assert (one[0]["alpha_2"], one[0]["weight_1"]) == (None, 1)
     assert f"Beta({fit.components[0].alpha.value:.3g}, " in notes_of(lab, "difficulty")

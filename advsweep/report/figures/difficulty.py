@@ -27,9 +27,6 @@ _PANEL = 1.9  # inches
 _IN_WORDS = 8
 """So many panels have their laws in the caption."""
 
-_RESAMPLES = 100
-"""Two betas take 5 ms for each resample."""
-
 _LINES: dict[int, tuple[str, Any]] = {1: ("one beta", "-"), 2: ("two betas", (0, (4, 2)))}
 """What each number of betas is called, and its dashes."""
 
@@ -160,7 +157,7 @@ class Difficulty(Chart):
                 "refused": law.refused,
             }
             for panel in self.panels
-            for law in panel.laws
+            for law in [_law(panel.histogram, components) for components in _LINES]
             for i, (first, after, share) in enumerate(
                 zip(
                     panel.bins,
@@ -181,15 +178,17 @@ def _panel(label: str, look: Look, records: Sequence[EvaluationRecord]) -> _Pane
         raise ReportError(f"no sample of {label} could be scored, so that it has no solve rates")
     whole = n == samples
     histogram = np.bincount(c[whole], minlength=samples + 1)
-    laws = tuple(_law(histogram, components) for components in _LINES)
+    # Intervals are among the numbers alone, and cost a hundred times the fit.
+    laws = tuple(_law(histogram, components, resamples=1) for components in _LINES)
     return _Panel(label, look, histogram, int((~whole).sum()), laws)
 
 
-def _law(histogram: Int[np.ndarray, " counts"], components: int) -> _Law:
+def _law(histogram: Int[np.ndarray, " counts"], components: int, resamples: int = 200) -> _Law:
     try:
-        return _Law(components, fit_solve_rates(histogram, components, resamples=_RESAMPLES), None)
+        fit = fit_solve_rates(histogram, components, resamples=resamples)
     except FitError as error:
         return _Law(components, None, str(error))
+    return _Law(components, fit, None)
 
 
 def _draw(axes: Axes, panel: _Panel) -> None:
