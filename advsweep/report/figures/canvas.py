@@ -59,6 +59,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     check_path(path)
     with house_style(), _writing(path):
+        _settle(figure)
         figure.savefig(path, dpi=_DPI, metadata=_METADATA[path.suffix.lower()])
 
 
@@ -73,7 +74,20 @@ def save_pages(figures: Iterable[Figure], path: Path) -> None:
     check_path(path)
     with house_style(), _writing(path), PdfPages(path, metadata=_METADATA[".pdf"]) as pages:
         for figure in figures:
+            _settle(figure)
             pages.savefig(figure, dpi=_DPI)
+
+
+def _settle(figure: Figure) -> None:
+    """Lays a figure out, once and at rounded places.
+
+    What solves for the layout adds up in no fixed order, and a last bit would be another id.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = axes.get_position().bounds
+        axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
 
 
 @contextmanager
