@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from torch import Tensor
 
 from advsweep.errors import BatchError
@@ -14,6 +13,7 @@ from advsweep.estimators.groups import Groups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from jaxtyping import Bool, Float
 
 TOLERANCE = 1e-6
@@ -80,10 +80,15 @@ def collapse_by_level(
         counted: groups with a scorable rollout.
         levels: of each group's problem.
     """
-    flags = collapsed.numpy(force=True)[:, 0][counted]
-    known, which = np.unique(np.asarray(levels)[counted], return_inverse=True)
-    rates = np.bincount(which, flags) / np.bincount(which)
-    return dict(zip(known.tolist(), rates.tolist(), strict=True))
+    # A loop: numpy's functions take longer over as few groups as a step has.
+    sums: dict[int, list[int]] = {}
+    flags = collapsed.numpy(force=True)[:, 0].tolist()
+    for level, flag, counts in zip(levels, flags, counted.tolist(), strict=True):
+        if counts:
+            known = sums.setdefault(level, [0, 0])
+            known[0] += flag
+            known[1] += 1
+    return {level: collapsed / groups for level, (collapsed, groups) in sorted(sums.items())}
 
 
 def collapse_after(
@@ -91,5 +96,9 @@ def collapse_after(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> float:
     """Share of groups left without a gradient: every advantage of theirs is 0."""
-    groups = Groups(GroupBatch(rewards=advantages, mask=mask))
-    return groups.group_mean((groups.low == 0) & (groups.high == 0))
+    return zero_groups(Groups(GroupBatch(rewards=advantages, mask=mask)))
+
+
+def zero_groups(advantages: Groups) -> float:
+    """The same, of groups of advantages in the place of rewards."""
+    return advantages.group_mean((advantages.low == 0) & (advantages.high == 0))

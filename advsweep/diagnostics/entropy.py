@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from advsweep.estimators import GroupBatch
 from advsweep.estimators.groups import Groups
 
@@ -42,8 +44,15 @@ def entropy_terms(
     Args:
         token_entropy: mean of -log π over the tokens of each rollout, in nats.
     """
-    groups = Groups(GroupBatch(rewards=advantages.double(), mask=mask))
-    surprisal = Groups(GroupBatch(rewards=token_entropy.double(), mask=mask)).rewards
-    mean, entropy = groups.rollout_mean(groups.rewards), groups.rollout_mean(surprisal)
-    product = groups.rollout_mean(groups.rewards * surprisal)
+    return terms_of(Groups(GroupBatch(rewards=advantages.double(), mask=mask)), token_entropy)
+
+
+def terms_of(advantages: Groups, token_entropy: Float[Tensor, "groups rollouts"]) -> EntropyTerms:
+    """The same, of groups of advantages in the place of rewards."""
+    surprisal = token_entropy.double()
+    if advantages.mask is not None:
+        surprisal = torch.where(advantages.mask, surprisal, 0.0)
+    mean = advantages.rollout_mean(advantages.rewards)
+    entropy = advantages.rollout_mean(surprisal)
+    product = advantages.rollout_mean(advantages.rewards * surprisal)
     return EntropyTerms(drift=mean * entropy, covariance=mean * entropy - product)

@@ -65,10 +65,15 @@ def masses(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> Masses:
     """The masses of a batch, averaged over its rollouts (scorable ones if there is a mask)."""
-    groups = Groups(GroupBatch(rewards=advantages, mask=mask))
+    return masses_of(Groups(GroupBatch(rewards=advantages, mask=mask)), successes)
+
+
+def masses_of(advantages: Groups, successes: Bool[Tensor, "prompts rollouts"]) -> Masses:
+    """The same, of groups of advantages in the place of rewards."""
+    values = advantages.rewards
     return Masses(
-        success=groups.rollout_mean(torch.where(successes, advantages, 0.0)),
-        failure=groups.rollout_mean(torch.where(successes, 0.0, -advantages)),
+        success=advantages.rollout_mean(torch.where(successes, values, 0.0)),
+        failure=advantages.rollout_mean(torch.where(successes, 0.0, -values)),
     )
 
 

@@ -11,13 +11,13 @@ import torch
 from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.collapse import (
     TOLERANCE,
-    collapse_after,
     collapse_by_level,
     collapsed_groups,
     split,
+    zero_groups,
 )
-from advsweep.diagnostics.entropy import entropy_terms
-from advsweep.diagnostics.masses import masses
+from advsweep.diagnostics.entropy import terms_of
+from advsweep.diagnostics.masses import masses_of
 from advsweep.estimators import GroupBatch
 from advsweep.estimators.groups import Groups
 
@@ -84,8 +84,8 @@ def rollout_metrics(
     solved, scored = _counts(successes), _counts(scorable)
     metrics = {
         **_drawn_metrics(batch, None if verifier_free else tolerance, scored, levels),
-        "reward/unscorable": (~scorable).double().mean().item(),
-        "prompts/fully_unsolved": float((scorable.any(dim=1) & ~successes.any(dim=1)).sum()),
+        "reward/unscorable": 1 - int(scored.sum()) / batch.rewards.numel(),
+        "prompts/fully_unsolved": float(((scored > 0) & (solved == 0)).sum()),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
         "cost/utilisation": advantages.keep.sum().item() / generated,
         **difficulty.solve_rate_histogram(solved, scored, rollouts),
@@ -94,13 +94,15 @@ def rollout_metrics(
         metrics["cost/tokens"] = batch.lengths.double().sum().item()
     if len(advantages.values):
         mask, entropy = scorable, batch.token_entropy
-        if groups is not None:
+        if groups is not None and not torch.equal(groups, torch.arange(drawn)):
+            chosen = groups.numpy(force=True)
             successes, mask = successes[groups], mask[groups]
+            solved, scored = solved[chosen], scored[chosen]
             entropy = entropy if entropy is None else entropy[groups]
         metrics |= _advantage_metrics(
             advantages, successes, None if batch.mask is None else mask, entropy
         )
-        metrics |= _weight_metrics(advantages, successes, mask)
+        metrics |= _weight_metrics(advantages, mask, solved, scored)
     return metrics | {f"estimator/{name}": value for name, value in advantages.info.items()}
 
 
@@ -143,9 +145,9 @@ def _advantage_metrics(
 ) -> dict[str, float]:
     values = advantages.values.double()
     groups = Groups(GroupBatch(rewards=values, mask=mask))
-    mass = masses(values, successes, mask)
+    mass = masses_of(groups, successes)
     metrics = {
-        "collapse/acr_after": collapse_after(values, mask),
+        "collapse/acr_after": zero_groups(groups),
         "advantage/zero_fraction": groups.rollout_mean(values == 0),
         "advantage/abs_mean": groups.rollout_mean(values.abs()),
         "mass/success": mass.success,
@@ -154,17 +156,17 @@ def _advantage_metrics(
     ratio = difficulty.sign_ratio(mass, groups.rollout_mean(successes))
     metrics |= _defined({"mass/sign_ratio": ratio})
     if token_entropy is not None:
-        terms = entropy_terms(values, token_entropy, mask)
+        terms = terms_of(groups, token_entropy)
         metrics |= {f"entropy/{name}": term for name, term in terms._asdict().items()}
     return metrics
 
 
 def _weight_metrics(
     advantages: Advantages,
-    successes: Bool[Tensor, "groups rollouts"],
     scorable: Bool[Tensor, "groups rollouts"],
+    solved: Int[np.ndarray, " groups"],
+    scored: Int[np.ndarray, " groups"],
 ) -> dict[str, float]:
-    solved, scored = _counts(successes), _counts(scorable)
     sizes = torch.where(scorable, advantages.values.double().abs(), 0.0).sum(dim=1)
     weights = sizes.numpy(force=True) / np.maximum(scored, 1)
     return _defined(
