@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import evaluating, options
-from advsweep.cli.completion import complete_target
 from advsweep.cli.options import RecordFormat
 
 if TYPE_CHECKING:
@@ -19,15 +18,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN...|SWEEP]",
-            help="Runs (ids, starts of identities, 'last'), or all those of a sweep.",
-            autocompletion=complete_target,
-            show_default=False,
-        ),
-    ] = None,
+    targets: options.OptionalTargets = None,
     model: evaluating.ModelPath = None,
     task: evaluating.TaskName = None,
     samples: evaluating.Samples = None,

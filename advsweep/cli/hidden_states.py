@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_target
 from advsweep.cli.options import ListFormat
 
 if TYPE_CHECKING:
@@ -26,14 +25,7 @@ class DirectionName(Enum):
 
 
 def hidden_states(
-    targets: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...|SWEEP",
-            help="Runs (ids, starts of identities, 'last'), or all those of a sweep.",
-            autocompletion=complete_target,
-        ),
-    ],
+    targets: options.Targets,
     prompts: Annotated[
         int | None,
         typer.Option(

@@ -75,12 +75,18 @@ SweepName = Annotated[
     str | None,
     typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),
 ]
+_TARGETS = "Runs (ids, starts of identities, 'last'), or all those of a sweep."
 Targets = Annotated[
     list[str],
+    typer.Argument(metavar="RUN...|SWEEP", help=_TARGETS, autocompletion=complete_target),
+]
+OptionalTargets = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="RUN...|SWEEP",
-        help="Runs (ids, starts of identities, 'last'), or all those of a sweep.",
+        metavar="[RUN...|SWEEP]",
+        help=_TARGETS,
         autocompletion=complete_target,
+        show_default=False,
     ),
 ]
 EstimatorName = Annotated[

@@ -205,7 +205,11 @@ def report(
         shown = build(
             columns=names, sort=sort, baseline=baseline, target=difference, style=chosen_style
         )
-        judgements = [judge(build(columns=a.columns, baseline="none"), a) for a in asserted]
+        judgements = []
+        if asserted:
+            used = dict.fromkeys(column for a in asserted for column in a.columns)
+            judged = build(columns=list(used), baseline="none")
+            judgements = [judge(judged, assertion) for assertion in asserted]
         _print(shown, opened, output, conditions, claims)
     for judgement in judgements:
         typer.echo(judgement.text, err=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.completion import complete_target
 
 if TYPE_CHECKING:
     from advsweep.cli.weight_tables import Analysed
@@ -49,15 +48,7 @@ class SingularValues(Enum):
 
 
 def weights(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN...|SWEEP]",
-            help="Runs (ids, starts of identities, 'last'), or all those of a sweep.",
-            autocompletion=complete_target,
-            show_default=False,
-        ),
-    ] = None,
+    targets: options.OptionalTargets = None,
     base: Annotated[
         Path | None,
         typer.Option("--base", metavar="DIR", help="Without a run: the model before training."),

@@ -1,6 +1,7 @@
 """What a step's rollouts say about learning, computed on torch tensors."""
 
 from advsweep.diagnostics.collapse import Collapse, collapse, collapse_after
+from advsweep.diagnostics.entropy import EntropyTerms, entropy_terms
 from advsweep.diagnostics.masses import (
     Masses,
     expected_masses,
@@ -12,9 +13,11 @@ from advsweep.diagnostics.rollouts import rollout_metrics
 
 __all__ = [
     "Collapse",
+    "EntropyTerms",
     "Masses",
     "collapse",
     "collapse_after",
+    "entropy_terms",
     "expected_masses",
     "group_masses",
     "masses",

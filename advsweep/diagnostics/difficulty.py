@@ -7,9 +7,8 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from advsweep.diagnostics.enumeration import chances
+from advsweep.diagnostics.enumeration import chances, groups_by_count
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -71,7 +70,7 @@ def weight_variance(
 @functools.lru_cache(maxsize=4)
 def _binomial(size: int) -> Float[np.ndarray, "rates successes"]:
     """The chance of k successes in `size` draws at each of the rates 0, 1/size, ..., 1."""
-    kinds = torch.ones(size + 1, size, dtype=torch.float64).tril(-1)
+    kinds = groups_by_count(size)
     return np.stack([chances(kinds, rate / size).numpy() for rate in range(size + 1)])
 
 

@@ -35,11 +35,12 @@ def kinds_of_group(estimator: Estimator, size: int) -> Float[Tensor, "kinds roll
         raise BatchError(
             f"group_size: expected 1 to {largest} for estimator '{estimator.name}'{why}; got {size}"
         )
-    return _by_count(size) if estimator.exchangeable else _by_arrangement(size)
+    return groups_by_count(size) if estimator.exchangeable else _by_arrangement(size)
 
 
 @functools.lru_cache(maxsize=4)
-def _by_count(size: int) -> Float[Tensor, "kinds rollouts"]:
+def groups_by_count(size: int) -> Float[Tensor, "kinds rollouts"]:
+    """One group for each number of successes, from none to all; not to be changed."""
     return torch.ones(size + 1, size, dtype=torch.float64).tril(-1)
 
 

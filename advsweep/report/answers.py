@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from advsweep.errors import ConfigError, nearest
 from advsweep.report.assertions import Verdict
 from advsweep.report.differences import MOST_SEEDS
 from advsweep.report.markup import to_latex, to_markdown
 from advsweep.report.numbers import show_p
+from advsweep.report.render import writer
 from advsweep.report.table import Document, Entry, Heading, Line, Table
 from advsweep.report.verdicts import Answer, Answers
 
@@ -30,12 +30,7 @@ def render_answers(answers: Answers, format: str = "table") -> str:
     Raises:
         ConfigError: there is no such format.
     """
-    if format not in ANSWER_FORMATS:
-        raise ConfigError(
-            f"format: expected one of {', '.join(ANSWER_FORMATS)}, got {format!r}; "
-            f"{nearest(format, ANSWER_FORMATS)}"
-        )
-    return ANSWER_FORMATS[format](answers)
+    return writer(ANSWER_FORMATS, format)(answers)
 
 
 def lay_out_answers(answers: Answers) -> Document:

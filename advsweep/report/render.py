@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.data import to_csv, to_json
 from advsweep.report.layout import lay_out
 from advsweep.report.markup import to_latex, to_markdown
 from advsweep.report.records import Report
+
+T = TypeVar("T")
 
 
 def _to_table(report: Report) -> str:
@@ -32,9 +35,17 @@ def render(report: Report, format: str = "table") -> str:
     Raises:
         ConfigError: there is no such format.
     """
-    if format not in FORMATS:
+    return writer(FORMATS, format)(report)
+
+
+def writer(formats: Mapping[str, Callable[[T], str]], name: str) -> Callable[[T], str]:
+    """What writes a format.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if name not in formats:
         raise ConfigError(
-            f"format: expected one of {', '.join(FORMATS)}, got {format!r}; "
-            f"{nearest(format, FORMATS)}"
+            f"format: expected one of {', '.join(formats)}, got {name!r}; {nearest(name, formats)}"
         )
-    return FORMATS[format](report)
+    return formats[name]
