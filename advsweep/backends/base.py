@@ -67,6 +67,9 @@ class Backend(Component):
     shapes_rewards: ClassVar[bool] = False
     """True if it trains on `Task.rewards`, and not on the verdicts of `Task.score` alone."""
 
+    optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
+    """The optimizers that it trains with."""
+
     cuts_evaluations: ClassVar[bool] = False
     """True if its evaluations know a top-p below 1, and the temperature 0."""
 

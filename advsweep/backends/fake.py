@@ -63,6 +63,7 @@ class Fake(Backend):
             "total_steps",
         }
     )
+    optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
     puts_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True

@@ -17,6 +17,7 @@ BACKENDS: Registry[Backend] = Registry(
     "backend",
     {
         "tiny": "advsweep.backends.tiny.backend",
+        "bandit": "advsweep.backends.bandit.backend",
         "fake": "advsweep.backends.fake",
         "trl": "advsweep.backends.trl.backend",
     },
@@ -26,11 +27,12 @@ MODELS: Registry[Component] = Registry(
     "model",
     {
         "tiny": "advsweep.backends.tiny.model_config",
+        "table": "advsweep.backends.bandit.model_config",
         "hf": "advsweep.backends.trl.model_config",
     },
     group="advsweep.models",
 )
-OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS})
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS, "sgd": _SETTINGS})
 GENERATIONS: Registry[Generation] = Registry(
     "generation",
     {

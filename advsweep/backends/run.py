@@ -214,6 +214,11 @@ def _check(run: Run) -> None:
             f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
             f"'{backend.name}' does not keep; choose another backend or rollout policy"
         )
+    if run.optimizer.name not in backend.optimizers:
+        raise ConfigError(
+            f"optimizer: backend '{backend.name}' trains with "
+            f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
+        )
     check_sampling(backend, run.evaluation)
     if run.optimizer.match is not Match.NONE:
         _ = run.learning_rate_scale  # which is refused where there is none

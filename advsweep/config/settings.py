@@ -25,25 +25,15 @@ class Match(Enum):
 
 @dataclass(kw_only=True)
 class Optimizer(Component):
-    """AdamW with linear warm-up and gradient clipping (Loshchilov and Hutter, 2019).
+    """What every optimizer has: linear warm-up, gradient clipping, and matched learning rates.
 
     With `match` the run's learning rate is lr · size(reference) / size(estimator), so that a
     comparison is of the shapes of advantages rather than of their size. The size is max|A|
     (FADE, arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours), over groups with every
     number of successes at the run's group size: `diagnostics.matching` says how.
-
-    AdamW's step does not depend on the scale of the gradient, as long as no gradient is
-    clipped: there an unmatched estimator moves as far as its reference, and matching makes
-    it move by that factor more or less. It is what the paper prescribes.
     """
 
-    name: ClassVar[str] = "adamw"
-
     lr: float = option(3e-4, gt=0, help="learning rate after the warm-up")
-    beta1: float = option(0.9, ge=0, lt=1, help="decay of the gradient's running mean")
-    beta2: float = option(0.999, ge=0, lt=1, help="decay of the squared gradient's running mean")
-    eps: float = option(1e-8, gt=0, help="added to the denominator of the update")
-    weight_decay: float = option(0.0, ge=0, help="decoupled weight decay")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
     match: Match = option(Match.NONE, help="scale lr by the size of advantages, and by which")
@@ -62,6 +52,34 @@ class Optimizer(Component):
         if self.match is Match.NONE:
             del material["match"], material["match_reference"]
         return material
+
+
+@dataclass(kw_only=True)
+class AdamW(Optimizer):
+    """AdamW with linear warm-up and gradient clipping (Loshchilov and Hutter, 2019).
+
+    Its step does not depend on the scale of the gradient, as long as no gradient is clipped:
+    there an unmatched estimator moves as far as its reference, and matching makes it move by
+    that factor more or less. It is what the paper prescribes.
+    """
+
+    name: ClassVar[str] = "adamw"
+
+    beta1: float = option(0.9, ge=0, lt=1, help="decay of the gradient's running mean")
+    beta2: float = option(0.999, ge=0, lt=1, help="decay of the squared gradient's running mean")
+    eps: float = option(1e-8, gt=0, help="added to the denominator of the update")
+    weight_decay: float = option(0.0, ge=0, help="decoupled weight decay")
+
+
+@dataclass(kw_only=True)
+class Sgd(Optimizer):
+    """Plain gradient descent, with momentum if asked for."""
+
+    name: ClassVar[str] = "sgd"
+
+    lr: float = option(0.1, gt=0, help="learning rate after the warm-up")
+    max_grad_norm: float = option(0.0, ge=0, help="gradients are clipped to this norm; 0: never")
+    momentum: float = option(0.0, ge=0, lt=1, help="decay of the running sum of gradients")
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
 TASKS: Registry[Task] = Registry(
     "task",
-    {"countdown": "advsweep.tasks.countdown", "dataset": "advsweep.tasks.dataset"},
+    {
+        "countdown": "advsweep.tasks.countdown",
+        "bandit": "advsweep.tasks.bandit",
+        "toy": "advsweep.tasks.bandit",
+        "dataset": "advsweep.tasks.dataset",
+    },
     aliases={"file": "dataset"},
     group="advsweep.tasks",
 )

@@ -162,6 +162,9 @@ def small_config(exported_base: Callable[[], Path]) -> Callable[..., dict[str, A
             config = _config(backend, model, gradient_checkpointing=False, **settings)
             # Each of whose five steps has a mixed group.
             config["seed"] = 4
+        elif backend == "bandit":
+            config = _config(backend, {"name": "table"}, exact_every=0)
+            config["task"] = {"name": "bandit", "levels": [0, 1], "rates": [0.4, 0.2]}
         else:
             config = _config(backend, SMALL_MODEL)
         for key, value in changes.items():

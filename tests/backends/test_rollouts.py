@@ -130,7 +130,8 @@ def test_references_come_from_the_base_model(
         rollout={"name": "reference"},
         steps=80,
         prompts_per_step=32,
-        optimizer={"lr": 1e-3},
+        # Logits of a table have no weights behind them that add up.
+        optimizer={"lr": 0.02 if backend == "bandit" else 1e-3},
         backend={"checkpoint_every": 0},
         evaluation={"every": 0},
     )

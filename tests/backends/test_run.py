@@ -172,7 +172,11 @@ def test_the_order_of_a_config_means_nothing(config: dict[str, Any]) -> None:
             "estimator.delta: expected a number, got 'much'",
         ),
         ({"estimator": {"delta": 1}}, "estimator: expected a name or a mapping with a name, got"),
-        ({"optimizer": "sgd"}, "optimizer: no optimizer is called 'sgd'; known: adamw"),
+        ({"optimizer": "lion"}, "optimizer: no optimizer is called 'lion'; known: adamw, sgd"),
+        (
+            {"optimizer": "sgd", "backend": {"name": "tiny"}},
+            "optimizer: backend 'tiny' trains with adamw, got 'sgd'",
+        ),
         ({"optimizer": {"name": "adamw", "lr": -1}}, "optimizer.lr: expected > 0, got -1"),
         ({"backend": "tinny"}, "backend: no backend is called 'tinny'; did you mean 'tiny'?"),
         ({"task": "count_down"}, "task: no task is called 'count_down'; did you mean 'countdown'?"),
@@ -216,7 +220,7 @@ def test_refusals_name_the_key(
     ("key", "message"),
     [
         ("group_size", "group_size: expected an integer, got nothing"),
-        ("backend", "backend: expected one of fake, tiny, trl, got nothing"),
+        ("backend", "backend: expected one of bandit, fake, tiny, trl, got nothing"),
     ],
 )
 def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) -> None:

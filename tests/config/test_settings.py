@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
+from advsweep.config.settings import AdamW, EvaluationSettings, Generation
 from advsweep.errors import ConfigError
 from advsweep.estimators import ESTIMATORS
 
@@ -22,7 +22,7 @@ def test_defaults_are_what_the_documentation_says() -> None:
         "top_p": 1.0,
         "seed": 0,
     }
-    assert Optimizer().lr == 3e-4
+    assert AdamW().lr == 3e-4
     assert Generation().temperature == 1.0
 
 
@@ -44,7 +44,7 @@ def test_evaluation_refuses(values: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize("values", [{"lr": 0}, {"beta1": 1}, {"max_grad_norm": -1}])
 def test_optimizer_refuses(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"^optimizer\."):
-        Optimizer.build(values, where="optimizer")
+        AdamW.build(values, where="optimizer")
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,22 @@ def test_optimizer_refuses(values: dict[str, object]) -> None:
 )
 def test_matching_refuses(values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Optimizer.build(values, where="optimizer")
+        AdamW.build(values, where="optimizer")
 
 
 def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
-    plain = Optimizer(lr=0.01)
-    names = {f.name for f in fields(Optimizer)} - {"match", "match_reference"}
+    plain = AdamW(lr=0.01)
+    names = {f.name for f in fields(AdamW)} - {"match", "match_reference"}
     values = {name: getattr(plain, name) for name in names}
     assert plain.identity() == {"name": "adamw", "revision": 1, **values}
-    assert Optimizer(lr=0.01, match_reference="grpo").identity() == plain.identity()
+    assert AdamW(lr=0.01, match_reference="grpo").identity() == plain.identity()
 
 
 def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def identity(**values: Any) -> dict[str, Any]:
-        return Optimizer(**{"match": "mass", **values}).identity()
+        return AdamW(**{"match": "mass", **values}).identity()
 
     assert identity()["match_reference"] == {"name": "dr_grpo", "revision": 1}
     assert identity(match_reference="mean_grpo") == identity()
@@ -90,12 +90,12 @@ def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
         identity(match_reference={"name": "grpo", "std": "sample"}),
     ]
     monkeypatch.setattr(ESTIMATORS.get("dr_grpo"), "revision", 2)
-    others += [identity(), Optimizer().identity()]
+    others += [identity(), AdamW().identity()]
     assert all(a != b for i, a in enumerate(others) for b in others[:i])
 
 
 def test_optimizers_round_trip() -> None:
-    optimizer = Optimizer(match="mass", match_reference={"name": "grpo", "std": "sample"})
+    optimizer = AdamW(match="mass", match_reference={"name": "grpo", "std": "sample"})
     assert optimizer.plain()["match_reference"]["name"] == "grpo"
-    assert Optimizer.build(optimizer.plain()) == optimizer
+    assert AdamW.build(optimizer.plain()) == optimizer
     assert replace(optimizer, lr=0.1).match_reference == optimizer.match_reference

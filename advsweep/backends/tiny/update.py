@@ -12,6 +12,7 @@ import torch
 
 from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
+from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
@@ -62,7 +63,9 @@ class PolicyUpdate:
         self._backend = backend
         self._objective = run.objective
         self._temperature = run.generation.temperature
-        self._settings = settings = run.optimizer
+        settings = run.optimizer
+        assert isinstance(settings, AdamW)
+        self._settings = settings
         self._lr = settings.lr * run.learning_rate_scale
         self._reference = fuse(base, model) if run.objective.needs_reference else None
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly

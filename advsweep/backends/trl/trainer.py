@@ -25,6 +25,7 @@ from advsweep.backends.trl.sampling import ModelSampler, prompt_of
 from advsweep.backends.trl.signals import SignalRecorder, recording
 from advsweep.backends.trl.source import StepSource
 from advsweep.backends.trl.updates import StepUpdates
+from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
@@ -363,6 +364,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """AdamW over all weights that are trained, as on every backend."""
         if self.optimizer is None:
             settings = self._run.optimizer
+            assert isinstance(settings, AdamW)
             trained = (self.model if model is None else model).parameters()
             self.optimizer: Any = torch.optim.AdamW(
                 [weight for weight in trained if weight.requires_grad],

@@ -17,7 +17,7 @@ from advsweep.backends.tiny.sampling import sample
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.vocabulary import Encoded
 from advsweep.backends.tiny.weights import Weights
-from advsweep.config.settings import Optimizer
+from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
@@ -28,7 +28,7 @@ TEMPERATURE = 0.9
 MakeUpdate = Callable[..., tuple[PolicyUpdate, Weights]]
 # No clipping, no moments: a step of length lr along the sign of a gradient says little, so
 # tests read the gradients that a step leaves behind.
-FREE = Optimizer(max_grad_norm=0.0, lr=1e-6)
+FREE = AdamW(max_grad_norm=0.0, lr=1e-6)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def make_update(
     small_run: Callable[..., Run], model: TinyModel, make_weights: Callable[..., Weights]
 ) -> MakeUpdate:
     def make(
-        objective: Clipped, optimizer: Optimizer = FREE, **backend: Any
+        objective: Clipped, optimizer: AdamW = FREE, **backend: Any
     ) -> tuple[PolicyUpdate, Weights]:
         run = small_run(
             "tiny",
@@ -184,7 +184,7 @@ def test_advantages_of_0_alone_still_move_the_moments(
     nothing = replace(experience, advantages=torch.zeros_like(experience.advantages))
     ends = []
     for skip in (True, False):
-        update, weights = make_update(Clipped(), Optimizer(lr=1e-3), skip_zero_advantages=skip)
+        update, weights = make_update(Clipped(), AdamW(lr=1e-3), skip_zero_advantages=skip)
         update.step(1, experience)
         before = {name: w.detach().clone() for name, w in weights.items()}
         metrics = update.step(2, nothing)
@@ -244,13 +244,13 @@ def test_minibatches_hold_whole_groups_and_epochs_repeat_them(
 
 
 def test_the_learning_rate_warms_up(experience: Experience, make_update: MakeUpdate) -> None:
-    update, _ = make_update(Clipped(), Optimizer(lr=0.4, warmup_steps=4))
+    update, _ = make_update(Clipped(), AdamW(lr=0.4, warmup_steps=4))
     rates = [update.step(step, experience)["optim/lr"] for step in (1, 2, 3, 4, 5, 9)]
     assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
 
 
 def test_gradients_are_clipped(experience: Experience, make_update: MakeUpdate) -> None:
-    update, weights = make_update(Clipped(), Optimizer(lr=1e-6, max_grad_norm=1e-3))
+    update, weights = make_update(Clipped(), AdamW(lr=1e-6, max_grad_norm=1e-3))
     metrics = update.step(1, experience)
     assert metrics["optim/grad_norm"] > 0.01
     norm = torch.stack([g.norm() for g in gradients(weights).values()]).norm()

@@ -1,0 +1,118 @@
+"""What bandit tasks share: a table of behaviours, named by their numbers."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from advsweep.tasks.base import Problem, Split, Task
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+
+@dataclass(frozen=True, eq=False)
+class Arms:
+    """P prompts with N behaviours each.
+
+    Attributes:
+        rewards: what each behaviour is rewarded with.
+        logits: those of the base policy at temperature 1.
+        levels: difficulty level of each prompt.
+    """
+
+    rewards: Float[np.ndarray, "prompts behaviours"]
+    logits: Float[np.ndarray, "prompts behaviours"]
+    levels: Int[np.ndarray, " prompts"]
+
+    @functools.cached_property
+    def correct(self) -> Bool[np.ndarray, "prompts behaviours"]:
+        """The behaviours with their prompt's greatest reward."""
+        best: Bool[np.ndarray, "prompts behaviours"] = self.rewards == self.rewards.max(
+            axis=1, keepdims=True
+        )
+        return best
+
+
+class BanditTask(Task):
+    """Prompts whose completions are numbers of behaviours, `0` to `N-1`.
+
+    Correct are the behaviours with the greatest reward. A table cannot carry over what it
+    learns to prompts that it was never asked: the held-out problem of a number has the
+    behaviours of the training problem of that number, so that evaluations tell of what was
+    trained.
+    """
+
+    @abstractmethod
+    def _make_arms(self) -> Arms:
+        """The table; the same each time."""
+
+    @functools.cached_property
+    def arms(self) -> Arms:
+        return self._make_arms()
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return float(self.arms.rewards.min()), float(self.arms.rewards.max())
+
+    @property
+    def is_binary(self) -> bool:
+        return bool(np.isin(self.arms.rewards, (0.0, 1.0)).all())
+
+    @property
+    def is_shaped(self) -> bool:
+        return not np.array_equal(self.arms.rewards, self.arms.correct)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return self._problems[split]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        """As few of the same prompt as can be: all of them once before any comes again."""
+        problems = self._problems[Split.TRAIN]
+        rounds = -(-count // len(problems))
+        rows = np.concatenate([rng.permutation(len(problems)) for _ in range(rounds)])[:count]
+        return [problems[row] for row in rows.tolist()]
+
+    def score(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Float[np.ndarray, " completions"]:
+        correct = self.arms.correct
+        return np.array(
+            [
+                behaviour is not None and correct[problem.gold["row"], behaviour]
+                for problem, behaviour in zip(problems, map(self._read, completions), strict=True)
+            ],
+            dtype=np.float64,
+        )
+
+    def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
+        return [None if self._read(text) is None else text for text in completions]
+
+    def _read(self, completion: str) -> int | None:
+        """The behaviour that a completion names; None if there is none of that name."""
+        return self._numbers.get(completion)
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {str(number): number for number in range(self.arms.rewards.shape[1])}
+
+    @functools.cached_property
+    def _problems(self) -> dict[Split, list[Problem]]:
+        levels, best = self.arms.levels.tolist(), self.arms.correct.argmax(axis=1).tolist()
+        return {
+            split: [
+                Problem(
+                    id=f"{split.value}/{row}",
+                    prompt=f"{row}:",
+                    level=level,
+                    gold={"row": row, "solution": str(solution)},
+                )
+                for row, (level, solution) in enumerate(zip(levels, best, strict=True))
+            ]
+            for split in Split
+        }

@@ -1,0 +1,65 @@
+"""The toy of the two-stage view: one softmax over a few actions with fixed rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.tasks.bandit.base import Arms, BanditTask
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(kw_only=True)
+class Toy(BanditTask):
+    """Actions with a reward and a first probability each: by default likely and fair, rare and
+    best, likely and worthless.
+
+    Source: two-stage view (arXiv:2510.04028), Sec. 3.2 and Alg. 1.
+
+    Departures: the values behind the paper's figures are not stated; these are ours, with its
+    order of rewards and probabilities.
+    """
+
+    name: ClassVar[str] = "toy"
+
+    rewards_of: tuple[float, ...] = option((0.5, 1.0, 0.0), help="reward of each action")
+    probabilities: tuple[float, ...] = option(
+        (0.5, 0.1, 0.4), gt=0, lt=1, help="of each action before training; they add up to 1"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.probabilities) != len(self.rewards_of):
+            raise ConfigError(
+                f"probabilities: expected one for each of {len(self.rewards_of)} actions of "
+                f"rewards_of, got {len(self.probabilities)}"
+            )
+        if len(set(self.rewards_of)) < 2:
+            raise ConfigError("rewards_of: expected at least two different rewards")
+        if not math.isclose(total := sum(self.probabilities), 1, abs_tol=1e-6):
+            raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
+
+    def rewards(
+        self,
+        completions: Sequence[str],
+        outcomes: Float[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        """The action's reward; that of no action is 0."""
+        actions = [self._read(text) for text in completions]
+        return np.array([0.0 if a is None else self.rewards_of[a] for a in actions])
+
+    def _make_arms(self) -> Arms:
+        return Arms(
+            rewards=np.array([self.rewards_of]),
+            logits=np.log([self.probabilities]),
+            levels=np.zeros(1, dtype=np.int64),
+        )

@@ -1,0 +1,282 @@
+"""Trainings of bandits: the paper's toy, gradients through the objectives, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from advsweep.backends.bandit import softmax
+from advsweep.backends.bandit.backend import BanditBackend
+from advsweep.backends.bandit.source import Source
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.run import Run, build_run
+from advsweep.errors import ConfigError
+from advsweep.objectives.base import LossInputs
+
+MakeRun = Callable[..., Run]
+
+TOY = {
+    "task": {"name": "toy"},
+    "estimator": {"name": "dr_grpo"},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "prompts_per_step": 1,
+    "group_size": 2,
+}
+
+
+@pytest.fixture
+def bandit(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+    """Builds a run of the bandit; nodes that are given take the place of the small run's."""
+
+    def make(**nodes: Any) -> Run:
+        config = small_config("bandit")
+        backend = {**config["backend"], **nodes.pop("backend", {})}
+        return build_run({**config, **nodes, "backend": backend})
+
+    return make
+
+
+def parameters_after(run: Run, directory: Path, step: int) -> Tensor:
+    files = Checkpoints(directory, run.identity).load(step).files
+    return safetensors.torch.load(files["table.safetensors"])["parameters"]
+
+
+def first_source(run: Run) -> tuple[Source, Tensor]:
+    """The groups that the first step draws, and the base policy's logits."""
+    task: Any = run.task
+    logits = torch.from_numpy(task.arms.logits).float()
+    policy = softmax.log_policy(logits, run.generation.temperature)
+    source = Source(run, task, policy, policy, 1)
+    source.draw(run.prompts_per_step)
+    return source, logits
+
+
+@pytest.mark.parametrize("group_size", [2, 5])
+def test_the_toy_is_algorithm_1(
+    bandit: MakeRun, train: Any, tmp_path: Path, group_size: int
+) -> None:
+    """With the samples of a training, the paper's loop over actions gives its logits."""
+    run = bandit(**{**TOY, "group_size": group_size}, steps=1)
+    train(run, tmp_path)
+    source, logits = first_source(run)
+    actions, rewards = source.actions[0].tolist(), [0.5, 1.0, 0.0]
+    policy = torch.softmax(logits[0], dim=0).tolist()
+    mean = sum(rewards[a] for a in actions) / group_size
+    gradient = [0.0, 0.0, 0.0]
+    for action in actions:
+        advantage = rewards[action] - mean
+        for other in range(3):
+            score = 1 - policy[other] if other == action else -policy[other]
+            gradient[other] += score * advantage
+    expected = [0.1 * g / group_size for g in gradient]
+    assert max(map(abs, expected)) > 0.005
+    assert parameters_after(run, tmp_path, 1)[0].tolist() == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_toy_has_two_stages(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
+    """First the likely and fair action gains, then the best takes over."""
+    run = bandit(
+        **{**TOY, "group_size": 10}, steps=600, backend={"exact_every": 1, "checkpoint_every": 0}
+    )
+    points = train(run, tmp_path).points
+    fair, best = (
+        np.array([values[f"exact/probability_{i}"] for values in points.values()]) for i in (0, 1)
+    )
+    peak = int(fair.argmax())
+    assert 10 < peak < 500
+    assert fair[peak] > 0.55
+    assert best[peak] < fair[peak]
+    assert best[-1] > 0.9
+    assert fair[-1] < 0.1
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize(
+    "objective",
+    [{"name": "clipped"}, {"name": "clipped", "kl_coef": 0.3, "entropy_coef": 0.2}],
+    ids=["clipped", "with KL and entropy"],
+)
+def test_a_step_is_along_the_gradient_of_the_whole_loss(
+    bandit: MakeRun, train: Any, tmp_path: Path, objective: dict[str, Any], rank: int
+) -> None:
+    """Against autograd through the table, the softmax and the objective."""
+    run = bandit(
+        objective=objective,
+        optimizer={"name": "sgd", "lr": 2.0},
+        generation={"name": "sampling", "temperature": 0.8},
+        model={"name": "table", "rank": rank},
+        steps=1,
+    )
+    train(run, tmp_path)
+    source, base = first_source(run)
+    advantages = run.estimator.compute(source.batch()).values.flatten()
+    offsets = torch.zeros_like(base, requires_grad=True)
+    policy = softmax.log_policy(base + offsets, 0.8)[source.rows]
+    log_probs = policy.gather(1, source.actions).flatten()[:, None]
+    entropies = softmax.entropies(policy)[:, None].expand(source.actions.shape)
+    count = log_probs.numel()
+    loss = run.objective.loss(
+        LossInputs(
+            log_probs=log_probs,
+            old_log_probs=log_probs.detach(),
+            completion_mask=torch.ones_like(log_probs, dtype=torch.bool),
+            advantages=advantages,
+            rollouts=count,
+            tokens=count,
+            reference_log_probs=log_probs.detach(),
+            entropies=entropies.flatten()[:, None],
+        )
+    ).loss
+    (gradient,) = torch.autograd.grad(loss, offsets)
+    moved = parameters_after(run, tmp_path, 1)
+    if rank:
+        # A shared map moves every prompt by what the others pull: F Fᵀ times the gradient.
+        features = _features(run, base)
+        gradient = features.T @ gradient
+    assert gradient.abs().max() > 1e-3
+    assert torch.allclose(moved, -2.0 * gradient, atol=1e-6)
+
+
+def _features(run: Run, base: Tensor) -> Tensor:
+    from advsweep.backends.bandit.parameters import Logits
+
+    model: Any = run.model
+    task: Any = run.task
+    return (Logits(model, task.arms).of(torch.eye(model.rank, base.shape[1])) - base)[
+        :, : model.rank
+    ]
+
+
+def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    for rank in (0, 4):
+        run = bandit(model={"name": "table", "rank": rank}, prompts_per_step=4, steps=1)
+        train(run, tmp_path / str(rank))
+        drawn = {int(row) for row in first_source(run)[0].rows}
+        before, after = (
+            run.backend.sampler(run, tmp_path / str(rank), step)._logits for step in (0, 1)
+        )
+        changed = {int(row) for row in (before != after).any(dim=1).nonzero()}
+        assert changed
+        assert changed <= drawn if rank == 0 else changed - drawn
+
+
+def test_gradients_are_clipped_to_their_norm(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
+    lengths = []
+    for bound in (0.0, 1e-3):
+        optimizer = {"name": "sgd", "lr": 1.0, "max_grad_norm": bound}
+        run = bandit(optimizer=optimizer, steps=1)
+        train(run, tmp_path / str(bound))
+        lengths.append(parameters_after(run, tmp_path / str(bound), 1).norm().item())
+    assert lengths[0] > 0.01
+    assert lengths[1] == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_the_rate_rises_over_the_warm_up(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
+    run = bandit(optimizer={"name": "sgd", "lr": 0.4, "warmup_steps": 4})
+    points = train(run, tmp_path).points
+    rates = [points[step]["optim/lr"] for step in range(1, 6)]
+    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4])
+
+
+def test_minibatches_and_epochs_are_updates_of_their_own(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Later ones see policies that have moved, so that ratios are clipped."""
+    clipped = {}
+    for minibatches, epochs in [(1, 1), (4, 1), (1, 4)]:
+        run = bandit(
+            optimizer={"name": "sgd", "lr": 100.0},
+            backend={"minibatches": minibatches, "inner_epochs": epochs},
+            steps=1,
+        )
+        values = train(run, tmp_path / f"{minibatches}-{epochs}").points[1]
+        clipped[minibatches, epochs] = values["loss/clip_fraction"]
+    # Prompts of a table do not interact, so minibatches of whole groups do not either.
+    assert clipped[1, 1] == clipped[4, 1] == 0
+    assert clipped[1, 4] > 0.05
+
+
+def test_exact_quantities_come_when_they_should_and_disturb_nothing(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    plain = train(bandit(), tmp_path / "plain").lasting
+    run = bandit(backend={"exact_every": 2, "exact_k": [3]})
+    assert run.identity == bandit().identity
+    points = train(run, tmp_path / "exact").lasting
+    found = {step: {n for n in values if n.startswith("exact/")} for step, values in points.items()}
+    assert [step for step, names in found.items() if names] == [2, 4]
+    assert "exact/pass@3" in found[2]
+    without = {
+        step: {n: v for n, v in values.items() if not n.startswith("exact/")}
+        for step, values in points.items()
+    }
+    assert without == plain
+
+
+def test_evaluations_agree_with_the_exact_numbers(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = bandit(backend={"exact_every": 1, "exact_k": [1]})
+    points = train(run, tmp_path).points
+    from advsweep.tasks.base import Split
+
+    problems = run.task.problems(Split.HELD_OUT)
+    completions = run.backend.sampler(run, tmp_path, 5).sample(
+        problems, 2000, temperature=1.0, seed=0
+    )
+    scores = [
+        run.task.score([p] * 2000, t) for p, t in zip(problems, completions.texts, strict=True)
+    ]
+    # 16 prompts with 2,000 samples: a standard error below 0.003.
+    assert np.mean(scores) == pytest.approx(points[5]["exact/pass@1"], abs=0.01)
+    assert completions.token_entropy is not None
+    assert completions.token_entropy.mean() == pytest.approx(points[5]["exact/entropy"], abs=1e-4)
+
+
+def test_graded_rewards_train_and_verdicts_are_counted(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = bandit(**{**TOY, "group_size": 4}, steps=5)
+    for values in train(run, tmp_path).points.values():
+        assert values["reward/mean"] * 8 == pytest.approx(round(values["reward/mean"] * 8))
+        assert values["solved/4"] + sum(values[f"solved/{k}"] for k in range(4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ({"model": {"name": "tiny"}}, "model: backend 'bandit' trains the model 'table'"),
+        ({"task": {"name": "countdown"}}, "task: backend 'bandit' needs a bandit"),
+        ({"backend": {"minibatches": 9}}, "backend.minibatches: expected at most .* = 8, got 9"),
+        (
+            {"task": {"name": "toy"}, "estimator": {"name": "psr"}},
+            "estimator: 'psr' is defined for rewards of 0 and 1 only",
+        ),
+    ],
+)
+def test_refusals_name_the_key(bandit: MakeRun, nodes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bandit(**nodes)
+
+
+def test_a_table_answers_its_own_problems_alone(bandit: MakeRun, tmp_path: Path) -> None:
+    run, other = bandit(), bandit(task={"name": "bandit", "seed": 3})
+    assert run.backend.sampler(run, tmp_path, 0, run.task)
+    with pytest.raises(ConfigError, match="task: expected the bandit that the run was trained on"):
+        run.backend.sampler(run, tmp_path, 0, other.task)
+
+
+def test_a_table_cannot_be_exported(bandit: MakeRun, tmp_path: Path) -> None:
+    run = bandit()
+    assert isinstance(run.backend, BanditBackend)
+    with pytest.raises(ConfigError, match="a table of logits, which cannot be exported"):
+        run.backend.export(run, tmp_path, 0, tmp_path / "out")

@@ -1,0 +1,75 @@
+"""Logits from parameters, and the optimizers, against torch's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.backends.bandit.model_config import Table
+from advsweep.backends.bandit.parameters import Logits, fresh_state, moved
+from advsweep.config.settings import AdamW, Optimizer, Sgd
+from advsweep.errors import ConfigError
+from advsweep.tasks.bandit import Bandit
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "options"),
+    [
+        (Sgd(lr=0.3), torch.optim.SGD, {}),
+        (Sgd(lr=0.3, momentum=0.9), torch.optim.SGD, {"momentum": 0.9}),
+        (AdamW(lr=0.3), torch.optim.AdamW, {"weight_decay": 0.0}),
+        (
+            AdamW(lr=0.3, beta1=0.7, beta2=0.8, eps=0.01, weight_decay=0.1),
+            torch.optim.AdamW,
+            {"betas": (0.7, 0.8), "eps": 0.01, "weight_decay": 0.1},
+        ),
+    ],
+)
+def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    parameters = torch.randn(3, 4, generator=generator)
+    weight = parameters.clone().requires_grad_()
+    optimizer = theirs([weight], lr=0.3, **options)
+    state = fresh_state(ours, (3, 4))
+    for _ in range(5):
+        gradient = torch.randn(3, 4, generator=generator)
+        weight.grad = gradient.clone()
+        optimizer.step()
+        parameters, state = moved(ours, parameters, gradient, state, 0.3)
+        assert torch.allclose(parameters, weight, atol=1e-5)
+
+
+def test_parameters_of_0_are_the_base_policy() -> None:
+    arms = Bandit().arms
+    for table in (Table(), Table(rank=4)):
+        logits = Logits(table, arms)
+        assert torch.equal(logits.of(torch.zeros(logits.shape)), logits.base)
+        assert torch.equal(logits.base, torch.from_numpy(arms.logits).float())
+
+
+def test_a_shared_map_pulls_gradients_back_as_autograd_does() -> None:
+    logits = Logits(Table(rank=4), Bandit().arms)
+    assert logits.shape == (4, 64)
+    generator = torch.Generator().manual_seed(0)
+    gradient = torch.randn(logits.base.shape, generator=generator)
+    parameters = torch.randn(logits.shape, generator=generator, requires_grad=True)
+    (expected,) = torch.autograd.grad((logits.of(parameters) * gradient).sum(), parameters)
+    assert torch.allclose(logits.pull_back(gradient), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
+def test_prompts_overlap_as_much_as_they_are_to(overlap: float) -> None:
+    logits = Logits(Table(rank=8, overlap=overlap), Bandit(prompts_per_level=40).arms)
+    features = logits.of(torch.eye(8, 64)).sub(logits.base)[:, :8]
+    cosines = features @ features.T
+    assert torch.allclose(cosines.diagonal(), torch.ones(len(cosines)))
+    apart = cosines[~torch.eye(len(cosines), dtype=torch.bool)]
+    # Own directions have a mean cosine of 0, to about 1 / 280.
+    assert apart.mean().item() == pytest.approx(overlap, abs=0.02)
+
+
+def test_a_map_of_rank_1_is_refused() -> None:
+    with pytest.raises(ConfigError, match="rank: expected 0 or at least 2, got 1"):
+        Table(rank=1)
