@@ -85,6 +85,7 @@ def test_no_prompt_is_drawn_again_before_all_were() -> None:
 def test_the_toy_has_three_actions_and_graded_rewards() -> None:
     toy = Toy()
     assert np.exp(toy.arms.logits) == pytest.approx(np.array([[0.5, 0.1, 0.4]]))
+    assert Toy(temperature=5.0).arms.logits / 5 == pytest.approx(toy.arms.logits)
     assert toy.arms.correct.tolist() == [[False, True, False]]
     assert toy.is_shaped
     assert not toy.is_binary
@@ -96,8 +97,8 @@ def test_the_toy_has_three_actions_and_graded_rewards() -> None:
     assert rewards.tolist() == [0.5, 1.0, 0.0, 0.0]
 
 
-def test_rewards_of_0_and_1_are_no_others_than_verdicts() -> None:
-    toy = Toy(rewards_of=(0.0, 1.0, 1.0), probabilities=(0.8, 0.1, 0.1))
+def test_action_rewards_0_and_1_are_no_others_than_verdicts() -> None:
+    toy = Toy(action_rewards=(0.0, 1.0, 1.0), probabilities=(0.8, 0.1, 0.1))
     assert toy.is_binary
     assert not toy.is_shaped
 
@@ -111,7 +112,7 @@ def test_rewards_of_0_and_1_are_no_others_than_verdicts() -> None:
         ({"name": "bandit", "correct": 64}, "task.correct: expected fewer than behaviours = 64"),
         ({"name": "toy", "probabilities": [0.5, 0.5]}, "expected one for each of 3 actions"),
         ({"name": "toy", "probabilities": [0.5, 0.1, 0.1]}, "expected a sum of 1, got 0.7"),
-        ({"name": "toy", "rewards_of": [1, 1, 1]}, "expected at least two different rewards"),
+        ({"name": "toy", "action_rewards": [1, 1, 1]}, "expected at least two different rewards"),
     ],
 )
 def test_refusals_name_the_key(values: dict[str, Any], message: str) -> None:

@@ -30,20 +30,23 @@ class Toy(BanditTask):
 
     name: ClassVar[str] = "toy"
 
-    rewards_of: tuple[float, ...] = option((0.5, 1.0, 0.0), help="reward of each action")
+    action_rewards: tuple[float, ...] = option((0.5, 1.0, 0.0), help="reward of each action")
     probabilities: tuple[float, ...] = option(
         (0.5, 0.1, 0.4), gt=0, lt=1, help="of each action before training; they add up to 1"
+    )
+    temperature: float = option(
+        1.0, gt=0, help="sampling temperature at which actions have these probabilities"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.probabilities) != len(self.rewards_of):
+        if len(self.probabilities) != len(self.action_rewards):
             raise ConfigError(
-                f"probabilities: expected one for each of {len(self.rewards_of)} actions of "
-                f"rewards_of, got {len(self.probabilities)}"
+                f"probabilities: expected one for each of {len(self.action_rewards)} actions of "
+                f"action_rewards, got {len(self.probabilities)}"
             )
-        if len(set(self.rewards_of)) < 2:
-            raise ConfigError("rewards_of: expected at least two different rewards")
+        if len(set(self.action_rewards)) < 2:
+            raise ConfigError("action_rewards: expected at least two different rewards")
         if not math.isclose(total := sum(self.probabilities), 1, abs_tol=1e-6):
             raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
 
@@ -55,11 +58,11 @@ class Toy(BanditTask):
     ) -> Float[np.ndarray, " completions"]:
         """The action's reward; that of no action is 0."""
         actions = [self._read(text) for text in completions]
-        return np.array([0.0 if a is None else self.rewards_of[a] for a in actions])
+        return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])
 
     def _make_arms(self) -> Arms:
         return Arms(
-            rewards=np.array([self.rewards_of]),
-            logits=np.log([self.probabilities]),
+            rewards=np.array([self.action_rewards]),
+            logits=self.temperature * np.log([self.probabilities]),
             levels=np.zeros(1, dtype=np.int64),
         )
