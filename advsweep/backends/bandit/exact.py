@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.softmax import entropies
+from advsweep.backends.bandit.softmax import entropies, entropy_gradient
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -33,13 +33,13 @@ def quantities(
         `exact/pass@K` and `exact/entropy` (nats) after the step; `exact/correct_modes`, the
         exponential of the entropy among correct behaviours, which is their number where all
         are as likely; `exact/entropy_change`, what the step did to the entropy, and
-        `exact/entropy_predicted`, that to first order: -Σ π (1 + log π) Δlog π;
+        `exact/entropy_predicted`, that to first order in the logits: -Cov(log π, Δlog π);
         `exact/probability_I` of each behaviour, where there are at most eight.
     """
     before, after = before.double(), after.double()
     policy, entropy = after.exp(), entropies(after)
     solved = (policy * correct).sum(dim=1)
-    first_order = -(before.exp() * (1 + before) * (after - before)).sum(dim=1)
+    first_order = (entropy_gradient(before, 1.0) * (after - before)).sum(dim=1)
     metrics = {
         **{f"exact/pass@{k}": 1 - (1 - solved).clamp(min=0) ** k for k in ks},
         "exact/entropy": entropy,

@@ -38,6 +38,10 @@ def test_the_predicted_entropy_change_is_the_first_order() -> None:
     for size in (1e-2, 1e-3):
         after = torch.log_softmax(BEFORE.double() + size * direction, dim=1)
         found = exact.quantities(BEFORE.double(), after, CORRECT, ())
+        policy, step = BEFORE.double().exp(), size * direction
+        means = (policy * step).sum(dim=1), (policy * BEFORE).sum(dim=1)
+        covariance = (policy * step * BEFORE).sum(dim=1) - means[0] * means[1]
+        assert found["exact/entropy_predicted"] == pytest.approx(-covariance.mean().item())
         errors.append(abs(found["exact/entropy_change"] - found["exact/entropy_predicted"]))
         assert errors[-1] < 0.2 * abs(found["exact/entropy_change"])
     # What is left is of second order.
