@@ -56,18 +56,6 @@ class BanditTask(Task):
     def arms(self) -> Arms:
         return self._make_arms()
 
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        return float(self.arms.rewards.min()), float(self.arms.rewards.max())
-
-    @property
-    def is_binary(self) -> bool:
-        return bool(np.isin(self.arms.rewards, (0.0, 1.0)).all())
-
-    @property
-    def is_shaped(self) -> bool:
-        return not np.array_equal(self.arms.rewards, self.arms.correct)
-
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._problems[split]
 

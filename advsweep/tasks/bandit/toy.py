@@ -50,6 +50,19 @@ class Toy(BanditTask):
         if not math.isclose(total := sum(self.probabilities), 1, abs_tol=1e-6):
             raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return min(self.action_rewards), max(self.action_rewards)
+
+    @property
+    def is_binary(self) -> bool:
+        return set(self.action_rewards) == {0.0, 1.0}
+
+    @property
+    def is_shaped(self) -> bool:
+        # Rewards of 0 and 1 alone are the verdicts.
+        return not self.is_binary
+
     def rewards(
         self,
         completions: Sequence[str],
