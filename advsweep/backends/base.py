@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
@@ -45,6 +46,34 @@ class Reporter(Protocol):
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """How far a stage that is not a training step has come (pretraining the base)."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the runs that are trained together.
+
+    Attributes:
+        directory: the run's.
+        guard: makes a context in which whatever goes wrong is this run's alone: the context
+            records and swallows it, and the run leaves the others.
+    """
+
+    run: Run
+    directory: Path
+    reporter: Reporter
+    guard: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class StackKey(NamedTuple):
+    """What tells which runs can be trained together.
+
+    Attributes:
+        shape: runs with equal ones can be.
+        kind: of those, runs with equal ones are trained fastest together.
+    """
+
+    shape: Hashable
+    kind: Hashable
 
 
 @dataclass(kw_only=True)
@@ -106,6 +135,22 @@ class Backend(Component):
         Raises:
             TrainingError: a loss or a gradient is not finite; the message names the step.
         """
+
+    def stack_key(self, run: Run) -> StackKey | None:
+        """Which other runs this one can be trained together with; None: it is trained alone."""
+        return None
+
+    def stack_size(self) -> int:
+        """How many runs are trained together at most."""
+        return 1
+
+    def train_together(self, members: Sequence[Member]) -> None:
+        """Trains runs whose `stack_key` has the same shape, each as `train` does.
+
+        Each gets the numbers that it has alone, and ends by itself: at its last step, when its
+        reporter asks to stop, or with an error, which is raised within its guard.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:

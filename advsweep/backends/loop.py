@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.errors import TrainingError
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter
+    from advsweep.backends.base import Member, Reporter
     from advsweep.backends.run import Run
     from advsweep.tasks.base import Sampler
 
@@ -38,6 +40,33 @@ class Trainer(Protocol):
         ...
 
 
+class Stack(Protocol):
+    """The states of several trainings in memory, which make their steps together.
+
+    Runs are counted from 0, as they were given and are left.
+    """
+
+    def step(self, step: int) -> Sequence[Mapping[str, float] | TrainingError]:
+        """Makes one step of every run; its metrics, or why it cannot go on."""
+        ...
+
+    def sampler(self, index: int) -> Sampler:
+        """The present weights of a run; sampling leaves the training alone."""
+        ...
+
+    def state(self, index: int) -> Mapping[str, bytes]:
+        """All that going on with a run takes, as a checkpoint's files."""
+        ...
+
+    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
+        """Takes up what `state` gave."""
+        ...
+
+    def keep(self, indexes: Sequence[int]) -> None:
+        """Goes on with some of the runs alone, in this order."""
+        ...
+
+
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
     """Trains to the last step, or until the reporter asks to stop.
 
@@ -56,6 +85,83 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
     for step in range(loop.start + 1, run.steps + 1):
         if loop.end_step(step, trainer.step(step)):
             return
+
+
+def train_together(members: Sequence[Member], make: Callable[[Sequence[Run]], Stack]) -> None:
+    """Trains several runs side by side, each as `train` does one.
+
+    Those that go on from different steps are trained one set after another.
+
+    Args:
+        make: makes a stack of runs in the state of their base models.
+    """
+    seats: dict[int, list[_Seat]] = defaultdict(list)
+    for member in members:
+        with member.guard():
+            seat = _Seat(member)
+            seats[seat.loop.start].append(seat)
+    for start, together in sorted(seats.items()):
+        _train_stack(together, start, make)
+
+
+def _train_stack(seats: list[_Seat], start: int, make: Callable[[Sequence[Run]], Stack]) -> None:
+    stack = make([seat.member.run for seat in seats])
+    for index, seat in enumerate(seats):
+        seat.begin(stack, index)
+    seats = _staying(seats, stack)
+    for step in range(start + 1, 1 + max((seat.member.run.steps for seat in seats), default=0)):
+        for seat, outcome in zip(seats, stack.step(step), strict=True):
+            seat.end_step(step, outcome)
+        seats = _staying(seats, stack)
+        if not seats:
+            return
+
+
+def _staying(seats: list[_Seat], stack: Stack) -> list[_Seat]:
+    """Takes those that leave out of the stack."""
+    staying = [seat for seat in seats if seat.stays]
+    if len(staying) < len(seats):
+        stack.keep([seat.index for seat in staying])
+        for index, seat in enumerate(staying):
+            seat.index = index
+    return staying
+
+
+class _Seat:
+    """The place of one run in a stack.
+
+    Attributes:
+        index: of the run in the stack.
+        stays: whether it has a next step.
+    """
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.loop = Loop(
+            member.run,
+            member.directory,
+            member.reporter,
+            lambda: self._stack.sampler(self.index),
+            lambda checkpoints, step: checkpoints.save(step, self._stack.state(self.index)),
+        )
+
+    def begin(self, stack: Stack, index: int) -> None:
+        self._stack = stack
+        self.index = index
+        self.stays = False
+        with self.member.guard():
+            if self.loop.newest:
+                stack.restore(index, self.loop.newest.files)
+            self.loop.begin()
+            self.stays = self.loop.start < self.member.run.steps
+
+    def end_step(self, step: int, outcome: Mapping[str, float] | TrainingError) -> None:
+        self.stays = False
+        with self.member.guard():
+            if isinstance(outcome, TrainingError):
+                raise outcome
+            stopping = self.loop.end_step(step, outcome)
+            self.stays = not stopping and step < self.member.run.steps
 
 
 class Loop:
