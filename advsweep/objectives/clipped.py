@@ -11,7 +11,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.objectives.base import LossInputs
-from advsweep.objectives.tokenwise import Tokenwise
+from advsweep.objectives.tokenwise import Tokenwise, total
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -48,15 +48,15 @@ class Clipped(Tokenwise):
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "rollouts tokens"]:
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
         mask = inputs.completion_mask
-        advantages = inputs.advantages[:, None]
+        advantages = inputs.advantages[..., None]
         log_ratio = (inputs.log_probs - inputs.old_log_probs).where(mask, 0.0)
         if self.ratio is Ratio.SEQUENCE:
-            lengths = mask.sum(dim=1, keepdim=True).clamp(min=1)
-            log_ratio = (log_ratio.sum(dim=1, keepdim=True) / lengths).expand_as(log_ratio)
+            lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
+            log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / lengths).expand_as(log_ratio)
         ratio = log_ratio.exp()
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
-        metrics["loss/clip_fraction"] = ((clipped < free) & mask).sum() / inputs.tokens
+        metrics["loss/clip_fraction"] = total((clipped < free) & mask) / inputs.tokens
         return -torch.minimum(free, clipped)

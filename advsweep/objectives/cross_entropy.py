@@ -39,5 +39,5 @@ class CrossEntropy(Tokenwise):
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "rollouts tokens"]:
-        return -inputs.log_probs * inputs.advantages[:, None]
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
+        return -inputs.log_probs * inputs.advantages[..., None]

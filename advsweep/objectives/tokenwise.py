@@ -14,7 +14,7 @@ from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs, LossOutput, Objective
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Num
 
 
 class Aggregation(Enum):
@@ -78,7 +78,7 @@ class Tokenwise(Objective):
     @abstractmethod
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
-    ) -> Float[Tensor, "rollouts tokens"]:
+    ) -> Float[Tensor, "*runs rollouts tokens"]:
         """The loss of each token; what stands outside the mask does not matter.
 
         Args:
@@ -98,18 +98,26 @@ class Tokenwise(Objective):
             loss = loss + self.kl_coef * kl
         if self.needs_entropy:
             assert inputs.entropies is not None
-            entropy = inputs.entropies.where(mask, 0.0).sum() / inputs.tokens
+            entropy = total(inputs.entropies.where(mask, 0.0)) / inputs.tokens
             loss = loss - self.entropy_coef * entropy
         return LossOutput(loss=loss, metrics=metrics)
 
     def _aggregate(
-        self, values: Float[Tensor, "rollouts tokens"], inputs: LossInputs
-    ) -> Float[Tensor, ""]:
+        self, values: Float[Tensor, "*runs rollouts tokens"], inputs: LossInputs
+    ) -> Float[Tensor, "*runs"]:
         values = values.where(inputs.completion_mask, 0.0)
         if self.aggregation is Aggregation.TOKEN_MEAN:
-            return values.sum() / inputs.tokens
+            return total(values) / inputs.tokens
         if self.aggregation is Aggregation.CONSTANT:
             assert self.max_tokens is not None
-            return values.sum() / (inputs.rollouts * self.max_tokens)
-        lengths = inputs.completion_mask.sum(dim=1).clamp(min=1)
-        return (values.sum(dim=1) / lengths).sum() / inputs.rollouts
+            return total(values) / (inputs.rollouts * self.max_tokens)
+        lengths = inputs.completion_mask.sum(dim=-1).clamp(min=1)
+        return (values.sum(dim=-1) / lengths).sum(dim=-1) / inputs.rollouts
+
+
+def total(values: Num[Tensor, "*runs rollouts tokens"]) -> Num[Tensor, "*runs"]:
+    """The sum over the rollouts and tokens of each run, of the same bits for any number of runs.
+
+    With more than one thread, torch splits a lone sum of 32,768 numbers and more among them.
+    """
+    return values.sum(dim=(-2, -1))

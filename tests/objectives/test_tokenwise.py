@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from advsweep.errors import ConfigError
+from advsweep.objectives.base import LossInputs, Objective
 from advsweep.objectives.registry import OBJECTIVES
 
 AGGREGATIONS: list[dict[str, Any]] = [
@@ -206,3 +208,87 @@ def test_aggregations_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         OBJECTIVES.build({"name": name, **values}, where="objective")
+
+
+COUNTS = {"rollouts", "tokens"}
+
+
+def in_dtype(inputs: LossInputs, dtype: torch.dtype) -> LossInputs:
+    numbers = vars(inputs).keys() - COUNTS - {"completion_mask"}
+    return replace(inputs, **{name: vars(inputs)[name].to(dtype) for name in numbers})
+
+
+def stacked(runs: Sequence[LossInputs]) -> LossInputs:
+    """Minibatches of one shape side by side, with a number of rollouts and tokens each."""
+    return LossInputs(
+        **{
+            name: torch.stack([torch.as_tensor(vars(run)[name]).detach() for run in runs])
+            for name in vars(runs[0])
+        }
+    )
+
+
+def outcome_of(objective: Objective, inputs: LossInputs) -> dict[str, Tensor]:
+    """Loss, metrics and gradients."""
+    log_probs = inputs.log_probs.detach().requires_grad_()
+    assert inputs.entropies is not None
+    entropies = inputs.entropies.detach().requires_grad_()
+    output = objective.loss(replace(inputs, log_probs=log_probs, entropies=entropies))
+    by_log_probs, by_entropies = torch.autograd.grad(
+        output.loss.sum(), (log_probs, entropies), materialize_grads=True
+    )
+    return {"loss": output.loss, "g": by_log_probs, "h": by_entropies, **output.metrics}
+
+
+@pytest.mark.parametrize("values", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}], ids=["", "full"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (5, 6), (19, 3), (67, 1)])
+def test_a_run_of_a_stack_has_the_bits_it_has_alone(
+    spec: dict[str, Any],
+    values: dict[str, Any],
+    dtype: torch.dtype,
+    rows: int,
+    width: int,
+    random_inputs: Any,
+) -> None:
+    """Of several, of one, and as a minibatch without leading axes."""
+    objective = OBJECTIVES.build(spec, **values)
+    runs = [in_dtype(random_inputs(seed, rows, width), dtype) for seed in range(5)]
+    together = outcome_of(objective, stacked(runs))
+    assert together["loss"].shape == (5,)
+    for index, run in enumerate(runs):
+        alone, stack_of_one = outcome_of(objective, run), outcome_of(objective, stacked([run]))
+        for name, found in together.items():
+            assert torch.equal(found[index], stack_of_one[name][0]), name
+            assert torch.equal(found[index], alone[name]), name
+
+
+def test_runs_may_share_a_number_of_rollouts_and_tokens(
+    spec: dict[str, Any], random_inputs: Any
+) -> None:
+    runs = [replace(random_inputs(seed), rollouts=5, tokens=17) for seed in range(3)]
+    each = stacked(runs)
+    shared = replace(each, rollouts=5, tokens=17)
+    objective = OBJECTIVES.build(spec, kl_coef=0.1, entropy_coef=0.01)
+    torch.testing.assert_close(outcome_of(objective, shared), outcome_of(objective, each))
+
+
+def test_rollouts_without_a_token_add_nothing(spec: dict[str, Any], random_inputs: Any) -> None:
+    """So runs that keep different numbers of rollouts fit into one stack."""
+    objective = OBJECTIVES.build(spec, kl_coef=0.1, entropy_coef=0.01)
+    full = random_inputs(7)
+    kept = torch.tensor([True, False, True, True, False])
+    rollouts = int(kept.sum())
+    masked = replace(
+        full,
+        completion_mask=full.completion_mask & kept[:, None],
+        log_probs=full.log_probs.detach().masked_fill(~kept[:, None], -torch.inf),
+        rollouts=rollouts,
+    )
+    rows = {name: value[kept] for name, value in vars(full).items() if name not in COUNTS}
+    part = LossInputs(**rows, rollouts=rollouts, tokens=full.tokens)
+    first, second = outcome_of(objective, masked), outcome_of(objective, part)
+    for name in ("g", "h"):
+        assert (first[name][~kept] == 0).all()
+        first[name] = first[name][kept]
+    torch.testing.assert_close(first, second)
