@@ -9,7 +9,7 @@ from advsweep.diagnostics.masses import (
     masses,
     population_masses,
 )
-from advsweep.diagnostics.rollouts import rollout_metrics
+from advsweep.diagnostics.rollouts import rollout_metrics, stacked_rollout_metrics
 
 __all__ = [
     "Collapse",
@@ -23,4 +23,5 @@ __all__ = [
     "masses",
     "population_masses",
     "rollout_metrics",
+    "stacked_rollout_metrics",
 ]

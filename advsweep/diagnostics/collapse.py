@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
+import numpy as np
 
+from advsweep.diagnostics.runs import Runs, Spread, ratio
 from advsweep.errors import BatchError
-from advsweep.estimators import GroupBatch
-from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
 
 TOLERANCE = 1e-6
 """Groups with a smaller standard deviation are collapsed; the paper's own value is lost."""
@@ -50,45 +49,51 @@ def collapse(
     """
     if rewards.shape[0] == 0:
         raise BatchError("the collapse rate of no groups is undefined; pass at least one")
-    groups = Groups(GroupBatch(rewards=rewards, mask=mask))
-    return split(groups, collapsed_groups(groups, tolerance))
+    runs = Runs.of(rewards, mask)
+    spread = runs.spread(runs.numbers(rewards))
+    shares = split(runs, spread, collapsed_groups(spread, tolerance))
+    return Collapse(**{name: share.item() for name, share in shares.items()})
 
 
-def collapsed_groups(groups: Groups, tolerance: float = TOLERANCE) -> Bool[Tensor, "prompts 1"]:
+def collapsed_groups(
+    rewards: Spread, tolerance: float = TOLERANCE
+) -> Bool[np.ndarray, "runs groups"]:
     """The groups of equal rewards, or of a σ below the tolerance."""
-    return groups.homogeneous | (groups.std() < tolerance)
+    collapsed: Bool[np.ndarray, "runs groups"]
+    collapsed = (rewards.low == rewards.high) | (rewards.std < tolerance)
+    return collapsed
 
 
-def split(groups: Groups, collapsed: Bool[Tensor, "prompts 1"]) -> Collapse:
-    """The shares of collapsed groups, by whether any reward is above 0."""
-    wrong = collapsed & (groups.high <= 0)
-    return Collapse(
-        acr=groups.group_mean(collapsed),
-        all_wrong=groups.group_mean(wrong),
-        all_correct=groups.group_mean(collapsed & ~wrong),
-    )
+def split(
+    runs: Runs, rewards: Spread, collapsed: Bool[np.ndarray, "runs groups"]
+) -> dict[str, Float[np.ndarray, " runs"]]:
+    """The shares of each run's collapsed groups, by whether any reward is above 0."""
+    wrong = collapsed & (rewards.high <= 0)
+    return {
+        "acr": runs.group_mean(collapsed),
+        "all_wrong": runs.group_mean(wrong),
+        "all_correct": runs.group_mean(collapsed & ~wrong),
+    }
 
 
 def collapse_by_level(
-    collapsed: Bool[Tensor, "prompts 1"],
-    counted: Bool[np.ndarray, " prompts"],
-    levels: Sequence[int],
-) -> dict[int, float]:
-    """The collapse rate of each difficulty level that was drawn.
+    runs: Runs,
+    collapsed: Bool[np.ndarray, "runs groups"],
+    levels: Sequence[int] | Int[np.ndarray, "*runs groups"],
+) -> dict[int, Float[np.ndarray, " runs"]]:
+    """The collapse rate of each difficulty level; NaN where a run has no such group.
 
     Args:
-        counted: groups with a scorable rollout.
-        levels: of each group's problem.
+        levels: of each group's problem, one run after another.
     """
-    # A loop: numpy's functions take longer over as few groups as a step has.
-    sums: dict[int, list[int]] = {}
-    flags = collapsed.numpy(force=True)[:, 0].tolist()
-    for level, flag, counts in zip(levels, flags, counted.tolist(), strict=True):
-        if counts:
-            known = sums.setdefault(level, [0, 0])
-            known[0] += flag
-            known[1] += 1
-    return {level: collapsed / groups for level, (collapsed, groups) in sorted(sums.items())}
+    known, inverse = np.unique(np.ravel(levels), return_inverse=True)
+    first = len(known) * np.arange(len(collapsed))
+    cells = (inverse.reshape(collapsed.shape) + first[:, None])[runs.scored > 0]
+    bins = len(known) * len(collapsed)
+    groups = np.bincount(cells, minlength=bins)
+    those = np.bincount(cells, collapsed[runs.scored > 0], minlength=bins)
+    rates = ratio(those, groups).reshape(len(collapsed), -1).T
+    return dict(zip(known.tolist(), rates, strict=True))
 
 
 def collapse_after(
@@ -96,9 +101,11 @@ def collapse_after(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> float:
     """Share of groups left without a gradient: every advantage of theirs is 0."""
-    return zero_groups(Groups(GroupBatch(rewards=advantages, mask=mask)))
+    runs = Runs.of(advantages, mask)
+    share: float = zero_groups(runs, runs.group_sum(np.abs(runs.numbers(advantages)))).item()
+    return share
 
 
-def zero_groups(advantages: Groups) -> float:
-    """The same, of groups of advantages in the place of rewards."""
-    return advantages.group_mean((advantages.low == 0) & (advantages.high == 0))
+def zero_groups(runs: Runs, sizes: Float[np.ndarray, "runs groups"]) -> Float[np.ndarray, " runs"]:
+    """The same, from Σ|A| of each group."""
+    return runs.group_mean(sizes == 0)

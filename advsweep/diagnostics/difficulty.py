@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from advsweep.diagnostics.enumeration import chances, groups_by_count
+from advsweep.diagnostics.runs import ratio
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
-
-    from advsweep.diagnostics.masses import Masses
+    from jaxtyping import Float, Int, Num
 
 BINS = 16
 """Groups larger than this have their numbers of successes merged into 17 equal steps."""
 
 
-def effective_prompts(weights: Float[np.ndarray, " groups"]) -> float:
+def effective_prompts(
+    weights: Float[np.ndarray, "*runs groups"],
+) -> Float[np.ndarray, "*runs"]:
     """Kish's effective sample size, (Σ w)² / Σ w², in prompts (FADE, Eq. 10).
 
     As many prompts of equal weight would average out as much noise. NaN if all weights are 0.
     """
-    squares = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / squares if squares > 0 else math.nan
+    return ratio(weights.sum(axis=-1) ** 2, (weights * weights).sum(axis=-1))
 
 
 def weight_variance(
-    weights: Float[np.ndarray, " groups"],
-    successes: Int[np.ndarray, " groups"],
-    rollouts: Int[np.ndarray, " groups"],
-) -> float:
+    weights: Float[np.ndarray, "*runs groups"],
+    successes: Int[np.ndarray, "*runs groups"],
+    rollouts: Int[np.ndarray, "*runs groups"],
+) -> Float[np.ndarray, "*runs"]:
     """Var(w(p̂)) / E[w]²: how far a group's weight is a matter of its G draws.
 
     FADE, Eq. 9 and 31, estimated from the step itself: w(k) is the mean weight of the groups
@@ -48,23 +48,61 @@ def weight_variance(
         rollouts: scorable rollouts of each group.
 
     Returns:
-        NaN without a group of unequal rewards, or where none of them has a weight.
+        NaN for a run without a group of unequal rewards, or where none of them has a weight.
     """
     mixed = (successes > 0) & (successes < rollouts)
-    if not mixed.any() or weights[mixed].sum() == 0:
-        return math.nan
+    if not mixed.any():
+        return np.full(weights.shape[:-1], np.nan)
     size = int(rollouts.max())
     # Groups that lack a rollout stand at the nearest share of the full size.
-    k = np.rint(successes / np.maximum(rollouts, 1) * size).astype(np.int64)
+    cells = _cells(successes, rollouts, size)
+    bins = (*rollouts.shape[:-1], size + 1)
     counted = rollouts > 0
-    number = np.bincount(k[counted], minlength=size + 1)
-    seen = number.nonzero()[0]
-    means = np.bincount(k[counted], weights[counted], minlength=size + 1)[seen] / number[seen]
-    table = np.interp(np.arange(size + 1), seen, means)
+    sums = _tally(cells, np.where(counted, weights, 0.0), bins)
+    table = _means(sums, _tally(cells, counted, bins))[..., None]
     drawn = _binomial(size)
-    variances = drawn @ table**2 - (drawn @ table) ** 2
-    here = k[mixed]
-    return float(variances[here].mean() / weights[mixed].mean() ** 2)
+    # A product for each run, so that its bits hang on no other.
+    variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
+    here = _tally(cells, mixed, bins)
+    above = (here * variances).sum(axis=-1) * here.sum(axis=-1)
+    return ratio(above, np.where(mixed, weights, 0.0).sum(axis=-1) ** 2)
+
+
+def _cells(
+    successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
+) -> Int[np.ndarray, "*runs groups"]:
+    """Where each group stands among 0 to `size` successes of the first run, the second, ...
+
+    Groups without a rollout stand at 0.
+    """
+    k = np.rint(successes / np.maximum(rollouts, 1) * size).astype(np.int64)
+    runs = k.shape[:-1]
+    return np.asarray(k + (size + 1) * np.arange(math.prod(runs)).reshape(*runs, 1))
+
+
+def _tally(
+    cells: Int[np.ndarray, "*runs groups"],
+    weights: Num[np.ndarray, "*runs groups"],
+    bins: tuple[int, ...],
+) -> Float[np.ndarray, "*runs successes"]:
+    """The sum of the weights at each number of successes."""
+    return np.bincount(cells.ravel(), weights.ravel(), math.prod(bins)).reshape(bins)
+
+
+def _means(
+    sums: Float[np.ndarray, "*runs successes"], groups: Float[np.ndarray, "*runs successes"]
+) -> Float[np.ndarray, "*runs successes"]:
+    """Means at every k: linear between those of any group, and beyond them as at the nearest."""
+    means = ratio(sums, groups).reshape(-1, sums.shape[-1])
+    seen = groups.reshape(means.shape) > 0
+    rows = np.arange(len(means))
+    ends = means[rows, seen.argmax(axis=1)], means[rows, -1 - seen[:, ::-1].argmax(axis=1)]
+    # Where each run has both of its ends, all runs in a row are one table.
+    means[:, 0], means[:, -1] = ends
+    seen[:, 0] = seen[:, -1] = True
+    places = seen.ravel().nonzero()[0]
+    table = np.interp(np.arange(seen.size), places, means.ravel()[places])
+    return np.asarray(table.reshape(sums.shape))
 
 
 @functools.lru_cache(maxsize=4)
@@ -74,27 +112,32 @@ def _binomial(size: int) -> Float[np.ndarray, "rates successes"]:
     return np.stack([chances(kinds, rate / size).numpy() for rate in range(size + 1)])
 
 
-def sign_ratio(mass: Masses, solve_rate: float) -> float:
+def sign_ratio(
+    success: Float[np.ndarray, "*runs"],
+    failure: Float[np.ndarray, "*runs"],
+    solve_rate: Float[np.ndarray, "*runs"],
+) -> Float[np.ndarray, "*runs"]:
     """ρ = m_S p / (m_F q) at the batch's solve rate p (FADE, sec. 11.3); q = 1 - p.
 
     p/q for weights whose signs are in balance. NaN where m_F or q is 0.
     """
-    below = mass.failure * (1 - solve_rate)
-    return mass.success * solve_rate / below if below else math.nan
+    return ratio(success * solve_rate, failure * (1 - solve_rate))
 
 
 def solve_rate_histogram(
-    successes: Int[np.ndarray, " groups"], rollouts: Int[np.ndarray, " groups"], size: int
-) -> dict[str, float]:
-    """The share of groups with each number of successes, as `solved/K`.
+    successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
+) -> Float[np.ndarray, "*runs bins"]:
+    """The share of groups with each number of successes from 0 to `size`.
 
     Args:
         rollouts: scorable rollouts of each group; a group that lacks some counts at the
             nearest number out of `size`, and one without any does not count.
-        size: G; above 16 numbers are merged, and `solved/K` is of groups that solved K/16.
+        size: G; above 16 numbers are merged, and share K is of groups that solved K/16.
     """
-    counted = rollouts > 0
-    bins = min(size, BINS)
-    k = np.rint(successes[counted] / rollouts[counted] * bins).astype(np.int64)
-    shares = np.bincount(k, minlength=bins + 1) / max(len(k), 1)
-    return {f"solved/{number}": float(share) for number, share in enumerate(shares)}
+    size, counted = min(size, BINS), rollouts > 0
+    cells = _cells(successes, rollouts, size)
+    groups = _tally(cells, counted, (*rollouts.shape[:-1], size + 1))
+    shares: Float[np.ndarray, "*runs bins"] = groups / np.maximum(
+        counted.sum(axis=-1, keepdims=True), 1
+    )
+    return shares

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
-from advsweep.estimators import GroupBatch
-from advsweep.estimators.groups import Groups
+from advsweep.diagnostics.runs import Runs
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Bool, Float
     from torch import Tensor
 
@@ -44,15 +42,16 @@ def entropy_terms(
     Args:
         token_entropy: mean of -log π over the tokens of each rollout, in nats.
     """
-    return terms_of(Groups(GroupBatch(rewards=advantages.double(), mask=mask)), token_entropy)
+    runs = Runs.of(advantages, mask)
+    terms = terms_of(runs, runs.numbers(advantages), runs.numbers(token_entropy))
+    return EntropyTerms(**{name: term.item() for name, term in terms.items()})
 
 
-def terms_of(advantages: Groups, token_entropy: Float[Tensor, "groups rollouts"]) -> EntropyTerms:
-    """The same, of groups of advantages in the place of rewards."""
-    surprisal = token_entropy.double()
-    if advantages.mask is not None:
-        surprisal = torch.where(advantages.mask, surprisal, 0.0)
-    mean = advantages.rollout_mean(advantages.rewards)
-    entropy = advantages.rollout_mean(surprisal)
-    product = advantages.rollout_mean(advantages.rewards * surprisal)
-    return EntropyTerms(drift=mean * entropy, covariance=mean * entropy - product)
+def terms_of(
+    runs: Runs,
+    advantages: Float[np.ndarray, "runs groups rollouts"],
+    token_entropy: Float[np.ndarray, "runs groups rollouts"],
+) -> dict[str, Float[np.ndarray, " runs"]]:
+    """The same of each run, of numbers that are 0 where masked."""
+    drift = runs.rollout_mean(advantages) * runs.rollout_mean(token_entropy)
+    return {"drift": drift, "covariance": drift - runs.rollout_mean(advantages * token_entropy)}

@@ -25,13 +25,14 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from advsweep.diagnostics.enumeration import chances, kinds_of_group
+from advsweep.diagnostics.runs import Runs
 from advsweep.errors import BatchError
 from advsweep.estimators.base import COUNTERS, PER_PROMPT, GroupBatch
-from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -65,16 +66,19 @@ def masses(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> Masses:
     """The masses of a batch, averaged over its rollouts (scorable ones if there is a mask)."""
-    return masses_of(Groups(GroupBatch(rewards=advantages, mask=mask)), successes)
+    runs = Runs.of(advantages, mask)
+    success, failure = masses_of(runs, runs.numbers(advantages), runs.flags(successes))
+    return Masses(success=success.item(), failure=failure.item())
 
 
-def masses_of(advantages: Groups, successes: Bool[Tensor, "prompts rollouts"]) -> Masses:
-    """The same, of groups of advantages in the place of rewards."""
-    values = advantages.rewards
-    return Masses(
-        success=advantages.rollout_mean(torch.where(successes, values, 0.0)),
-        failure=advantages.rollout_mean(torch.where(successes, 0.0, -values)),
-    )
+def masses_of(
+    runs: Runs,
+    advantages: Float[np.ndarray, "runs groups rollouts"],
+    successes: Bool[np.ndarray, "runs groups rollouts"],
+) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"]]:
+    """m_S and m_F of each run, of advantages that are 0 where masked."""
+    upward = np.where(successes, advantages, 0.0)
+    return runs.rollout_mean(upward), runs.rollout_mean(upward - advantages)
 
 
 def expected_masses(

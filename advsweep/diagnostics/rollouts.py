@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.collapse import (
@@ -18,16 +16,18 @@ from advsweep.diagnostics.collapse import (
 )
 from advsweep.diagnostics.entropy import terms_of
 from advsweep.diagnostics.masses import masses_of
-from advsweep.estimators import GroupBatch
-from advsweep.estimators.groups import Groups
+from advsweep.diagnostics.runs import Runs, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Num
     from torch import Tensor
 
-    from advsweep.estimators import Advantages
+    from advsweep.estimators import Advantages, GroupBatch
+
+# Metrics by name: a number of each run, or one that all share.
+_Table = dict[str, "Float[np.ndarray, ' runs'] | float"]
 
 
 def rollout_metrics(
@@ -76,106 +76,163 @@ def rollout_metrics(
         `entropy/drift` and `entropy/covariance`; and the estimator's own as `estimator/*`.
         `mass/sign_ratio` and `weight/*` are left out where they are undefined.
     """
-    verdicts = batch.rewards if outcomes is None else outcomes
-    scorable = torch.ones_like(verdicts, dtype=torch.bool) if batch.mask is None else batch.mask
-    successes = scorable & (verdicts == 1)
-    drawn, rollouts = batch.rewards.shape
-    generated = batch.rewards.numel() + references
-    solved, scored = _counts(successes), _counts(scorable)
-    metrics = {
-        **_drawn_metrics(batch, None if verifier_free else tolerance, scored, levels),
-        "reward/unscorable": 1 - int(scored.sum()) / batch.rewards.numel(),
-        "prompts/fully_unsolved": float(((scored > 0) & (solved == 0)).sum()),
-        "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
-        "cost/utilisation": advantages.keep.sum().item() / generated,
-        **difficulty.solve_rate_histogram(solved, scored, rollouts),
-    }
-    if batch.lengths is not None:
-        metrics["cost/tokens"] = batch.lengths.double().sum().item()
-    if len(advantages.values):
-        mask, entropy = scorable, batch.token_entropy
-        if groups is not None and not torch.equal(groups, torch.arange(drawn)):
-            chosen = groups.numpy(force=True)
-            successes, mask = successes[groups], mask[groups]
-            solved, scored = solved[chosen], scored[chosen]
-            entropy = entropy if entropy is None else entropy[groups]
-        metrics |= _advantage_metrics(
-            advantages, successes, None if batch.mask is None else mask, entropy
-        )
-        metrics |= _weight_metrics(advantages, mask, solved, scored)
-    return metrics | {f"estimator/{name}": value for name, value in advantages.info.items()}
-
-
-def _counts(flags: Bool[Tensor, "groups rollouts"]) -> Int[np.ndarray, " groups"]:
-    counts: Int[np.ndarray, " groups"] = flags.numpy(force=True).sum(axis=1)
-    return counts
-
-
-def _drawn_metrics(
-    batch: GroupBatch,
-    tolerance: float | None,
-    scored: Int[np.ndarray, " groups"],
-    levels: Sequence[int] | None,
-) -> dict[str, float]:
-    rewards = batch.rewards.double()
-    groups = Groups(GroupBatch(rewards=rewards, mask=batch.mask))
-    metrics = {
-        "reward/mean": groups.rollout_mean(groups.rewards),
-        "reward/std": groups.group_mean(groups.std()),
-    }
-    if tolerance is not None:
-        collapsed = collapsed_groups(groups, tolerance)
-        shares = split(groups, collapsed)
-        metrics |= {f"collapse/{name}": share for name, share in shares._asdict().items()}
-        if levels is not None:
-            by_level = collapse_by_level(collapsed, scored > 0, levels)
-            metrics |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
-    if batch.token_entropy_exact is not None:
-        metrics["entropy/token"] = groups.rollout_mean(batch.token_entropy_exact)
-    if batch.token_entropy is not None:
-        metrics["entropy/token_sampled"] = groups.rollout_mean(batch.token_entropy)
-    return metrics
-
-
-def _advantage_metrics(
-    advantages: Advantages,
-    successes: Bool[Tensor, "groups rollouts"],
-    mask: Bool[Tensor, "groups rollouts"] | None,
-    token_entropy: Float[Tensor, "groups rollouts"] | None,
-) -> dict[str, float]:
-    values = advantages.values.double()
-    groups = Groups(GroupBatch(rewards=values, mask=mask))
-    mass = masses_of(groups, successes)
-    metrics = {
-        "collapse/acr_after": zero_groups(groups),
-        "advantage/zero_fraction": groups.rollout_mean(values == 0),
-        "advantage/abs_mean": groups.rollout_mean(values.abs()),
-        "mass/success": mass.success,
-        "mass/failure": mass.failure,
-    }
-    ratio = difficulty.sign_ratio(mass, groups.rollout_mean(successes))
-    metrics |= _defined({"mass/sign_ratio": ratio})
-    if token_entropy is not None:
-        terms = terms_of(groups, token_entropy)
-        metrics |= {f"entropy/{name}": term for name, term in terms._asdict().items()}
-    return metrics
-
-
-def _weight_metrics(
-    advantages: Advantages,
-    scorable: Bool[Tensor, "groups rollouts"],
-    solved: Int[np.ndarray, " groups"],
-    scored: Int[np.ndarray, " groups"],
-) -> dict[str, float]:
-    sizes = torch.where(scorable, advantages.values.double().abs(), 0.0).sum(dim=1)
-    weights = sizes.numpy(force=True) / np.maximum(scored, 1)
-    return _defined(
-        {
-            "weight/effective_prompts": difficulty.effective_prompts(weights),
-            "weight/variance": difficulty.weight_variance(weights, solved, scored),
-        }
+    (metrics,) = stacked_rollout_metrics(
+        batch,
+        advantages,
+        [advantages.info],
+        groups=groups,
+        outcomes=outcomes,
+        levels=levels,
+        prompts=prompts,
+        references=references,
+        verifier_free=verifier_free,
+        tolerance=tolerance,
     )
+    return metrics
 
 
-def _defined(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not math.isnan(value)}
+def stacked_rollout_metrics(
+    batch: GroupBatch,
+    advantages: Advantages,
+    infos: Sequence[Mapping[str, float]],
+    *,
+    groups: Int[Tensor, " groups"] | None = None,
+    outcomes: Float[Tensor, "runs*prompts rollouts"] | None = None,
+    levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None,
+    prompts: int | None = None,
+    references: int = 0,
+    verifier_free: bool | Sequence[bool] = False,
+    tolerance: float = TOLERANCE,
+) -> list[dict[str, float]]:
+    """`rollout_metrics` of several runs, whose groups lie one run after another.
+
+    Every run has as many groups, all of them are trained on unless there is but one run, and
+    each run's numbers are the same to the bit, whichever others stand beside it.
+
+    Args:
+        batch: the groups that were drawn; without a mask, unless there is but one run.
+        advantages: of all runs; what their estimators log is not read.
+        infos: what each run's estimator wants logged; there are as many runs.
+        groups: which of the one run's groups are trained on.
+        levels: of the groups of all runs.
+        prompts, references: of each run.
+        verifier_free: of all runs, or of each.
+    """
+    runs = Runs.of(batch.rewards, batch.mask, runs=len(infos))
+    assert batch.mask is None or len(infos) == 1
+    successes = runs.flags((batch.rewards if outcomes is None else outcomes) == 1)
+    token_entropy = None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
+    count, drawn, rollouts = runs.shape
+    generated = drawn * rollouts + references
+    solved = runs.group_count(successes)
+    always: _Table = {
+        "reward/unscorable": 1 - runs.total / (drawn * rollouts),
+        "prompts/fully_unsolved": ((runs.scored > 0) & (solved == 0)).sum(axis=1),
+        "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
+        "cost/utilisation": _sums(advantages.keep, count) / generated,
+    }
+    shares = difficulty.solve_rate_histogram(solved, runs.scored, rollouts)
+    always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
+    if batch.lengths is not None:
+        always["cost/tokens"] = _sums(batch.lengths.double(), count)
+    if batch.token_entropy_exact is not None:
+        always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
+    if token_entropy is not None:
+        always["entropy/token_sampled"] = runs.rollout_mean(token_entropy)
+    sometimes: _Table = {}
+    _add_rewards(always, sometimes, runs, runs.numbers(batch.rewards), levels, tolerance)
+    of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
+    if len(advantages.values):
+        if groups is not None:
+            chosen = groups.numpy(force=True)
+            runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
+            successes = successes.take(chosen, axis=1)
+            if token_entropy is not None:
+                token_entropy = token_entropy.take(chosen, axis=1)
+        _add_advantages(
+            always,
+            sometimes,
+            runs,
+            runs.numbers(advantages.values),
+            successes,
+            solved,
+            token_entropy,
+        )
+    found = _by_run(always, sometimes, count)
+    without = [verifier_free] * count if isinstance(verifier_free, bool) else verifier_free
+    for metrics, info, gone in zip(found, infos, without, strict=True):
+        if gone:
+            for name in of_rewards:
+                metrics.pop(name, None)
+        metrics |= {f"estimator/{name}": value for name, value in info.items()}
+    return found
+
+
+def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndarray, " runs"]:
+    sums: Num[np.ndarray, " runs"] = values.numpy(force=True).reshape(runs, -1).sum(axis=1)
+    return sums
+
+
+def _add_rewards(
+    always: _Table,
+    sometimes: _Table,
+    runs: Runs,
+    rewards: Float[np.ndarray, "runs groups rollouts"],
+    levels: Sequence[int] | Int[np.ndarray, "*runs groups"] | None,
+    tolerance: float,
+) -> None:
+    spread = runs.spread(rewards)
+    collapsed = collapsed_groups(spread, tolerance)
+    shares = split(runs, spread, collapsed)
+    always |= {
+        "reward/mean": runs.rollout_mean(rewards),
+        "reward/std": runs.group_mean(spread.std),
+        **{f"collapse/{name}": share for name, share in shares.items()},
+    }
+    if levels is not None:
+        by_level = collapse_by_level(runs, collapsed, levels)
+        sometimes |= {f"collapse/acr/level_{level}": acr for level, acr in by_level.items()}
+
+
+def _add_advantages(
+    always: _Table,
+    sometimes: _Table,
+    runs: Runs,
+    advantages: Float[np.ndarray, "runs groups rollouts"],
+    successes: Bool[np.ndarray, "runs groups rollouts"],
+    solved: Int[np.ndarray, "runs groups"],
+    token_entropy: Float[np.ndarray, "runs groups rollouts"] | None,
+) -> None:
+    success, failure = masses_of(runs, advantages, successes)
+    sizes = np.abs(advantages)
+    group_sizes = runs.group_sum(sizes)
+    always |= {
+        "collapse/acr_after": zero_groups(runs, group_sizes),
+        "advantage/zero_fraction": 1 - runs.rollout_mean(advantages != 0),
+        "advantage/abs_mean": runs.rollout_mean(sizes),
+        "mass/success": success,
+        "mass/failure": failure,
+    }
+    if token_entropy is not None:
+        terms = terms_of(runs, advantages, token_entropy)
+        always |= {f"entropy/{name}": term for name, term in terms.items()}
+    weights = group_sizes / np.maximum(runs.scored, 1)
+    solve_rate = ratio(solved.sum(axis=1), runs.total)
+    sometimes |= {
+        "mass/sign_ratio": difficulty.sign_ratio(success, failure, solve_rate),
+        "weight/effective_prompts": difficulty.effective_prompts(weights),
+        "weight/variance": difficulty.weight_variance(weights, solved, runs.scored),
+    }
+
+
+def _by_run(always: _Table, sometimes: _Table, runs: int) -> list[dict[str, float]]:
+    """The metrics of each run; those that are there sometimes, where they are defined."""
+    names = [*always, *sometimes]
+    numbers = np.empty((len(names), runs))
+    for row, values in zip(numbers, [*always.values(), *sometimes.values()], strict=True):
+        row[:] = values
+    found = [dict(zip(names, column, strict=True)) for column in numbers.T.tolist()]
+    undefined = np.isnan(numbers[len(always) :])
+    for row, run in zip(*undefined.nonzero(), strict=True):
+        del found[run][names[len(always) + row]]
+    return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from advsweep.diagnostics import rollout_metrics
+from advsweep.diagnostics import rollout_metrics, stacked_rollout_metrics
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
 
 
@@ -225,3 +226,90 @@ def test_tolerance_is_passed_on() -> None:
     batch = GroupBatch(rewards=torch.tensor([[0.0, 0.02]]))
     assert metrics_of(batch)["collapse/acr"] == 0.0
     assert metrics_of(batch, tolerance=0.1)["collapse/acr"] == 1.0
+
+
+def random_batch(runs: int, prompts: int, rollouts: int) -> tuple[GroupBatch, torch.Tensor]:
+    """Rewards mixed of verdicts and another term, with all that metrics are made of; verdicts.
+
+    The first run solves nothing.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def noise() -> torch.Tensor:
+        return torch.rand(runs * prompts, rollouts, generator=generator)
+
+    solve_rates = torch.rand(runs * prompts, 1, generator=generator)
+    solve_rates[:prompts] = 0.0
+    outcomes = (noise() < solve_rates).float()
+    batch = GroupBatch(
+        rewards=0.9 * outcomes + 0.1 * (noise() < 0.1),
+        lengths=(10 * noise()).ceil(),
+        token_entropy=noise(),
+        token_entropy_exact=noise(),
+    )
+    return batch, outcomes
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "reinforce", "softmax"])
+@pytest.mark.parametrize(
+    ("prompts", "rollouts"), [(1, 2), (1, 9), (3, 5), (7, 3), (64, 8), (257, 17)]
+)
+def test_a_run_of_a_stack_has_the_metrics_it_has_alone(
+    estimator: str, prompts: int, rollouts: int
+) -> None:
+    """To the bit. 257 groups of 17 do not fit into one of numpy's buffers."""
+    count = 5
+    batch, outcomes = random_batch(count, prompts, rollouts)
+    levels = np.arange(count * prompts).reshape(count, prompts) % 11
+    advantages = build_estimator(estimator).compute(batch)
+    advantages.keep[::3, 0] = False
+    infos = [{"tau": float(run)} for run in range(count)]
+    free = [False, True, False, False, True]
+    together = stacked_rollout_metrics(
+        batch,
+        advantages,
+        infos,
+        outcomes=outcomes,
+        levels=levels,
+        prompts=prompts,
+        references=3,
+        verifier_free=free,
+    )
+    for run in range(count):
+        groups = torch.arange(run * prompts, (run + 1) * prompts)
+        alone = rollout_metrics(
+            batch.select(groups),
+            Advantages(
+                values=advantages.values[groups], keep=advantages.keep[groups], info=infos[run]
+            ),
+            groups=torch.arange(prompts),
+            outcomes=outcomes[groups],
+            levels=levels[run].tolist(),
+            prompts=prompts,
+            references=3,
+            verifier_free=free[run],
+        )
+        assert together[run] == alone
+
+
+def test_what_only_some_runs_of_a_stack_have() -> None:
+    batch = GroupBatch(rewards=torch.cat((ROWS, ROWS[1:2].expand(4, 4))))
+    advantages = build_estimator("dr_grpo").compute(batch)
+    first, second = stacked_rollout_metrics(
+        batch, advantages, [{}, {"tau": 2.0}], levels=[1, 1, 2, 2, 2, 2, 2, 3]
+    )
+    assert first.keys() - second.keys() == {
+        "collapse/acr/level_1",
+        "mass/sign_ratio",
+        "weight/effective_prompts",
+        "weight/variance",
+    }
+    assert second.keys() - first.keys() == {"collapse/acr/level_3", "estimator/tau"}
+    assert first == rollout_metrics(
+        GroupBatch(rewards=ROWS),
+        build_estimator("dr_grpo").compute(batch.select(torch.arange(4))),
+        levels=[1, 1, 2, 2],
+    )
+    assert second["collapse/acr"] == 1.0
+    assert second["solved/0"] == 1.0
+    assert second["prompts/fully_unsolved"] == 4.0

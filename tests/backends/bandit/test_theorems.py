@@ -14,8 +14,8 @@ from torch import Tensor
 from advsweep.backends.bandit import softmax
 from advsweep.diagnostics import expected_masses, population_masses
 from advsweep.diagnostics.collapse import TOLERANCE, collapsed_groups
+from advsweep.diagnostics.runs import Runs
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
-from advsweep.estimators.groups import Groups
 
 ZERO_SUM: list[Any] = [
     "grpo",
@@ -121,7 +121,9 @@ def test_the_sizes_of_a_groups_advantages(group_size: int) -> None:
 @pytest.mark.parametrize("group_size", [1, 2, 3, 5])
 def test_the_chance_of_a_homogeneous_group(group_size: int, binary: Table) -> None:
     groups, chances = binary.every_group(group_size)
-    collapsed = collapsed_groups(Groups(GroupBatch(rewards=binary.rewards[groups])), TOLERANCE)
+    rewards = binary.rewards[groups]
+    runs = Runs.of(rewards)
+    collapsed = collapsed_groups(runs.spread(runs.numbers(rewards)), TOLERANCE)
     p = binary.solve_rate
     assert p == pytest.approx(0.4)
     expected = p**group_size + (1 - p) ** group_size
