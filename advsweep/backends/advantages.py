@@ -26,7 +26,10 @@ def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Colle
     Raises:
         BatchError: the estimator refuses the groups.
     """
-    batch = replace(drawn.select(collected.groups), ref_rewards=collected.ref_rewards)
+    groups, references = collected.groups, collected.ref_rewards
+    if not torch.equal(groups, torch.arange(len(drawn.rewards), device=groups.device)):
+        drawn = drawn.select(groups)
+    batch = drawn if references is None else replace(drawn, ref_rewards=references)
     if len(batch.rewards):
         return estimator.compute(batch)
     return Advantages(values=batch.rewards, keep=torch.ones_like(batch.rewards, dtype=torch.bool))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.errors import TrainingError
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Member, Reporter
@@ -46,7 +45,7 @@ class Stack(Protocol):
     Runs are counted from 0, as they were given and are left.
     """
 
-    def step(self, step: int) -> Sequence[Mapping[str, float] | TrainingError]:
+    def step(self, step: int) -> Sequence[Mapping[str, float] | Exception]:
         """Makes one step of every run; its metrics, or why it cannot go on."""
         ...
 
@@ -155,10 +154,10 @@ class _Seat:
             self.loop.begin()
             self.stays = self.loop.start < self.member.run.steps
 
-    def end_step(self, step: int, outcome: Mapping[str, float] | TrainingError) -> None:
+    def end_step(self, step: int, outcome: Mapping[str, float] | Exception) -> None:
         self.stays = False
         with self.member.guard():
-            if isinstance(outcome, TrainingError):
+            if isinstance(outcome, Exception):
                 raise outcome
             stopping = self.loop.end_step(step, outcome)
             self.stays = not stopping and step < self.member.run.steps

@@ -59,7 +59,7 @@ class GroupBatch:
     step: int | None = None
     total_steps: int | None = None
 
-    def select(self, groups: Int[Tensor, " groups"]) -> GroupBatch:
+    def select(self, groups: Int[Tensor, " groups"] | slice) -> GroupBatch:
         """Some of the groups, in the order given."""
         chosen: dict[str, Any] = {
             name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
@@ -119,6 +119,7 @@ class Estimator(Component):
     rates: ClassVar[bool] = False
     verifier_free: ClassVar[bool] = False
     stateful: ClassVar[bool] = False
+    per_group: ClassVar[bool] = False
 
     @final
     def __call__(self, batch: GroupBatch) -> Float[Tensor, "prompts rollouts"]:

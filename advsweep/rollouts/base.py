@@ -68,6 +68,8 @@ class RolloutPolicy(Component):
     """Fields of `GroupBatch` that this policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
     """True if it draws with a reference model, which the backend must keep then."""
+    keeps_all: ClassVar[bool] = False
+    """True if a step draws once and trains on every group: several runs may draw at once then."""
 
     @abstractmethod
     def collect(self, source: RolloutSource, prompts: int) -> Collected:

@@ -15,6 +15,7 @@ class Plain(RolloutPolicy):
     """Draws as many groups as the step asks for and keeps every one."""
 
     name: ClassVar[str] = "plain"
+    keeps_all: ClassVar[bool] = True
 
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
         return Collected(torch.arange(len(source.draw(prompts))))

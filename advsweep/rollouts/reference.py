@@ -28,6 +28,7 @@ class Reference(RolloutPolicy):
     name: ClassVar[str] = "reference"
     provides: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
     draws_references: ClassVar[bool] = True
+    keeps_all: ClassVar[bool] = True
 
     update_every: int = option(
         0, ge=0, help="steps after which the policy becomes the reference; 0: never"

@@ -109,6 +109,11 @@ def _ask() -> Callable[..., Completions]:
     return ask
 
 
+@pytest.fixture
+def recorder() -> type[Recorder]:
+    return Recorder
+
+
 @pytest.fixture(name="KilledError")
 def _killed_error() -> type[Exception]:
     return KilledError

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import loop
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.trainer import Trainer
-from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.bandit.stack import BanditStack
+from advsweep.backends.base import Backend, Member, Reporter, StackKey
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from advsweep.backends.run import Run
     from advsweep.tasks.base import Sampler, Task
+
+
+# What runs of one stack may differ in, of optimizer and generation.
+_OF_RUNS = ("lr", "match", "match_reference", "temperature")
 
 
 @dataclass(kw_only=True)
@@ -60,10 +66,14 @@ class BanditBackend(Backend):
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
     exact_every: int = option(
-        1, ge=0, identity=False, help="steps between exact quantities, as exact/*; 0: none"
+        10, ge=0, identity=False, help="steps between exact quantities, as exact/*; 0: none"
     )
     exact_k: tuple[int, ...] = option(
         (1, 8, 64), ge=1, identity=False, help="the k of the exact pass@k"
+    )
+
+    stack: int = option(
+        16, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
     )
 
     def check(self, run: Run) -> None:
@@ -75,7 +85,34 @@ class BanditBackend(Backend):
             )
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        loop.train(run, Trainer(run, self, *_parts(run)), directory, reporter)
+        self.train_together([Member(run, directory, reporter)])
+
+    def stack_key(self, run: Run) -> StackKey | None:
+        if not run.rollout.keeps_all:
+            return None
+        table, task = _parts(run)
+        optimizer, generation = run.optimizer.identity(), run.generation.identity()
+        shape = {
+            "backend": self.plain(),
+            "table": [table.identity(), task.shape],
+            "objective": run.objective.identity(),
+            "rollout": run.rollout.identity(),
+            "optimizer": {k: v for k, v in optimizer.items() if k not in _OF_RUNS},
+            "generation": {k: v for k, v in generation.items() if k not in _OF_RUNS},
+            "numbers": [run.prompts_per_step, run.steps],
+        }
+        kind = run.group_size, str(run.estimator.identity())
+        return StackKey(json.dumps(shape, sort_keys=True), kind)
+
+    def stack_size(self) -> int:
+        return self.stack
+
+    def train_together(self, members: Sequence[Member]) -> None:
+        alike = sorted(members, key=lambda m: (m.run.group_size, str(m.run.estimator.identity())))
+        loop.train_together(alike, self._stack)
+
+    def _stack(self, runs: Sequence[Run]) -> BanditStack:
+        return BanditStack(runs, self)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         if task is not None and task.identity() != run.task.identity():
@@ -83,10 +120,10 @@ class BanditBackend(Backend):
                 f"task: expected the bandit that the run was trained on, got '{task.label}' with "
                 f"other settings: a table knows no prompts but its own"
             )
-        trainer = Trainer(run, self, *_parts(run))
+        stack = self._stack([run])
         if step > 0:
-            trainer.restore(Checkpoints(directory, run.identity).load(step).files)
-        return trainer.sampler()
+            stack.restore(0, Checkpoints(directory, run.identity).load(step).files)
+        return stack.sampler(0)
 
     def base_key(self, run: Run) -> str:
         material = {"backend": self.name, "revision": self.revision, "task": run.task.identity()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.softmax import entropies, entropy_gradient
+from advsweep.backends.bandit.softmax import Policy, entropy_gradient
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -18,15 +18,15 @@ _FEW = 8
 
 
 def quantities(
-    before: Float[Tensor, "prompts behaviours"],
-    after: Float[Tensor, "prompts behaviours"],
-    correct: Bool[Tensor, "prompts behaviours"],
+    before: Policy,
+    after: Policy,
+    correct: Bool[Tensor, "runs prompts behaviours"],
     ks: Sequence[int],
-) -> dict[str, float]:
-    """Metrics of a step as means over all prompts, those it has not drawn too.
+) -> list[dict[str, float]]:
+    """Metrics of a step of each run as means over all prompts, those it has not drawn too.
 
     Args:
-        before, after: log π of every behaviour before and after the step.
+        before, after: the policies before and after the step.
         ks: the k of pass@k.
 
     Returns:
@@ -36,25 +36,25 @@ def quantities(
         `exact/entropy_predicted`, that to first order in the logits: -Cov(log π, Δlog π);
         `exact/probability_I` of each behaviour, where there are at most eight.
     """
-    before, after = before.double(), after.double()
-    policy, entropy = after.exp(), entropies(after)
-    solved = (policy * correct).sum(dim=1)
-    first_order = (entropy_gradient(before, 1.0) * (after - before)).sum(dim=1)
+    policy = after.probabilities
+    failing = (1 - (policy * correct).sum(dim=-1).double()).clamp(min=0)
+    first_order = (entropy_gradient(before) * (after.log - before.log)).sum(dim=-1)
     metrics = {
-        **{f"exact/pass@{k}": 1 - (1 - solved).clamp(min=0) ** k for k in ks},
-        "exact/entropy": entropy,
+        **{f"exact/pass@{k}": 1 - failing**k for k in ks},
+        "exact/entropy": after.entropies,
         "exact/correct_modes": _modes(after, correct),
-        "exact/entropy_change": entropy - entropies(before),
+        "exact/entropy_change": after.entropies - before.entropies,
         "exact/entropy_predicted": first_order,
     }
-    if policy.shape[1] <= _FEW:
-        metrics |= {f"exact/probability_{i}": column for i, column in enumerate(policy.T)}
-    return {name: values.mean().item() for name, values in metrics.items()}
+    if policy.shape[-1] <= _FEW:
+        metrics |= {f"exact/probability_{i}": policy[..., i] for i in range(policy.shape[-1])}
+    means = torch.stack([values.double().mean(dim=-1) for values in metrics.values()])
+    return [dict(zip(metrics, own, strict=True)) for own in means.T.tolist()]
 
 
 def _modes(
-    log_policy: Float[Tensor, "prompts behaviours"], correct: Bool[Tensor, "prompts behaviours"]
-) -> Float[Tensor, " prompts"]:
+    policy: Policy, correct: Bool[Tensor, "runs prompts behaviours"]
+) -> Float[Tensor, "runs prompts"]:
     """The effective number of correct behaviours."""
-    among = torch.log_softmax(log_policy.masked_fill(~correct, -torch.inf), dim=1)
-    return (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=1)).exp()
+    among = torch.log_softmax(policy.log.masked_fill(~correct, -torch.inf), dim=-1)
+    return (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=-1)).exp()

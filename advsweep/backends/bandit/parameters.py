@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING
 
@@ -13,37 +14,52 @@ from advsweep.backends.randomness import Stream, numpy_generator
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from advsweep.backends.bandit.model_config import Table
-    from advsweep.tasks.bandit import Arms
 
 
 class Logits:
     """The logits of every behaviour: those of the base policy and trained offsets.
 
     Attributes:
-        base: the base policy's, at temperature 1.
-        shape: of the parameters, [prompts, behaviours], or [rank, behaviours] of a shared map.
+        base: the base policies', at temperature 1.
+        shape: of the parameters of a run, [prompts, behaviours], or [rank, behaviours] of a
+            shared map.
+        is_shared: whether there is such a map.
     """
 
-    def __init__(self, table: Table, arms: Arms) -> None:
-        self.base = torch.from_numpy(arms.logits).float()
-        prompts, behaviours = self.base.shape
-        self._features = None if table.rank == 0 else _features(table, prompts)
+    def __init__(self, table: Table, base: Float[Tensor, "runs prompts behaviours"]) -> None:
+        self.base = base
+        _, prompts, behaviours = base.shape
+        self.is_shared = table.rank > 0
+        self._features = _features(table, prompts) if self.is_shared else torch.empty(0)
         self.shape = (table.rank or prompts, behaviours)
 
+    def __getitem__(self, runs: slice) -> Logits:
+        """Those of some of the runs."""
+        part = copy.copy(self)
+        part.base = self.base[runs]
+        return part
+
     def of(
-        self, parameters: Float[Tensor, "*runs rows behaviours"]
-    ) -> Float[Tensor, "*runs prompts behaviours"]:
-        offsets = parameters if self._features is None else self._features @ parameters
-        return self.base + offsets
+        self,
+        parameters: Float[Tensor, "runs rows behaviours"],
+        out: Float[Tensor, "runs prompts behaviours"] | None = None,
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """The logits that parameters make, in `out` where that is given and of use."""
+        if not self.is_shared:
+            return torch.add(self.base, parameters, out=out)
+        # Products of one run each: a product of all rounds otherwise than that of one.
+        return self.base + torch.stack([self._features @ own for own in parameters])
 
     def pull_back(
-        self, gradient: Float[Tensor, "*runs prompts behaviours"]
-    ) -> Float[Tensor, "*runs rows behaviours"]:
+        self, gradient: Float[Tensor, "runs prompts behaviours"]
+    ) -> Float[Tensor, "runs rows behaviours"]:
         """The gradient of the parameters, from that of the logits."""
-        return gradient if self._features is None else self._features.T @ gradient
+        if not self.is_shared:
+            return gradient
+        return torch.stack([self._features.T @ own for own in gradient])
 
 
 def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
@@ -57,43 +73,52 @@ def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
 
 
 State = dict[str, Tensor]
-"""What an optimizer remembers of earlier gradients, by name."""
+"""What an optimizer remembers of earlier gradients of each run, by name."""
 
 
-def fresh_state(optimizer: Optimizer, shape: tuple[int, ...]) -> State:
+def fresh_state(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
     """The memory before the first update."""
     if isinstance(optimizer, AdamW):
-        zeros = {name: torch.zeros(shape) for name in ("mean", "square")}
-        return {**zeros, "updates": torch.zeros(())}
+        updates = torch.zeros(len(parameters), 1, 1)
+        return {
+            "mean": torch.zeros_like(parameters),
+            "square": torch.zeros_like(parameters),
+            "updates": updates,
+        }
     assert isinstance(optimizer, Sgd)
-    return {"velocity": torch.zeros(shape)} if optimizer.momentum else {}
+    return {"velocity": torch.zeros_like(parameters)} if optimizer.momentum else {}
 
 
-def moved(
+def move(
     optimizer: Optimizer,
-    parameters: Float[Tensor, "*runs rows behaviours"],
-    gradient: Float[Tensor, "*runs rows behaviours"],
+    parameters: Float[Tensor, "runs rows behaviours"],
+    gradient: Float[Tensor, "runs rows behaviours"],
     state: State,
-    lr: float,
-) -> tuple[Tensor, State]:
-    """One step against the gradient, as torch's optimizers make it.
+    lr: Float[Tensor, "runs 1 1"],
+    active: Bool[Tensor, " runs"],
+) -> None:
+    """One step against the gradient, in place, as torch's optimizers make it.
 
     torch's own take a second to import, longer than most trainings of a bandit.
 
-    Returns:
-        The parameters and the memory after it; what was given is left as it is.
+    Args:
+        active: the runs that make the step; all else of the others stays as it is.
     """
     if isinstance(optimizer, AdamW):
-        return _adamw(optimizer, parameters, gradient, state, lr)
-    assert isinstance(optimizer, Sgd)
-    if not optimizer.momentum:
-        return parameters - lr * gradient, state
-    velocity = optimizer.momentum * state["velocity"] + gradient
-    return parameters - lr * velocity, {"velocity": velocity}
+        moved, memory = _adamw(optimizer, parameters, gradient, state, lr)
+    else:
+        assert isinstance(optimizer, Sgd)
+        memory = {}
+        if optimizer.momentum:
+            gradient = optimizer.momentum * state["velocity"] + gradient
+            memory["velocity"] = gradient
+        moved = parameters - lr * gradient
+    for old, new in ((parameters, moved), *((state[name], memory[name]) for name in memory)):
+        old.copy_(new if active.all() else torch.where(active[:, None, None], new, old))
 
 
 def _adamw(
-    optimizer: AdamW, parameters: Tensor, gradient: Tensor, state: State, lr: float
+    optimizer: AdamW, parameters: Tensor, gradient: Tensor, state: State, lr: Tensor
 ) -> tuple[Tensor, State]:
     beta1, beta2 = optimizer.beta1, optimizer.beta2
     updates = state["updates"] + 1

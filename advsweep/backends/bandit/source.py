@@ -1,104 +1,147 @@
-"""Rollouts of one step of a bandit: behaviours drawn from the present policy."""
+"""Rollouts of one step of bandits: behaviours drawn from the present policies."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit import softmax
-from advsweep.backends.randomness import Stream, numpy_generator
+from advsweep.backends.randomness import Stream
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Float, Int
 
-    from advsweep.backends.run import Run
-    from advsweep.tasks.bandit import BanditTask
+    from advsweep.backends.bandit.noise import Noise
+    from advsweep.backends.bandit.softmax import Policy
+    from advsweep.backends.bandit.tables import Tables
 
 
 class Source:
-    """What a rollout policy draws from.
+    """What a rollout policy draws from: groups of several runs, one run's after another's.
 
     Args:
-        policy: log π of every behaviour at the sampling temperature.
-        reference: that of the reference model.
+        policy: at the sampling temperature.
+        reference: gives that of the reference model.
+        read: the fields of a batch that some estimator reads.
+        whole: each draw is of every prompt, in order.
 
     Attributes:
         step: the training step, counted from 1.
-        rows: the prompt of each group that was drawn.
-        actions: their sampled behaviours.
-        references: rollouts of the reference drawn so far.
+        rows: the prompt of each group that was drawn; None where they are all prompts in order.
+        actions: the sampled behaviours.
+        references: rollouts of the reference drawn so far, of each run.
     """
 
     def __init__(
         self,
-        run: Run,
-        task: BanditTask,
-        policy: Float[Tensor, "prompts behaviours"],
-        reference: Float[Tensor, "prompts behaviours"],
+        tables: Tables,
+        noises: Sequence[Noise],
+        policy: Policy,
+        reference: Callable[[], Policy],
+        *,
+        read: frozenset[str],
+        group_size: int,
+        whole: bool,
         step: int,
+        total_steps: int,
     ) -> None:
-        self._run = run
-        self._task = task
+        self._tables = tables
+        self._noises = noises
         self._policy = policy
         self._reference = reference
-        self._rewards = torch.from_numpy(task.arms.rewards).float()
-        self._correct = torch.from_numpy(task.arms.correct)
-        self._prompts = numpy_generator(run.seed, Stream.PROMPTS, step)
-        self._rollouts = numpy_generator(run.seed, Stream.ROLLOUTS, step)
-        self._references = numpy_generator(run.seed, Stream.REFERENCE, step)
+        self._read = read
+        self._whole = whole
+        self._total_steps = total_steps
+        self._draws = self._reference_draws = 0
         self.step = step
-        self.rows = torch.empty(0, dtype=torch.int64)
-        self.actions = torch.empty(0, run.group_size, dtype=torch.int64)
+        self.rows: Int[Tensor, "runs groups"] | None = None
+        self.actions = torch.empty(len(noises), 0, group_size, dtype=torch.int64)
         self.references = 0
+        self._rewards = torch.empty(len(noises), 0, group_size)
 
-    def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
-        problems = self._task.draw(prompts, self._prompts)
-        rows = torch.tensor([problem.gold["row"] for problem in problems])
-        actions = self._sample(self._policy, rows, self._rollouts)
-        self.rows = torch.cat((self.rows, rows))
-        self.actions = torch.cat((self.actions, actions))
-        return self._rewards[rows].gather(1, actions)
+    def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
+        rows = None if self._whole else self._draw_rows(prompts)
+        actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
+        self._draws += 1
+        rewards = self._tables.rewards_of(rows, actions)
+        if self._draws == 1:
+            self.rows, self.actions, self._rewards = rows, actions, rewards
+        else:
+            assert rows is not None
+            assert self.rows is not None
+            self.rows = torch.cat((self.rows, rows), dim=1)
+            self.actions = torch.cat((self.actions, actions), dim=1)
+            self._rewards = torch.cat((self._rewards, rewards), dim=1)
+        return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows = self.rows[groups]
-        actions = self._sample(self._reference, rows, self._references)
-        self.references += actions.numel()
-        return self._rewards[rows].gather(1, actions)
+        rows, runs = self.rows, len(self._noises)
+        if rows is None and len(groups) < self.actions[..., 0].numel():
+            rows = torch.arange(self.actions.shape[1]).expand(runs, -1)
+        if rows is not None:
+            rows = rows.reshape(-1)[groups].view(runs, -1)
+        actions = self._sample(
+            self._reference(), Stream.REFERENCE, rows, len(groups) // runs, self._reference_draws
+        )
+        self._reference_draws += 1
+        self.references += actions[0].numel()
+        return self._flat(self._tables.rewards_of(rows, actions))
 
     @property
-    def levels(self) -> list[int]:
+    def levels(self) -> Int[np.ndarray, "runs groups"]:
         """Of the groups drawn."""
-        levels: list[int] = self._task.arms.levels[self.rows.numpy()].tolist()
-        return levels
+        levels = self._tables.levels
+        if self.rows is None:
+            return levels
+        drawn: Int[np.ndarray, "runs groups"] = np.take_along_axis(levels, self.rows.numpy(), 1)
+        return drawn
 
-    @property
+    @functools.cached_property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """1 for each correct behaviour that was drawn, 0 for the others."""
-        return self._correct[self.rows].gather(1, self.actions).float()
+        """1 for each correct behaviour that was drawn, 0 for the others; to be asked for last."""
+        return self._flat(self._tables.correct_of(self.rows, self.actions))
 
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn; a rollout is one token."""
-        policy, actions = self._policy[self.rows], self.actions
+        policy = self._policy if self.rows is None else self._policy.of_prompts(self.rows)
+        actions, outcomes = self.actions, self.outcomes
         return GroupBatch(
-            rewards=self._rewards[self.rows].gather(1, actions),
-            lengths=torch.ones(actions.shape),
-            token_entropy=-policy.gather(1, actions),
-            token_entropy_exact=softmax.entropies(policy)[:, None].expand(actions.shape),
-            self_certainty=softmax.certainties(policy)[:, None].expand(actions.shape),
-            solve_rates=self.outcomes.mean(dim=1),
+            rewards=self._flat(self._rewards),
+            lengths=torch.ones(outcomes.shape),
+            token_entropy=-self._flat(policy.log_probs(actions)),
+            token_entropy_exact=policy.entropies.reshape(-1, 1).expand(outcomes.shape),
+            self_certainty=self._certainties(policy, outcomes.shape),
+            solve_rates=outcomes.mean(dim=1),
             step=self.step,
-            total_steps=self._run.steps,
+            total_steps=self._total_steps,
         )
+
+    def _certainties(self, policy: Policy, shape: torch.Size) -> Tensor | None:
+        """None where nobody reads them: they take a look at every behaviour."""
+        if "self_certainty" not in self._read:
+            return None
+        return policy.certainties().reshape(-1, 1).expand(shape)
+
+    def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
+        rows = [noise.rows(self.step, self._draws, prompts) for noise in self._noises]
+        return torch.from_numpy(np.stack(rows))
 
     def _sample(
         self,
-        policy: Float[Tensor, "prompts behaviours"],
-        rows: Int[Tensor, " groups"],
-        rng: np.random.Generator,
-    ) -> Int[Tensor, "groups rollouts"]:
-        uniform = torch.from_numpy(rng.random((len(rows), self._run.group_size))).float()
-        return softmax.sample(policy[rows], uniform)
+        policy: Policy,
+        stream: Stream,
+        rows: Int[Tensor, "runs groups"] | None,
+        groups: int,
+        draw: int,
+    ) -> Int[Tensor, "runs groups rollouts"]:
+        numbers = [noise.uniform(stream, self.step, draw, groups) for noise in self._noises]
+        chosen = policy if rows is None else policy.of_prompts(rows)
+        return chosen.sample(torch.from_numpy(np.stack(numbers)))
+
+    def _flat(self, values: Float[Tensor, "runs groups rollouts"]) -> Tensor:
+        return values.reshape(-1, values.shape[-1])

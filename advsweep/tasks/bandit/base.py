@@ -48,6 +48,11 @@ class BanditTask(Task):
     trained.
     """
 
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Prompts, and behaviours of each."""
+
     @abstractmethod
     def _make_arms(self) -> Arms:
         """The table; the same each time."""

@@ -57,6 +57,10 @@ class Bandit(BanditTask):
                 f"correct: expected fewer than behaviours = {self.behaviours}, got {self.correct}"
             )
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.levels) * self.prompts_per_level, self.behaviours
+
     def _make_arms(self) -> Arms:
         # Each level has a generator of its own: its prompts are the same beside any others.
         drawn = [self._draw_level(level) for level in self.levels]

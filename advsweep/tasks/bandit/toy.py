@@ -51,6 +51,10 @@ class Toy(BanditTask):
             raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
 
     @property
+    def shape(self) -> tuple[int, int]:
+        return 1, len(self.action_rewards)
+
+    @property
     def reward_range(self) -> tuple[float, float]:
         return min(self.action_rewards), max(self.action_rewards)
 

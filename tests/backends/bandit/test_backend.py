@@ -12,9 +12,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit import softmax
 from advsweep.backends.bandit.backend import BanditBackend
+from advsweep.backends.bandit.noise import Noise
+from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.source import Source
+from advsweep.backends.bandit.tables import Tables
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run, build_run
 from advsweep.errors import ConfigError
@@ -51,11 +53,26 @@ def parameters_after(run: Run, directory: Path, step: int) -> Tensor:
 def first_source(run: Run) -> tuple[Source, Tensor]:
     """The groups that the first step draws, and the base policy's logits."""
     task: Any = run.task
-    logits = torch.from_numpy(task.arms.logits).float()
-    policy = softmax.log_policy(logits, run.generation.temperature)
-    source = Source(run, task, policy, policy, 1)
+    tables = Tables([task])
+    policy = Policy.of(tables.logits, run.generation.temperature)
+    prompts = tables.logits.shape[1]
+    source = Source(
+        tables,
+        [Noise(run.seed, run.group_size, prompts)],
+        policy,
+        lambda: policy,
+        read=frozenset(),
+        group_size=run.group_size,
+        whole=run.prompts_per_step == prompts,
+        step=1,
+        total_steps=run.steps,
+    )
     source.draw(run.prompts_per_step)
-    return source, logits
+    return source, tables.logits[0]
+
+
+def rows_of(source: Source, prompts: int) -> Tensor:
+    return torch.arange(prompts) if source.rows is None else source.rows[0]
 
 
 @pytest.mark.parametrize("group_size", [2, 5])
@@ -66,7 +83,7 @@ def test_the_toy_is_algorithm_1(
     run = bandit(**{**TOY, "group_size": group_size}, steps=1)
     train(run, tmp_path)
     source, logits = first_source(run)
-    actions, rewards = source.actions[0].tolist(), [0.5, 1.0, 0.0]
+    actions, rewards = source.actions[0, 0].tolist(), [0.5, 1.0, 0.0]
     policy = torch.softmax(logits[0], dim=0).tolist()
     mean = sum(rewards[a] for a in actions) / group_size
     gradient = [0.0, 0.0, 0.0]
@@ -118,9 +135,10 @@ def test_a_step_is_along_the_gradient_of_the_whole_loss(
     source, base = first_source(run)
     advantages = run.estimator.compute(source.batch()).values.flatten()
     offsets = torch.zeros_like(base, requires_grad=True)
-    policy = softmax.log_policy(base + offsets, 0.8)[source.rows]
-    log_probs = policy.gather(1, source.actions).flatten()[:, None]
-    entropies = softmax.entropies(policy)[:, None].expand(source.actions.shape)
+    policy = Policy.of((base + offsets)[rows_of(source, len(base))], 0.8)
+    actions = source.actions[0]
+    log_probs = policy.log_probs(actions).flatten()[:, None]
+    entropies = policy.entropies[:, None].expand(actions.shape)
     count = log_probs.numel()
     loss = run.objective.loss(
         LossInputs(
@@ -149,9 +167,8 @@ def _features(run: Run, base: Tensor) -> Tensor:
 
     model: Any = run.model
     task: Any = run.task
-    return (Logits(model, task.arms).of(torch.eye(model.rank, base.shape[1])) - base)[
-        :, : model.rank
-    ]
+    logits = Logits(model, torch.from_numpy(task.arms.logits).float()[None])
+    return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
 
 
 def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
@@ -160,7 +177,7 @@ def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
     for rank in (0, 4):
         run = bandit(model={"name": "table", "rank": rank}, prompts_per_step=4, steps=1)
         train(run, tmp_path / str(rank))
-        drawn = {int(row) for row in first_source(run)[0].rows}
+        drawn = {int(row) for row in rows_of(first_source(run)[0], 4)}
         before, after = (
             run.backend.sampler(run, tmp_path / str(rank), step)._logits for step in (0, 1)
         )

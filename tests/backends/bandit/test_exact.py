@@ -6,16 +6,25 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from advsweep.backends.bandit import exact
+from advsweep.backends.bandit.softmax import Policy
 
-BEFORE = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]).log()
-AFTER = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.1, 0.4]]).log()
+BEFORE = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]).double().log()
+AFTER = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.1, 0.4]]).double().log()
 CORRECT = torch.tensor([[True, True, False], [False, True, False]])
 
 
+def quantities(
+    before: Tensor, after: Tensor, correct: Tensor, ks: tuple[int, ...]
+) -> dict[str, float]:
+    [found] = exact.quantities(Policy(before[None]), Policy(after[None]), correct[None], ks)
+    return found
+
+
 def test_quantities_by_hand() -> None:
-    found = exact.quantities(BEFORE, AFTER, CORRECT, (1, 2))
+    found = quantities(BEFORE, AFTER, CORRECT, (1, 2))
     # Solve rates are 0.8 and 0.1 after the step.
     assert found["exact/pass@1"] == pytest.approx(0.45)
     assert found["exact/pass@2"] == pytest.approx((0.96 + 0.19) / 2)
@@ -37,7 +46,7 @@ def test_the_predicted_entropy_change_is_the_first_order() -> None:
     errors = []
     for size in (1e-2, 1e-3):
         after = torch.log_softmax(BEFORE.double() + size * direction, dim=1)
-        found = exact.quantities(BEFORE.double(), after, CORRECT, ())
+        found = quantities(BEFORE.double(), after, CORRECT, ())
         policy, step = BEFORE.double().exp(), size * direction
         means = (policy * step).sum(dim=1), (policy * BEFORE).sum(dim=1)
         covariance = (policy * step * BEFORE).sum(dim=1) - means[0] * means[1]
@@ -50,7 +59,7 @@ def test_the_predicted_entropy_change_is_the_first_order() -> None:
 
 def test_many_behaviours_have_no_metric_each() -> None:
     policy = torch.full((1, 9), 1 / 9).log()
-    found = exact.quantities(policy, policy, torch.ones(1, 9, dtype=torch.bool), (4,))
+    found = quantities(policy, policy, torch.ones(1, 9, dtype=torch.bool), (4,))
     assert set(found) == {
         "exact/pass@4",
         "exact/entropy",

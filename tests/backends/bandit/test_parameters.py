@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.parameters import Logits, fresh_state, moved
+from advsweep.backends.bandit.parameters import Logits, fresh_state, move
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import Bandit
+
+
+def _base(**options: Any) -> Tensor:
+    """The base policy's logits, of one run."""
+    return torch.from_numpy(Bandit(**options).arms.logits).float()[None]
 
 
 @pytest.mark.parametrize(
@@ -32,37 +38,41 @@ def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options
     parameters = torch.randn(3, 4, generator=generator)
     weight = parameters.clone().requires_grad_()
     optimizer = theirs([weight], lr=0.3, **options)
-    state = fresh_state(ours, (3, 4))
+    # A run that makes no steps stands beside the one that does.
+    both = torch.stack([parameters, parameters])
+    rates, active = torch.full((2, 1, 1), 0.3), torch.tensor([True, False])
+    state = fresh_state(ours, both)
     for _ in range(5):
         gradient = torch.randn(3, 4, generator=generator)
         weight.grad = gradient.clone()
         optimizer.step()
-        parameters, state = moved(ours, parameters, gradient, state, 0.3)
-        assert torch.allclose(parameters, weight, atol=1e-5)
+        move(ours, both, torch.stack([gradient, gradient]), state, rates, active)
+        assert torch.allclose(both[0], weight, atol=1e-5)
+    assert torch.equal(both[1], parameters)
+    assert all((memory[1] == 0).all() for memory in state.values())
 
 
 def test_parameters_of_0_are_the_base_policy() -> None:
-    arms = Bandit().arms
+    base = _base()
     for table in (Table(), Table(rank=4)):
-        logits = Logits(table, arms)
-        assert torch.equal(logits.of(torch.zeros(logits.shape)), logits.base)
-        assert torch.equal(logits.base, torch.from_numpy(arms.logits).float())
+        logits = Logits(table, base)
+        assert torch.equal(logits.of(torch.zeros(1, *logits.shape)), base)
 
 
 def test_a_shared_map_pulls_gradients_back_as_autograd_does() -> None:
-    logits = Logits(Table(rank=4), Bandit().arms)
+    logits = Logits(Table(rank=4), _base())
     assert logits.shape == (4, 64)
     generator = torch.Generator().manual_seed(0)
     gradient = torch.randn(logits.base.shape, generator=generator)
-    parameters = torch.randn(logits.shape, generator=generator, requires_grad=True)
+    parameters = torch.randn(1, *logits.shape, generator=generator, requires_grad=True)
     (expected,) = torch.autograd.grad((logits.of(parameters) * gradient).sum(), parameters)
     assert torch.allclose(logits.pull_back(gradient), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
 def test_prompts_overlap_as_much_as_they_are_to(overlap: float) -> None:
-    logits = Logits(Table(rank=8, overlap=overlap), Bandit(prompts_per_level=40).arms)
-    features = logits.of(torch.eye(8, 64)).sub(logits.base)[:, :8]
+    logits = Logits(Table(rank=8, overlap=overlap), _base(prompts_per_level=40))
+    features = logits.of(torch.eye(8, 64)[None]).sub(logits.base)[0, :, :8]
     cosines = features @ features.T
     assert torch.allclose(cosines.diagonal(), torch.ones(len(cosines)))
     apart = cosines[~torch.eye(len(cosines), dtype=torch.bool)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit import softmax
+from advsweep.backends.bandit.softmax import Policy, score_gradient
 from advsweep.diagnostics import expected_masses, population_masses
 from advsweep.diagnostics.collapse import TOLERANCE, collapsed_groups
 from advsweep.diagnostics.runs import Runs
@@ -51,8 +51,8 @@ class Table:
 
     def steps(self, groups: Tensor, advantages: Tensor) -> Tensor:
         """η/G times the gradient of Σ A log π, for each group."""
-        policy = self.policy.expand(len(groups), -1)
-        gradient = softmax.score_gradient(policy, groups, advantages, 1.0)
+        policy = Policy(self.policy.expand(len(groups), -1))
+        gradient = score_gradient(policy, groups, advantages)
         return RATE * gradient / groups.shape[1]
 
     def expected_step(self, estimator: Any, size: int) -> Tensor:
@@ -162,7 +162,7 @@ def test_expected_steps_follow_from_expected_masses(spec: Any, binary: Table) ->
 def test_sampled_steps_have_the_expected_mean(graded: Table) -> None:
     generator = torch.Generator().manual_seed(0)
     uniform = torch.rand(20_000, 4, generator=generator, dtype=torch.float64)
-    groups = softmax.sample(graded.policy.expand(20_000, -1).contiguous(), uniform)
+    groups = Policy(graded.policy.expand(20_000, -1)).sample(uniform)
     advantages = build_estimator("dr_grpo")(GroupBatch(rewards=graded.rewards[groups]))
     steps = graded.steps(groups, advantages)
     errors = steps.std(dim=0) / math.sqrt(20_000)

@@ -1,0 +1,208 @@
+"""Trainings of bandits side by side: one tensor [runs, prompts, behaviours] for all of them.
+
+No number of a run depends on which others are beside it: what is computed for several runs at
+once is computed row by row, and a run alone is a stack of one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import safetensors.torch
+import torch
+
+from advsweep.backends.bandit import exact
+from advsweep.backends.bandit.model_config import Table
+from advsweep.backends.bandit.noise import Noise
+from advsweep.backends.bandit.parameters import Logits, fresh_state
+from advsweep.backends.bandit.parts import Clock, Part, experience, stretches
+from advsweep.backends.bandit.sampler import BanditSampler
+from advsweep.backends.bandit.softmax import Policy, Space
+from advsweep.backends.bandit.source import Source
+from advsweep.backends.bandit.tables import Tables
+from advsweep.backends.bandit.update import Updates, entropy_changes, temperatures
+from advsweep.diagnostics import stacked_rollout_metrics
+from advsweep.errors import TrainingError
+from advsweep.tasks.bandit import BanditTask
+
+if TYPE_CHECKING:
+    from advsweep.backends.bandit.backend import BanditBackend
+    from advsweep.backends.run import Run
+
+_WEIGHTS_FILE = "table.safetensors"
+_ESTIMATOR_FILE = "estimator.json"
+_PARAMETERS = "parameters"
+_REFERENCE = "reference"
+
+
+class BanditStack:
+    """The state of several trainings in memory; see `loop.Stack`.
+
+    Args:
+        runs: of one `stack_key` shape; those of the same group size and estimator stand next
+            to each other.
+    """
+
+    def __init__(self, runs: Sequence[Run], backend: BanditBackend) -> None:
+        first = runs[0]
+        assert isinstance(first.model, Table)
+        self._runs = list(runs)
+        self._backend = backend
+        self._table = first.model
+        self._tables = Tables([run.task for run in runs if isinstance(run.task, BanditTask)])
+        self._estimators = [copy.deepcopy(run.estimator) for run in runs]
+        for estimator in self._estimators:
+            estimator.reset()
+        prompts = self._tables.logits.shape[1]
+        self._noises = [Noise(run.seed, run.group_size, prompts) for run in runs]
+        self._whole = backend.minibatches == 1 and first.prompts_per_step == prompts
+        logits = Logits(self._table, self._tables.logits)
+        self._parameters = torch.zeros(len(runs), *logits.shape)
+        self._moments = fresh_state(first.optimizer, self._parameters)
+        self._reference = torch.zeros_like(self._parameters)
+        self._present: Policy | None = None
+        self._parts: list[Part] = []
+        self._arrange()
+
+    def step(self, step: int) -> list[Mapping[str, float] | Exception]:
+        before = self._policy()
+        outcomes: list[dict[str, float] | Exception] = []
+        for part in self._parts:
+            outcomes += self._step_part(part, step, before[part.runs])
+        self._present = None
+        every = self._backend.exact_every
+        if every and step % every == 0:
+            exactly = exact.quantities(
+                before, self._policy(), self._tables.correct, self._backend.exact_k
+            )
+            _add(outcomes, exactly)
+        if self._backend.entropy_change:
+            change = self._policy().entropies - before.entropies
+            for part in self._parts:
+                _add(outcomes[part.runs], entropy_changes(change[part.runs], part.trained_on))
+        if self._runs[0].rollout.renews_reference(step):
+            self._reference = self._parameters.clone()
+        return list(outcomes)
+
+    def keep(self, indexes: Sequence[int]) -> None:
+        chosen = list(indexes)
+        self._runs = [self._runs[i] for i in chosen]
+        self._estimators = [self._estimators[i] for i in chosen]
+        self._noises = [self._noises[i] for i in chosen]
+        self._tables = self._tables[chosen]
+        self._parameters = self._parameters[chosen]
+        self._reference = self._reference[chosen]
+        self._moments = {name: values[chosen] for name, values in self._moments.items()}
+        self._arrange()
+
+    def sampler(self, index: int) -> BanditSampler:
+        own = slice(index, index + 1)
+        return BanditSampler(self._logits[own].of(self._parameters[own])[0])
+
+    def state(self, index: int) -> Mapping[str, bytes]:
+        tensors = {
+            _PARAMETERS: self._parameters,
+            _REFERENCE: self._reference,
+            **self._moments,
+        }
+        own = {name: values[index].clone() for name, values in tensors.items()}
+        memory = self._estimators[index].state_dict()
+        return {
+            _WEIGHTS_FILE: safetensors.torch.save(own),
+            _ESTIMATOR_FILE: json.dumps(memory).encode(),
+        }
+
+    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
+        tensors = safetensors.torch.load(files[_WEIGHTS_FILE])
+        self._parameters[index] = tensors.pop(_PARAMETERS)
+        self._reference[index] = tensors.pop(_REFERENCE)
+        for name, values in tensors.items():
+            self._moments[name][index] = values
+        self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
+        self._present = None
+
+    def _arrange(self) -> None:
+        """Finds the parts of which the stack consists."""
+        self._logits = Logits(self._table, self._tables.logits)
+        self._temperature = temperatures(self._runs)
+        self._present = None
+        self._spaces = [Space.of(self._logits.base.shape) for _ in range(2)]
+        sizes = [run.group_size for run in self._runs]
+        self._parts = [Part(runs, self._estimators[runs]) for runs in stretches(sizes)]
+
+    def _policy(self) -> Policy:
+        """The present one, at the sampling temperature."""
+        if self._present is None:
+            # That of the step before is kept beside it.
+            self._spaces = self._spaces[::-1]
+            logits = self._logits.of(self._parameters, self._spaces[0].scratch)
+            self._present = Policy.of(logits, self._temperature, self._spaces[0])
+            # What every part of the stack will ask for, made of all at once.
+            _ = self._present.entropies
+        return self._present
+
+    def _step_part(
+        self, part: Part, step: int, policy: Policy
+    ) -> list[dict[str, float] | Exception]:
+        """One step of runs with the same group size."""
+        runs, clock = self._runs[part.runs], Clock(len(part))
+        first, logits = runs[0], self._logits[part.runs]
+        source = Source(
+            self._tables[part.runs],
+            self._noises[part.runs],
+            policy,
+            lambda: Policy.of(logits.of(self._reference[part.runs]), self._temperature[part.runs]),
+            read=part.read,
+            group_size=first.group_size,
+            whole=self._whole,
+            step=step,
+            total_steps=first.steps,
+        )
+        try:
+            collected = first.rollout.collect(source, first.prompts_per_step)
+        except TrainingError as error:
+            assert len(runs) == 1
+            return [error]
+        drawn = source.batch()
+        clock.lap("time/rollout")
+        advantages, infos, errors = part.advantages(drawn, collected)
+        clock.lap("time/estimator")
+        updates = Updates(
+            runs,
+            self._backend,
+            logits,
+            self._parameters[part.runs],
+            {name: values[part.runs] for name, values in self._moments.items()},
+            step,
+        )
+        part.trained_on = experience(source, collected, drawn, advantages)
+        trained = updates.train(policy, part.trained_on)
+        clock.lap("time/update")
+        metrics = stacked_rollout_metrics(
+            drawn,
+            advantages,
+            infos,
+            groups=collected.groups if len(runs) == 1 else None,
+            outcomes=source.outcomes,
+            levels=source.levels,
+            prompts=first.prompts_per_step,
+            references=source.references,
+            verifier_free=[run.estimator.verifier_free for run in runs],
+        )
+        errors |= updates.errors
+        return [
+            errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}
+            for index, (own, of_update) in enumerate(zip(metrics, trained, strict=True))
+        ]
+
+
+def _add(
+    outcomes: Sequence[dict[str, float] | Exception], metrics: Sequence[Mapping[str, float]]
+) -> None:
+    """Adds metrics to those of runs that have any."""
+    for outcome, more in zip(outcomes, metrics, strict=True):
+        if not isinstance(outcome, Exception):
+            outcome |= more

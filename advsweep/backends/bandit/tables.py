@@ -1,0 +1,87 @@
+"""The tasks of several runs as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from advsweep.tasks.bandit import BanditTask
+
+
+class Tables:
+    """Behaviours of the prompts of several runs; where tasks are the same, so is the memory.
+
+    Attributes:
+        logits: those of the base policies at temperature 1.
+        rewards: what each behaviour is rewarded with.
+        correct: the behaviours with their prompt's greatest reward.
+        levels: difficulty level of each prompt.
+    """
+
+    def __init__(self, tasks: Sequence[BanditTask]) -> None:
+        known: dict[str, BanditTask] = {}
+        same = [known.setdefault(str(task.identity()), task) for task in tasks]
+        arms = [task.arms for task in (same if len(known) > 1 else same[:1])]
+        runs = len(tasks)
+        self.logits: Float[Tensor, "runs prompts behaviours"] = _stacked(
+            [a.logits.astype(np.float32) for a in arms], runs
+        )
+        self.rewards: Float[Tensor, "runs prompts behaviours"] = _stacked(
+            [a.rewards.astype(np.float32) for a in arms], runs
+        )
+        self.correct: Bool[Tensor, "runs prompts behaviours"] = _stacked(
+            [a.correct for a in arms], runs
+        )
+        levels = np.stack([a.levels for a in arms])
+        self.levels: Int[np.ndarray, "runs prompts"] = np.broadcast_to(
+            levels, (runs, levels.shape[1])
+        )
+
+    def __getitem__(self, runs: slice | Sequence[int]) -> Tables:
+        """Those of some of the runs."""
+        part = object.__new__(Tables)
+        vars(part).update({name: value[runs] for name, value in vars(self).items()})
+        return part
+
+    def rewards_of(
+        self,
+        rows: Int[Tensor, "runs groups"] | None,
+        actions: Int[Tensor, "runs groups rollouts"],
+    ) -> Float[Tensor, "runs groups rollouts"]:
+        """What sampled behaviours are rewarded with.
+
+        Args:
+            rows: the prompt of each group; None for all prompts in order.
+        """
+        return _at(self.rewards, rows, actions)
+
+    def correct_of(
+        self,
+        rows: Int[Tensor, "runs groups"] | None,
+        actions: Int[Tensor, "runs groups rollouts"],
+    ) -> Float[Tensor, "runs groups rollouts"]:
+        """1 for each correct behaviour, 0 for the others."""
+        return _at(self.correct, rows, actions).float()
+
+
+def _stacked(tables: Sequence[np.ndarray], runs: int) -> Tensor:
+    table = torch.from_numpy(np.stack(tables))
+    return table.expand(runs, -1, -1)
+
+
+def _at(
+    table: Tensor,
+    rows: Int[Tensor, "runs groups"] | None,
+    actions: Int[Tensor, "runs groups rollouts"],
+) -> Tensor:
+    if rows is None:
+        return table.gather(-1, actions)
+    runs = torch.arange(len(rows))[:, None, None]
+    return table[runs, rows[:, :, None], actions]

@@ -1,0 +1,268 @@
+"""The updates of one step, in closed form: gradients of log π and of the entropy alone."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from advsweep.backends.bandit.parameters import Logits, State, move
+from advsweep.backends.bandit.softmax import Policy, entropy_gradient, score_gradient, total
+from advsweep.config.settings import Sgd
+from advsweep.errors import TrainingError
+from advsweep.objectives.base import LossInputs
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    from advsweep.backends.bandit.backend import BanditBackend
+    from advsweep.backends.run import Run
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What one step of several runs trains on, group by group.
+
+    Attributes:
+        rows: the prompt of each group; None where they are all prompts in order.
+        actions: the sampled behaviours.
+        log_probs: log π of those, when they were sampled.
+        advantages: theirs.
+        keep: the rollouts that take part in the update.
+    """
+
+    rows: Int[Tensor, "runs groups"] | None
+    actions: Int[Tensor, "runs groups rollouts"]
+    log_probs: Float[Tensor, "runs groups rollouts"]
+    advantages: Float[Tensor, "runs groups rollouts"]
+    keep: Bool[Tensor, "runs groups rollouts"]
+
+    def __getitem__(self, groups: slice) -> Experience:
+        return Experience(
+            rows=None if self.rows is None else self.rows[:, groups],
+            actions=self.actions[:, groups],
+            log_probs=self.log_probs[:, groups],
+            advantages=self.advantages[:, groups],
+            keep=self.keep[:, groups],
+        )
+
+
+class Updates:
+    """Trains the parameters of runs that differ in seed, estimator, task and rate alone.
+
+    Args:
+        parameters, state: are changed in place.
+
+    Attributes:
+        errors: by run, why it cannot go on.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        backend: BanditBackend,
+        logits: Logits,
+        parameters: Float[Tensor, "runs rows behaviours"],
+        state: State,
+        step: int,
+    ) -> None:
+        self._run = runs[0]
+        self._runs = runs
+        self._backend = backend
+        self._logits = logits
+        self._parameters = parameters
+        self._state = state
+        self._step = step
+        self._temperature = temperatures(runs)
+        rates = [run.optimizer.lr * run.learning_rate_scale for run in runs]
+        warmup = min(1.0, step / max(1, self._run.optimizer.warmup_steps))
+        self._lr = torch.tensor(rates)[:, None, None] * warmup
+        self._rates = [rate * warmup for rate in rates]
+        self.errors: dict[int, TrainingError] = {}
+
+    def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
+        """Trains on every minibatch `inner_epochs` times.
+
+        Args:
+            policy: the present one.
+
+        Returns:
+            Means over the minibatches that a run made an update with; nothing for a run
+            without any.
+        """
+        backend = self._backend
+        parts = np.array_split(np.arange(experience.actions.shape[1]), backend.minibatches)
+        slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self._runs)).double())
+        updates = torch.zeros(len(self._runs))
+        current: Policy | None = policy
+        for groups in slices * backend.inner_epochs:
+            minibatch = experience[groups]
+            active = minibatch.keep.flatten(1).any(dim=1)
+            if not active.any():
+                continue
+            if current is None:
+                current = Policy.of(self._logits.of(self._parameters), self._temperature)
+            updates += active
+            for name, values in self._train_on(current, minibatch, active).items():
+                sums[name] += torch.where(active, values, 0.0)
+            current = None
+        names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
+        return [
+            {**dict(zip(names, values, strict=True)), "optim/lr": rate} if made else {}
+            for made, rate, *values in zip(updates.tolist(), self._rates, *columns, strict=True)
+        ]
+
+    def _train_on(
+        self, policy: Policy, minibatch: Experience, active: Bool[Tensor, " runs"]
+    ) -> dict[str, Float[Tensor, " runs"]]:
+        """One step of the optimizer."""
+        rows = minibatch.rows
+        drawn = policy if rows is None else policy.of_prompts(rows)
+        metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch)
+        active = active & self._is_finite("loss", metrics.pop("loss"), active)
+        if self._is_sparse(rows):
+            norm = self._step_along_samples(drawn, minibatch.actions, of_log_probs, active)
+        else:
+            by_group = score_gradient(drawn, minibatch.actions, of_log_probs)
+            if of_entropies is not None:
+                by_group = by_group + of_entropies.sum(-1, keepdim=True) * entropy_gradient(drawn)
+            by_prompt = by_group
+            if rows is not None:
+                by_prompt = torch.zeros_like(self._logits.base)
+                index = rows[:, :, None].expand(by_group.shape)
+                by_prompt = by_prompt.scatter_add_(1, index, by_group)
+            gradient = self._logits.pull_back(by_prompt / self._temperature)
+            norm = gradient.flatten(1).double().norm(dim=1)
+            scale, active = self._clip(norm, active)
+            gradient = gradient * scale
+            move(self._run.optimizer, self._parameters, gradient, self._state, self._lr, active)
+        return {**metrics, "optim/grad_norm": norm}
+
+    def _slopes(
+        self, policy: Policy, minibatch: Experience
+    ) -> tuple[
+        dict[str, Float[Tensor, " runs"]],
+        Float[Tensor, "runs groups rollouts"],
+        Float[Tensor, "runs groups rollouts"] | None,
+    ]:
+        """The loss, and its slopes by the log-probabilities and entropies of the rollouts."""
+        objective, shape = self._run.objective, minibatch.actions.shape
+        tokens = shape[0], shape[1] * shape[2], 1
+        kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
+        leaves = [policy.log_probs(minibatch.actions).view(tokens).requires_grad_()]
+        references = None
+        if objective.needs_entropy:
+            spread = policy.entropies[..., None].expand(shape).reshape(tokens)
+            leaves.append(spread.requires_grad_())
+        if objective.needs_reference:
+            base = Policy.of(self._logits.base, self._temperature)
+            base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
+            references = base.log_probs(minibatch.actions).view(tokens)
+        output = objective.loss(
+            LossInputs(
+                log_probs=leaves[0],
+                old_log_probs=minibatch.log_probs.reshape(tokens),
+                completion_mask=minibatch.keep.reshape(tokens),
+                advantages=minibatch.advantages.flatten(1),
+                rollouts=kept,
+                tokens=kept,
+                reference_log_probs=references,
+                entropies=leaves[1] if objective.needs_entropy else None,
+            )
+        )
+        slopes = torch.autograd.grad(output.loss.sum(), leaves, materialize_grads=True)
+        metrics = {**output.metrics, "loss": output.loss.detach()}
+        return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
+
+    def _is_sparse(self, rows: Tensor | None) -> bool:
+        """Whether a step moves the sampled behaviours alone, where advantages sum to zero."""
+        optimizer = self._run.optimizer
+        return (
+            rows is None
+            and isinstance(optimizer, Sgd)
+            and optimizer.momentum == 0
+            and not self._logits.is_shared
+            and not self._run.objective.needs_entropy
+        )
+
+    def _step_along_samples(
+        self,
+        policy: Policy,
+        actions: Int[Tensor, "runs prompts rollouts"],
+        weights: Float[Tensor, "runs prompts rollouts"],
+        active: Bool[Tensor, " runs"],
+    ) -> Float[Tensor, " runs"]:
+        """The step of plain gradient descent on a table; returns the gradient's norm.
+
+        The gradient is g_v - π_v C, of which g is 0 but at sampled behaviours, so that
+        ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v².
+        """
+        weights = torch.where(active[:, None, None], weights / self._temperature, 0.0)
+        drift = total(weights)
+        blank = torch.empty_like(policy.log) if policy.space is None else policy.space.scratch
+        pull = blank.zero_().scatter_add_(-1, actions, weights)
+        pulled = pull.gather(-1, actions)
+        square = (weights.double() * pulled).flatten(1).sum(dim=1)
+        if drift.any():
+            chances = policy.probabilities.gather(-1, actions)
+            crossed = (weights.double() * chances).sum(dim=-1)
+            spread = policy.probabilities.double().square().sum(dim=-1)
+            square = square + (drift * (drift * spread - 2 * crossed)).sum(dim=-1)
+        norm = square.clamp(min=0).sqrt()
+        scale, active = self._clip(norm, active)
+        rate = torch.where(active[:, None, None], self._lr * scale, 0.0)
+        if drift.any():
+            self._parameters -= rate * (pull - policy.probabilities * drift[..., None])
+        else:
+            moved = self._parameters.gather(-1, actions) - rate * pulled
+            self._parameters.scatter_(-1, actions, moved)
+        return norm
+
+    def _clip(
+        self, norm: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
+    ) -> tuple[Float[Tensor, "runs 1 1"], Bool[Tensor, " runs"]]:
+        """What gradients are multiplied by, and the runs whose gradients are finite."""
+        active = active & self._is_finite("gradient norm", norm, active)
+        bound = self._run.optimizer.max_grad_norm
+        scale = torch.ones_like(norm)
+        if bound > 0:
+            scale = torch.where(norm > bound, bound / norm, scale)
+        return scale.float()[:, None, None], active
+
+    def _is_finite(
+        self, what: str, values: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
+    ) -> Bool[Tensor, " runs"]:
+        finite = values.isfinite()
+        if not finite.all():
+            for index in (~finite & active).nonzero()[:, 0].tolist():
+                self.errors[index] = TrainingError(
+                    f"step {self._step}: expected a finite {what}, got {values[index].item()}; the "
+                    f"table is left as it was; a smaller optimizer.lr may help"
+                )
+        return finite
+
+
+def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
+    """Those of sampling."""
+    return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
+
+
+def entropy_changes(
+    change: Float[Tensor, "runs prompts"], experience: Experience
+) -> list[dict[str, float]]:
+    """`entropy/change` of each run: what a step did to the entropies at its own rollouts.
+
+    Nothing for a run that was not trained.
+    """
+    if experience.rows is not None:
+        change = change.gather(1, experience.rows)
+    kept = experience.keep.sum(dim=2)
+    means = (change.double() * kept).sum(dim=1) / kept.sum(dim=1)
+    return [{} if math.isnan(mean) else {"entropy/change": mean} for mean in means.tolist()]

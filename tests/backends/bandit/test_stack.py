@@ -1,0 +1,207 @@
+"""Runs that are trained together have the numbers that they have alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.backends.bandit import parts
+from advsweep.backends.base import Member
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.run import Run, build_run
+from advsweep.errors import AdvsweepError, BatchError, TrainingError
+from advsweep.estimators import GroupBatch
+
+MakeRun = Callable[..., Run]
+
+DIFFERENT: list[dict[str, Any]] = [
+    {"seed": 1},
+    {"seed": 2, "group_size": 4},
+    {"seed": 1, "estimator": {"name": "avspo"}},
+    {"seed": 3, "estimator": {"name": "asym_grpo", "delta": 0.5}, "optimizer": {"lr": 3.0}},
+    {"seed": 1, "estimator": {"name": "reinforce"}},
+    {"seed": 2, "estimator": {"name": "grpo"}, "generation": {"temperature": 0.7}},
+    {"seed": 4, "estimator": {"name": "fade"}, "task": {"levels": [5, 6]}},
+    {"seed": 5, "estimator": {"name": "asym_grpo", "delta": 0.5}, "task": {"spread": 2.0}},
+    {"seed": 2, "estimator": {"name": "fade"}, "group_size": 4},
+]
+"""In what runs of a stack may differ."""
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain descent": {},
+    "some prompts": {"prompts_per_step": 5},
+    "prompts twice": {"prompts_per_step": 32},
+    "momentum": {"optimizer": {"momentum": 0.9}},
+    "adamw": {"optimizer": {"name": "adamw", "lr": 0.1, "weight_decay": 0.1}},
+    "clipped gradients": {"optimizer": {"max_grad_norm": 0.02}},
+    "shared map": {"model": {"rank": 4}},
+    "KL and entropy": {"objective": {"kl_coef": 0.3, "entropy_coef": 0.2}},
+    "minibatches": {"backend": {"minibatches": 3, "inner_epochs": 2}},
+    "references": {"rollout": {"name": "reference", "update_every": 2}},
+}
+"""What they have in common."""
+
+
+@pytest.fixture
+def make(small_config: Callable[..., dict[str, Any]]) -> MakeRun:
+    """Builds a run with some settings changed."""
+
+    def make(*changes: dict[str, Any]) -> Run:
+        config = small_config("bandit")
+        config["task"] |= {"rates": [0.4, 0.2, 0.1, 0.1, 0.1, 0.3, 0.6], "behaviours": 11}
+        config["task"] |= {"correct": 3}
+        config["optimizer"] = {"name": "sgd", "lr": 20.0}
+        config["backend"] |= {"exact_every": 2, "entropy_change": True}
+        for change in changes:
+            for key, value in change.items():
+                merged = isinstance(value, dict) and value.get("name", "") in (
+                    "",
+                    config[key]["name"],
+                )
+                config[key] = {**config[key], **value} if merged else value
+        return build_run(config)
+
+    return make
+
+
+class Guard:
+    """Keeps what goes wrong with a run."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        try:
+            yield
+        except (AdvsweepError, KeyError) as error:
+            self.error = error
+
+
+def train_together(
+    runs: Sequence[Run], folder: Path, recorder: Any, **settings: dict[int, int]
+) -> tuple[list[Any], list[Guard]]:
+    """Trains runs as one stack; recorders get the settings of their run, by its index."""
+    recorders = [
+        recorder(run.task, **{n: by_run[i] for n, by_run in settings.items() if i in by_run})
+        for i, run in enumerate(runs)
+    ]
+    guards = [Guard() for _ in runs]
+    members = [
+        Member(run, folder / str(i), reporter, guard)
+        for i, (run, reporter, guard) in enumerate(zip(runs, recorders, guards, strict=True))
+    ]
+    assert len({run.backend.stack_key(run).shape for run in runs}) == 1  # type: ignore[union-attr]
+    runs[0].backend.train_together(members)
+    return recorders, guards
+
+
+def checkpoint(run: Run, directory: Path) -> Any:
+    return dict(Checkpoints(directory, run.identity).load(run.steps).files)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_each_run_is_as_it_is_alone(
+    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, setting: str
+) -> None:
+    runs = [make(different, SETTINGS[setting]) for different in DIFFERENT]
+    together, _ = train_together(runs, tmp_path / "together", recorder)
+    moved = 0
+    for i, (run, reporter) in enumerate(zip(runs, together, strict=True)):
+        alone = train(run, tmp_path / "alone" / str(i))
+        assert reporter.lasting == alone.lasting
+        assert reporter.evaluations.keys() == alone.evaluations.keys()
+        for step, completions in alone.evaluations.items():
+            assert reporter.evaluations[step].texts == completions.texts
+        files = [checkpoint(run, tmp_path / which / str(i)) for which in ("alone", "together")]
+        assert files[0] == files[1]
+        moved += alone.points[5].get("optim/grad_norm", 0.0) > 0
+    assert moved > len(runs) / 2
+
+
+def test_runs_that_stop_or_fail_leave_the_others_alone(
+    make: MakeRun, train: Any, recorder: Any, tmp_path: Path
+) -> None:
+    # Where it goes in one epoch, the divergence from the base model is infinite in the next.
+    common = {"objective": {"kl_coef": 0.3}, "backend": {"inner_epochs": 2}}
+    changes = [{"seed": 1}, {"seed": 7, "optimizer": {"lr": 1e38}}, {"seed": 2}, {"seed": 3}]
+    runs = [make(common, change) for change in changes]
+    together, guards = train_together(runs, tmp_path / "first", recorder, stop_after={2: 3})
+    assert isinstance(guards[1].error, TrainingError)
+    assert "expected a finite" in str(guards[1].error)
+    assert guards[0].error is guards[2].error is guards[3].error is None
+    assert max(together[2].points) == 3
+    alone = [train(run, tmp_path / "alone" / str(i)) for i, run in enumerate(runs) if i != 1]
+    assert together[0].lasting == alone[0].lasting
+    assert together[3].lasting == alone[2].lasting
+    # The one that stopped goes on beside one that has yet to start.
+    (tmp_path / "second").mkdir()
+    (tmp_path / "first" / "2").rename(tmp_path / "second" / "0")
+    again, _ = train_together([runs[2], runs[0]], tmp_path / "second", recorder)
+    assert again[0].resumptions == [3]
+    assert again[0].lasting | {s: p for s, p in together[2].lasting.items()} == alone[1].lasting
+    assert again[1].lasting == alone[0].lasting
+
+
+def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
+    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [make({"seed": seed, "estimator": {"name": "dr_grpo"}}) for seed in (1, 2, 3)]
+    alone = train(runs[2], tmp_path / "alone")
+    weigh = parts.compute_advantages
+    of_step_3: list[GroupBatch] = []
+
+    def watch(estimator: Any, drawn: GroupBatch, collected: Any) -> Any:
+        if drawn.step == 3:
+            of_step_3.append(drawn)
+        return weigh(estimator, drawn, collected)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parts, "compute_advantages", watch)
+        train(runs[1], tmp_path / "refused")
+    refused = of_step_3[0].rewards
+
+    def refuse(estimator: Any, drawn: GroupBatch, collected: Any) -> Any:
+        """Refuses the third step of the second run, alone and among others."""
+        if drawn.step == 3 and any(
+            torch.equal(rewards, refused) for rewards in drawn.rewards.split(len(refused))
+        ):
+            raise BatchError("refused")
+        return weigh(estimator, drawn, collected)
+
+    monkeypatch.setattr(parts, "compute_advantages", refuse)
+    together, guards = train_together(runs, tmp_path / "together", recorder)
+    assert str(guards[1].error) == "refused"
+    assert max(together[1].points) == 2
+    assert together[2].lasting == alone.lasting
+
+
+def test_what_may_and_may_not_differ_in_a_stack(make: MakeRun) -> None:
+    key = make().backend.stack_key(make())
+    assert key is not None
+    for different in DIFFERENT:
+        run = make(different)
+        assert run.backend.stack_key(run).shape == key.shape  # type: ignore[union-attr]
+    alike = make({"seed": 9, "task": {"spread": 0.5}, "optimizer": {"lr": 1.0}})
+    assert alike.backend.stack_key(alike) == key
+    kinds = [{"group_size": 4}, {"estimator": {"name": "rloo"}}]
+    assert all(make(k).backend.stack_key(make(k)).kind != key.kind for k in kinds)  # type: ignore[union-attr]
+    others: list[dict[str, Any]] = [
+        *SETTINGS.values(),
+        {"steps": 6},
+        {"task": {"behaviours": 12}},
+        {"backend": {"exact_every": 1}},
+        {"optimizer": {"warmup_steps": 3}},
+    ]
+    shapes = {make(other).backend.stack_key(make(other)).shape for other in others if other}  # type: ignore[union-attr]
+    assert len(shapes) == len(others) - 1
+    assert key.shape not in shapes
+    # The number of groups that these train on is their own in every step.
+    for name in ("filter_drop", "dynamic_sampling"):
+        run = make({"rollout": {"name": name}})
+        assert run.backend.stack_key(run) is None
