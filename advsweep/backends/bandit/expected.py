@@ -1,0 +1,145 @@
+"""The update that a step makes on average, in closed form, for rewards of 0 and 1.
+
+Let every rollout succeed with chance p, and let S and F be the mean advantages of a success and
+of a failure, over what the G-1 other rollouts of the group may be. Then
+
+    E[(1/G) Σᵢ Aᵢ ∂log π(aᵢ)/∂z_v] = (S - F) ∂p/∂z_v,  ∂p/∂z_v = π_v (1{v correct} - p)/T:
+
+an estimator chooses no direction, but only how much a prompt of solve rate p counts. In masses
+(FADE, arXiv:2607.01490, Eq. 3) S is m_S/p and F is -m_F/(1-p), at p = 0 and 1 too.
+
+It holds where each group is weighed by itself, and at an update from the policy that sampled,
+without clipping, penalty or bonus.
+
+As everywhere in the bandit, tables may have leading axes, several runs for one.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from advsweep.backends.bandit.softmax import entropy_gradient
+from advsweep.diagnostics.enumeration import kinds_of_group
+from advsweep.estimators.base import GroupBatch
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from advsweep.estimators import Estimator
+
+
+class Weights(NamedTuple):
+    """Advantages by the number of successes among a group's other rollouts, 0 to G-1.
+
+    Attributes:
+        success: of a success beside k others.
+        failure: of a failure beside k successes.
+    """
+
+    success: Float[Tensor, " others"]
+    failure: Float[Tensor, " others"]
+
+
+def success_weights(estimator: Estimator, group_size: int) -> Weights:
+    """What an estimator gives successes and failures, as their mean over the group's orders.
+
+    Args:
+        estimator: one that weighs each group by itself, and by its rewards alone; it is left
+            as it is.
+        group_size: G, up to 1024, or 16 where the order within a group matters.
+
+    Raises:
+        BatchError: G is out of range, or the estimator refuses such groups.
+    """
+    rewards = kinds_of_group(estimator, group_size)
+    advantages = copy.deepcopy(estimator)(GroupBatch(rewards=rewards))
+    sums = torch.stack((advantages * rewards, advantages * (1 - rewards), rewards, 1 - rewards))
+    by_count = sums.new_zeros(4, group_size + 1)
+    by_count.index_add_(1, rewards.sum(dim=1).long(), sums.sum(dim=2))
+    of_successes, of_failures, successes, failures = by_count
+    return Weights(success=(of_successes / successes)[1:], failure=(of_failures / failures)[:-1])
+
+
+def expected_step(
+    log_policy: Float[Tensor, "*runs prompts behaviours"],
+    correct: Bool[Tensor, "*#runs prompts behaviours"],
+    weights: Weights,
+    temperature: float = 1.0,
+) -> Float[Tensor, "*runs prompts behaviours"]:
+    """The mean of (1/G) Σᵢ Aᵢ ∂log π(aᵢ)/∂z over all groups that a prompt may have.
+
+    A step of plain gradient descent on B groups, of P prompts that come as often as each
+    other, moves the logits of a table by η/P of this on average.
+
+    Args:
+        log_policy: log π at the sampling temperature.
+        weights: see `success_weights`.
+        temperature: that of sampling.
+
+    Returns:
+        Double precision, by how much each logit is to rise.
+    """
+    gradient = solve_rate_gradient(log_policy, correct, temperature)
+    solved = _solve_rates(log_policy.double().exp(), correct)
+    chances = _binomial(solved, len(weights.success))
+    gap = (chances * (weights.success - weights.failure)).sum(dim=-1)
+    return gap[..., None] * gradient
+
+
+def solve_rate_gradient(
+    log_policy: Float[Tensor, "*runs prompts behaviours"],
+    correct: Bool[Tensor, "*#runs prompts behaviours"],
+    temperature: float = 1.0,
+) -> Float[Tensor, "*runs prompts behaviours"]:
+    """∂p/∂z of each prompt, in double precision, which is π_v (1{v correct} - p)/T."""
+    policy = log_policy.double().exp()
+    return policy * (correct.double() - _solve_rates(policy, correct)[..., None]) / temperature
+
+
+def expected_changes(
+    log_policy: Float[Tensor, "*runs prompts behaviours"],
+    correct: Bool[Tensor, "*#runs prompts behaviours"],
+    moves: Float[Tensor, "*runs prompts behaviours"],
+    temperature: float = 1.0,
+) -> dict[str, Float[Tensor, "*runs"]]:
+    """What logits that move do to pass@1 and to the entropy, to first order.
+
+    Args:
+        log_policy: log π at the sampling temperature, before the step.
+        moves: Δz, such as η/P times `expected_step`.
+        temperature: that of sampling.
+
+    Returns:
+        Means over prompts: `exact/pass@1_expected`, and `exact/entropy_expected` in nats.
+    """
+    log_policy, moves = log_policy.double(), moves.double()
+    slopes = {
+        "exact/pass@1_expected": solve_rate_gradient(log_policy, correct, temperature),
+        "exact/entropy_expected": entropy_gradient(log_policy, temperature),
+    }
+    return {name: (slope * moves).sum(dim=-1).mean(dim=-1) for name, slope in slopes.items()}
+
+
+def _solve_rates(
+    policy: Float[Tensor, "*runs prompts behaviours"],
+    correct: Bool[Tensor, "*#runs prompts behaviours"],
+) -> Float[Tensor, "*runs prompts"]:
+    # Rounding may add up to more than 1.
+    return (policy * correct).sum(dim=-1).clamp(max=1)
+
+
+def _binomial(
+    rates: Float[Tensor, "*runs prompts"], kinds: int
+) -> Float[Tensor, "*runs prompts kinds"]:
+    """The chances of 0 to n successes in n = kinds - 1 rollouts."""
+    successes = torch.arange(kinds, dtype=rates.dtype)
+    failures = successes.flip(0)
+    log_orders = torch.lgamma(successes.new_tensor(kinds)) - (
+        torch.lgamma(successes + 1) + torch.lgamma(failures + 1)
+    )
+    rates = rates[..., None]
+    return (log_orders + torch.xlogy(successes, rates) + torch.xlogy(failures, 1 - rates)).exp()
