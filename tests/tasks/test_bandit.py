@@ -55,6 +55,33 @@ def test_a_level_is_the_same_beside_any_others() -> None:
     assert not np.array_equal(Bandit(levels=(2,), seed=1).arms.logits, alone.logits)
 
 
+def test_ability_shifts_the_log_odds_of_every_level() -> None:
+    """Odds of 9 and 1/4, three times as large: 27 and 3/4."""
+    task = Bandit(rates=(0.9, 0.2), levels=(0, 1), prompts_per_level=2, ability=np.log(3))
+    assert solve_rates(task) == pytest.approx([27 / 28] * 2 + [3 / 7] * 2)
+    plain = Bandit(rates=(0.9, 0.2), levels=(0, 1), prompts_per_level=2)
+    assert np.array_equal(task.arms.correct, plain.arms.correct)
+
+
+def test_common_behaviours_are_correct_for_every_prompt() -> None:
+    arms = Bandit(correct=8, common=3).arms
+    assert arms.correct[:, :3].all()
+    assert (arms.correct.sum(axis=1) == 8).all()
+    assert not arms.correct[:, 3:].all(axis=0).any()
+    assert len({tuple(row) for row in arms.correct.tolist()}) == len(arms.correct)
+    assert solve_rates(Bandit(rates=(0.3,), levels=(0,), common=8)) == pytest.approx([0.3] * 8)
+
+
+def test_some_levels_are_trained_and_all_are_held_out() -> None:
+    task = Bandit(levels=(1, 3, 4), train_levels=(4, 1), prompts_per_level=2)
+    assert task.train_rows.tolist() == [0, 1, 4, 5]
+    assert [p.gold["row"] for p in task.problems(Split.TRAIN)] == [0, 1, 4, 5]
+    assert [p.level for p in task.problems(Split.HELD_OUT)] == [1, 1, 3, 3, 4, 4]
+    drawn = task.draw(8, np.random.default_rng(0))
+    assert sorted(problem.gold["row"] for problem in drawn) == [0, 0, 1, 1, 4, 4, 5, 5]
+    assert Bandit(levels=(1, 3), prompts_per_level=2).train_rows.tolist() == [0, 1, 2, 3]
+
+
 def test_held_out_problems_ask_for_the_same_behaviours_under_other_names() -> None:
     task = Bandit()
     train, held_out = task.problems(Split.TRAIN), task.problems(Split.HELD_OUT)
@@ -110,6 +137,11 @@ def test_action_rewards_0_and_1_are_no_others_than_verdicts() -> None:
         ({"name": "bandit", "levels": [7]}, "task.levels: expected at most 6"),
         ({"name": "bandit", "rates": [0.5, 1.0]}, "task.rates: expected > 0 and < 1, got 1"),
         ({"name": "bandit", "correct": 64}, "task.correct: expected fewer than behaviours = 64"),
+        ({"name": "bandit", "common": 9}, "task.common: expected at most correct = 8, got 9"),
+        (
+            {"name": "bandit", "levels": [0, 2], "train_levels": [2, 3]},
+            r"task.train_levels: expected some of levels = \[0, 2\], got 3",
+        ),
         ({"name": "toy", "probabilities": [0.5, 0.5]}, "expected one for each of 3 actions"),
         ({"name": "toy", "probabilities": [0.5, 0.1, 0.1]}, "expected a sum of 1, got 0.7"),
         ({"name": "toy", "action_rewards": [1, 1, 1]}, "expected at least two different rewards"),

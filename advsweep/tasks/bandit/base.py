@@ -45,7 +45,7 @@ class BanditTask(Task):
     Correct are the behaviours with the greatest reward. A table cannot carry over what it
     learns to prompts that it was never asked: the held-out problem of a number has the
     behaviours of the training problem of that number, so that evaluations tell of what was
-    trained.
+    trained. Where not all prompts are trained, all are held out.
     """
 
     @property
@@ -60,6 +60,11 @@ class BanditTask(Task):
     @functools.cached_property
     def arms(self) -> Arms:
         return self._make_arms()
+
+    @functools.cached_property
+    def train_rows(self) -> Int[np.ndarray, " trained"]:
+        """The rows of the table that are trained, in order; all by default."""
+        return np.arange(len(self.arms.levels))
 
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._problems[split]
@@ -97,15 +102,16 @@ class BanditTask(Task):
     @functools.cached_property
     def _problems(self) -> dict[Split, list[Problem]]:
         levels, best = self.arms.levels.tolist(), self.arms.correct.argmax(axis=1).tolist()
+        rows = {Split.TRAIN: self.train_rows.tolist(), Split.HELD_OUT: range(len(levels))}
         return {
             split: [
                 Problem(
                     id=f"{split.value}/{row}",
                     prompt=f"{row}:",
-                    level=level,
-                    gold={"row": row, "solution": str(solution)},
+                    level=levels[row],
+                    gold={"row": row, "solution": str(best[row])},
                 )
-                for row, (level, solution) in enumerate(zip(levels, best, strict=True))
+                for row in rows[split]
             ]
             for split in Split
         }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit.base import Arms, BanditTask
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
 
 
 @dataclass(kw_only=True)
@@ -20,6 +24,10 @@ class Bandit(BanditTask):
     `spread`; the correct ones are then shifted, so that together they have exactly the success
     rate of their prompt. C > 1 and spread > 0 give many correct modes of different
     probability, which is what pass@k and diversity tell of; C = 1 gives levels alone.
+
+    Which behaviours are correct is drawn for each prompt anew, but for the first `common`, which
+    are so everywhere: over a map that prompts share they carry over, from the levels that are
+    trained to the others.
     """
 
     name: ClassVar[str] = "bandit"
@@ -33,10 +41,17 @@ class Bandit(BanditTask):
     levels: tuple[int, ...] = option(
         (0, 1, 2, 3, 4, 5, 6), ge=0, help="difficulty levels in use, counted from 0"
     )
+    train_levels: tuple[int, ...] = option(
+        (), ge=0, help="those of them that are trained; none: all. Held out are all of them"
+    )
     prompts_per_level: int = option(8, ge=1, help="prompts of each level")
     behaviours: int = option(64, ge=2, help="N, behaviours of each prompt")
     correct: int = option(8, ge=1, help="C, how many of them are correct")
+    common: int = option(0, ge=0, help="how many of these are correct for every prompt")
     spread: float = option(1.0, ge=0, help="standard deviation of the logits on either side")
+    ability: float = option(
+        0.0, help="of the base policy: log-odds added to the success rates of all levels"
+    )
     jitter: float = option(
         0.0, ge=0, help="standard deviation of a level's success rates, in log-odds"
     )
@@ -52,10 +67,25 @@ class Bandit(BanditTask):
                 f"levels: expected at most {len(self.rates) - 1}, the last that rates has a "
                 f"success rate for, got {self.levels[-1]}"
             )
+        self.train_levels = tuple(sorted(set(self.train_levels)))
+        if unknown := set(self.train_levels) - set(self.levels):
+            raise ConfigError(
+                f"train_levels: expected some of levels = {list(self.levels)}, got {min(unknown)}"
+            )
         if self.correct >= self.behaviours:
             raise ConfigError(
                 f"correct: expected fewer than behaviours = {self.behaviours}, got {self.correct}"
             )
+        if self.common > self.correct:
+            raise ConfigError(
+                f"common: expected at most correct = {self.correct}, got {self.common}"
+            )
+
+    @functools.cached_property
+    def train_rows(self) -> Int[np.ndarray, " trained"]:
+        if not self.train_levels:
+            return super().train_rows
+        return np.flatnonzero(np.isin(self.arms.levels, self.train_levels))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,12 +104,12 @@ class Bandit(BanditTask):
         """Rewards and logits of the prompts of a level."""
         rng = np.random.default_rng([self.seed, level])
         shape = self.prompts_per_level, self.behaviours
-        rewards = rng.permuted(
-            np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1)), axis=1
-        )
+        rewards = np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1))
+        rewards[:, self.common :] = rng.permuted(rewards[:, self.common :], axis=1)
         logits = self.spread * rng.standard_normal(shape)
         rate = self.rates[level]
-        log_odds = np.log(rate / (1 - rate)) + self.jitter * rng.standard_normal(shape[0])
+        scatter = self.jitter * rng.standard_normal(shape[0])
+        log_odds = np.log(rate / (1 - rate)) + self.ability + scatter
         weights = np.exp(logits)
         masses = (weights * rewards).sum(axis=1), (weights * ~rewards).sum(axis=1)
         shift = log_odds - np.log(masses[0] / masses[1])
