@@ -119,7 +119,6 @@ class Estimator(Component):
     rates: ClassVar[bool] = False
     verifier_free: ClassVar[bool] = False
     stateful: ClassVar[bool] = False
-    per_group: ClassVar[bool] = False
 
     @final
     def __call__(self, batch: GroupBatch) -> Float[Tensor, "prompts rollouts"]:

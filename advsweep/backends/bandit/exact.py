@@ -32,15 +32,17 @@ def quantities(
     Returns:
         `exact/pass@K` and `exact/entropy` (nats) after the step; `exact/correct_modes`, the
         exponential of the entropy among correct behaviours, which is their number where all
-        are as likely; `exact/entropy_change`, what the step did to the entropy, and
-        `exact/entropy_predicted`, that to first order in the logits: -Cov(log π, Δlog π);
-        `exact/probability_I` of each behaviour, where there are at most eight.
+        are as likely; `exact/pass@1_change` and `exact/entropy_change`, what the step did to
+        them; `exact/entropy_predicted`, the latter to first order in the logits:
+        -Cov(log π, Δlog π); `exact/probability_I` of each behaviour, where there are at most
+        eight.
     """
     policy = after.probabilities
-    failing = (1 - (policy * correct).sum(dim=-1).double()).clamp(min=0)
+    failing, failed = _failing(after, correct), _failing(before, correct)
     first_order = (entropy_gradient(before) * (after.log - before.log)).sum(dim=-1)
     metrics = {
         **{f"exact/pass@{k}": 1 - failing**k for k in ks},
+        "exact/pass@1_change": failed - failing,
         "exact/entropy": after.entropies,
         "exact/correct_modes": _modes(after, correct),
         "exact/entropy_change": after.entropies - before.entropies,
@@ -50,6 +52,13 @@ def quantities(
         metrics |= {f"exact/probability_{i}": policy[..., i] for i in range(policy.shape[-1])}
     means = torch.stack([values.double().mean(dim=-1) for values in metrics.values()])
     return [dict(zip(metrics, own, strict=True)) for own in means.T.tolist()]
+
+
+def _failing(
+    policy: Policy, correct: Bool[Tensor, "runs prompts behaviours"]
+) -> Float[Tensor, "runs prompts"]:
+    """The chance of a wrong behaviour."""
+    return (1 - (policy.probabilities * correct).sum(dim=-1).double()).clamp(min=0)
 
 
 def _modes(

@@ -22,14 +22,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.softmax import entropy_gradient
+from advsweep.backends.bandit.softmax import Policy, entropy_gradient
+from advsweep.config.settings import Sgd
 from advsweep.diagnostics.enumeration import kinds_of_group
+from advsweep.errors import BatchError
 from advsweep.estimators.base import GroupBatch
+from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from advsweep.backends.bandit.backend import BanditBackend
+    from advsweep.backends.run import Run
     from advsweep.estimators import Estimator
+    from advsweep.objectives.base import Objective
+
+    Temperature = Float[Tensor, "*#runs 1 1"] | float
 
 
 class Weights(NamedTuple):
@@ -64,11 +72,54 @@ def success_weights(estimator: Estimator, group_size: int) -> Weights:
     return Weights(success=(of_successes / successes)[1:], failure=(of_failures / failures)[:-1])
 
 
+def weights_of(run: Run, backend: BanditBackend) -> Weights | None:
+    """The weights with which a run's mean step is the one that is in closed form here.
+
+    None where it is not: where rewards are others than 0 and 1, groups are not weighed each by
+    itself, or a step is none of plain gradient descent on all rollouts, once, from the policy
+    that sampled them; and for groups too large to enumerate.
+    """
+    estimator, optimizer = run.estimator, run.optimizer
+    is_plain = (
+        backend.minibatches == backend.inner_epochs == 1
+        and run.rollout.keeps_all
+        and run.objective.skips_exactly
+        and isinstance(optimizer, Sgd)
+        and optimizer.momentum == optimizer.max_grad_norm == 0
+    )
+    if not (is_plain and run.task.is_binary and estimator.per_group and not estimator.needs):
+        return None
+    try:
+        weights = success_weights(estimator, run.group_size)
+        kinds = GroupBatch(rewards=kinds_of_group(estimator, run.group_size))
+    except BatchError:
+        return None
+    if not copy.deepcopy(estimator).compute(kinds).keep.all():
+        return None
+    scale = _slope(run.objective)
+    return Weights(weights.success * scale, weights.failure * scale)
+
+
+def _slope(objective: Objective) -> float:
+    """How much the loss of one rollout of advantage 1 falls with log π, where it was sampled."""
+    log_probs = torch.zeros(1, 1, requires_grad=True)
+    inputs = LossInputs(
+        log_probs=log_probs,
+        old_log_probs=torch.zeros(1, 1),
+        completion_mask=torch.ones(1, 1, dtype=torch.bool),
+        advantages=torch.ones(1),
+        rollouts=1,
+        tokens=1,
+    )
+    (slope,) = torch.autograd.grad(objective.loss(inputs).loss, log_probs)
+    return -slope.item()
+
+
 def expected_step(
     log_policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
     weights: Weights,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
 ) -> Float[Tensor, "*runs prompts behaviours"]:
     """The mean of (1/G) Σᵢ Aᵢ ∂log π(aᵢ)/∂z over all groups that a prompt may have.
 
@@ -93,7 +144,7 @@ def expected_step(
 def solve_rate_gradient(
     log_policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
 ) -> Float[Tensor, "*runs prompts behaviours"]:
     """∂p/∂z of each prompt, in double precision, which is π_v (1{v correct} - p)/T."""
     policy = log_policy.double().exp()
@@ -104,7 +155,7 @@ def expected_changes(
     log_policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
     moves: Float[Tensor, "*runs prompts behaviours"],
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
 ) -> dict[str, Float[Tensor, "*runs"]]:
     """What logits that move do to pass@1 and to the entropy, to first order.
 
@@ -119,7 +170,7 @@ def expected_changes(
     log_policy, moves = log_policy.double(), moves.double()
     slopes = {
         "exact/pass@1_expected": solve_rate_gradient(log_policy, correct, temperature),
-        "exact/entropy_expected": entropy_gradient(log_policy, temperature),
+        "exact/entropy_expected": entropy_gradient(Policy(log_policy)) / temperature,
     }
     return {name: (slope * moves).sum(dim=-1).mean(dim=-1) for name, slope in slopes.items()}
 

@@ -24,7 +24,7 @@ class Noise:
 
     Args:
         group_size: rollouts per prompt (G).
-        population: prompts that there are.
+        population: prompts that are trained.
     """
 
     def __init__(self, seed: int, group_size: int, population: int) -> None:
@@ -46,8 +46,8 @@ class Noise:
             stream, step, draw, groups, lambda rng: rng.random(shape, dtype=np.float32)
         )
 
-    def rows(self, step: int, draw: int, groups: int) -> Int[np.ndarray, " groups"]:
-        """Prompts for a step's draw: all of them once before any comes again."""
+    def places(self, step: int, draw: int, groups: int) -> Int[np.ndarray, " groups"]:
+        """Prompts for a step's draw, counted from 0: all of them before any comes again."""
         rounds = -(-groups // self._population)
         prompts = np.tile(np.arange(self._population), (_STEPS, rounds, 1))
 

@@ -53,6 +53,15 @@ class Logits:
         # Products of one run each: a product of all rounds otherwise than that of one.
         return self.base + torch.stack([self._features @ own for own in parameters])
 
+    def response(
+        self, gradient: Float[Tensor, "runs prompts behaviours"]
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """How logits move when the parameters make a step of 1 along the pulled-back gradient."""
+        if not self.is_shared:
+            return gradient
+        features = self._features.to(gradient.dtype)
+        return torch.stack([features @ (features.T @ own) for own in gradient])
+
     def pull_back(
         self, gradient: Float[Tensor, "runs prompts behaviours"]
     ) -> Float[Tensor, "runs rows behaviours"]:

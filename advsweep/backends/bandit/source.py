@@ -128,8 +128,8 @@ class Source:
         return policy.certainties().reshape(-1, 1).expand(shape)
 
     def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
-        rows = [noise.rows(self.step, self._draws, prompts) for noise in self._noises]
-        return torch.from_numpy(np.stack(rows))
+        places = [noise.places(self.step, self._draws, prompts) for noise in self._noises]
+        return torch.from_numpy(np.take_along_axis(self._tables.trained, np.stack(places), 1))
 
     def _sample(
         self,

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from advsweep.backends.bandit import exact
+from advsweep.backends.bandit.expected import expected_changes, expected_step, weights_of
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.noise import Noise
 from advsweep.backends.bandit.parameters import Logits, fresh_state
@@ -23,7 +24,12 @@ from advsweep.backends.bandit.sampler import BanditSampler
 from advsweep.backends.bandit.softmax import Policy, Space
 from advsweep.backends.bandit.source import Source
 from advsweep.backends.bandit.tables import Tables
-from advsweep.backends.bandit.update import Updates, entropy_changes, temperatures
+from advsweep.backends.bandit.update import (
+    Updates,
+    entropy_changes,
+    learning_rates,
+    temperatures,
+)
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.tasks.bandit import BanditTask
@@ -56,9 +62,11 @@ class BanditStack:
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
             estimator.reset()
-        prompts = self._tables.logits.shape[1]
-        self._noises = [Noise(run.seed, run.group_size, prompts) for run in runs]
-        self._whole = backend.minibatches == 1 and first.prompts_per_step == prompts
+        trained, prompts = self._tables.trained.shape[1], self._tables.logits.shape[1]
+        self._noises = [Noise(run.seed, run.group_size, trained) for run in runs]
+        # In which minibatch a group is, and which comes in a second draw, is random.
+        in_order = backend.minibatches == 1 and first.rollout.keeps_all
+        self._whole = in_order and first.prompts_per_step == trained == prompts
         logits = Logits(self._table, self._tables.logits)
         self._parameters = torch.zeros(len(runs), *logits.shape)
         self._moments = fresh_state(first.optimizer, self._parameters)
@@ -79,6 +87,7 @@ class BanditStack:
                 before, self._policy(), self._tables.correct, self._backend.exact_k
             )
             _add(outcomes, exactly)
+            _add(outcomes, self._expected(before, step))
         if self._backend.entropy_change:
             change = self._policy().entropies - before.entropies
             for part in self._parts:
@@ -86,6 +95,28 @@ class BanditStack:
         if self._runs[0].rollout.renews_reference(step):
             self._reference = self._parameters.clone()
         return list(outcomes)
+
+    def _expected(self, before: Policy, step: int) -> list[dict[str, float]]:
+        """What the step does on average, to first order, of runs for which that is known."""
+        found: list[dict[str, float]] = []
+        for runs, weights in self._weights:
+            if weights is None:
+                found += [{}] * (runs.stop - runs.start)
+                continue
+            log_policy, correct = before.log[runs], self._tables.correct[runs]
+            temperature = self._temperature[runs]
+            gradient = expected_step(log_policy, correct, weights, temperature)
+            untrained = torch.ones(gradient.shape[:2], dtype=torch.bool)
+            trained = torch.from_numpy(self._tables.trained[runs])
+            gradient[untrained.scatter_(1, trained, False)] = 0.0
+            rates = torch.tensor(learning_rates(self._runs[runs], step)).double()
+            moves = self._logits[runs].response(gradient / trained.shape[1])
+            changes = expected_changes(
+                log_policy, correct, rates[:, None, None] * moves, temperature
+            )
+            columns = zip(*(values.tolist() for values in changes.values()), strict=True)
+            found += [dict(zip(changes, column, strict=True)) for column in columns]
+        return found
 
     def keep(self, indexes: Sequence[int]) -> None:
         chosen = list(indexes)
@@ -131,6 +162,10 @@ class BanditStack:
         self._present = None
         self._spaces = [Space.of(self._logits.base.shape) for _ in range(2)]
         sizes = [run.group_size for run in self._runs]
+        alike = [(run.group_size, str(run.estimator.identity())) for run in self._runs]
+        self._weights = [
+            (runs, weights_of(self._runs[runs.start], self._backend)) for runs in stretches(alike)
+        ]
         self._parts = [Part(runs, self._estimators[runs]) for runs in stretches(sizes)]
 
     def _policy(self) -> Policy:

@@ -23,12 +23,14 @@ class Tables:
         rewards: what each behaviour is rewarded with.
         correct: the behaviours with their prompt's greatest reward.
         levels: difficulty level of each prompt.
+        trained: the prompts that are trained.
     """
 
     def __init__(self, tasks: Sequence[BanditTask]) -> None:
         known: dict[str, BanditTask] = {}
         same = [known.setdefault(str(task.identity()), task) for task in tasks]
-        arms = [task.arms for task in (same if len(known) > 1 else same[:1])]
+        different = same if len(known) > 1 else same[:1]
+        arms = [task.arms for task in different]
         runs = len(tasks)
         self.logits: Float[Tensor, "runs prompts behaviours"] = _stacked(
             [a.logits.astype(np.float32) for a in arms], runs
@@ -39,9 +41,9 @@ class Tables:
         self.correct: Bool[Tensor, "runs prompts behaviours"] = _stacked(
             [a.correct for a in arms], runs
         )
-        levels = np.stack([a.levels for a in arms])
-        self.levels: Int[np.ndarray, "runs prompts"] = np.broadcast_to(
-            levels, (runs, levels.shape[1])
+        self.levels: Int[np.ndarray, "runs prompts"] = _broadcast([a.levels for a in arms], runs)
+        self.trained: Int[np.ndarray, "runs trained"] = _broadcast(
+            [task.train_rows for task in different], runs
         )
 
     def __getitem__(self, runs: slice | Sequence[int]) -> Tables:
@@ -69,6 +71,10 @@ class Tables:
     ) -> Float[Tensor, "runs groups rollouts"]:
         """1 for each correct behaviour, 0 for the others."""
         return _at(self.correct, rows, actions).float()
+
+
+def _broadcast(rows: Sequence[np.ndarray], runs: int) -> np.ndarray:
+    return np.broadcast_to(np.stack(rows), (runs, len(rows[0])))
 
 
 def _stacked(tables: Sequence[np.ndarray], runs: int) -> Tensor:

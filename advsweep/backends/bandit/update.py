@@ -80,10 +80,8 @@ class Updates:
         self._state = state
         self._step = step
         self._temperature = temperatures(runs)
-        rates = [run.optimizer.lr * run.learning_rate_scale for run in runs]
-        warmup = min(1.0, step / max(1, self._run.optimizer.warmup_steps))
-        self._lr = torch.tensor(rates)[:, None, None] * warmup
-        self._rates = [rate * warmup for rate in rates]
+        self._rates = learning_rates(runs, step)
+        self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
 
     def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
@@ -247,6 +245,15 @@ class Updates:
                     f"table is left as it was; a smaller optimizer.lr may help"
                 )
         return finite
+
+
+def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
+    """Those of a step."""
+    warmup = [min(1.0, step / max(1, run.optimizer.warmup_steps)) for run in runs]
+    return [
+        run.optimizer.lr * run.learning_rate_scale * share
+        for run, share in zip(runs, warmup, strict=True)
+    ]
 
 
 def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:

@@ -50,8 +50,8 @@ class BanditTask(Task):
 
     @property
     @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """Prompts, and behaviours of each."""
+    def shape(self) -> tuple[int, int, int]:
+        """Prompts that are trained, prompts, and behaviours of each; known without a table."""
 
     @abstractmethod
     def _make_arms(self) -> Arms:

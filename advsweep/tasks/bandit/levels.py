@@ -88,8 +88,9 @@ class Bandit(BanditTask):
         return np.flatnonzero(np.isin(self.arms.levels, self.train_levels))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.levels) * self.prompts_per_level, self.behaviours
+    def shape(self) -> tuple[int, int, int]:
+        trained, levels = len(self.train_levels or self.levels), len(self.levels)
+        return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
 
     def _make_arms(self) -> Arms:
         # Each level has a generator of its own: its prompts are the same beside any others.

@@ -51,8 +51,8 @@ class Toy(BanditTask):
             raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return 1, len(self.action_rewards)
+    def shape(self) -> tuple[int, int, int]:
+        return 1, 1, len(self.action_rewards)
 
     @property
     def reward_range(self) -> tuple[float, float]:

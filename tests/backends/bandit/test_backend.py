@@ -55,7 +55,7 @@ def first_source(run: Run) -> tuple[Source, Tensor]:
     task: Any = run.task
     tables = Tables([task])
     policy = Policy.of(tables.logits, run.generation.temperature)
-    prompts = tables.logits.shape[1]
+    prompts = tables.trained.shape[1]
     source = Source(
         tables,
         [Noise(run.seed, run.group_size, prompts)],
@@ -297,3 +297,33 @@ def test_a_table_cannot_be_exported(bandit: MakeRun, tmp_path: Path) -> None:
     assert isinstance(run.backend, BanditBackend)
     with pytest.raises(ConfigError, match="a table of logits, which cannot be exported"):
         run.backend.export(run, tmp_path, 0, tmp_path / "out")
+
+
+def test_mixed_groups_are_drawn_until_there_are_enough(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Draws after the first are of all prompts again, in another order."""
+    run = bandit(
+        rollout={"name": "dynamic_sampling"},
+        prompts_per_step=16,
+        group_size=2,
+        backend={"stack": 4},
+    )
+    points = train(run, tmp_path).points
+    assert all(values["cost/rollouts"] > 1 for values in points.values())
+    assert all(values["collapse/acr_after"] == 0 for values in points.values())
+
+
+def test_levels_that_are_not_trained_stay_as_they_are(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    task = {"name": "bandit", "levels": [0, 2, 3], "train_levels": [0, 3]}
+    run = bandit(task=task, prompts_per_step=16, optimizer={"name": "sgd", "lr": 10.0})
+    points = train(run, tmp_path).points
+    before, after = (run.backend.sampler(run, tmp_path, step)._logits for step in (0, 5))
+    changed = (before != after).any(dim=1).view(3, 8)
+    assert changed[0].any()
+    assert not changed[1].any()
+    assert changed[2].any()
+    assert "collapse/acr/level_3" in points[1]
+    assert "collapse/acr/level_2" not in points[1]

@@ -62,6 +62,7 @@ def test_many_behaviours_have_no_metric_each() -> None:
     found = quantities(policy, policy, torch.ones(1, 9, dtype=torch.bool), (4,))
     assert set(found) == {
         "exact/pass@4",
+        "exact/pass@1_change",
         "exact/entropy",
         "exact/correct_modes",
         "exact/entropy_change",

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit import softmax
 from advsweep.backends.bandit.expected import (
     expected_changes,
     expected_step,
     solve_rate_gradient,
     success_weights,
 )
+from advsweep.backends.bandit.softmax import Policy, score_gradient
 from advsweep.errors import BatchError
 from advsweep.estimators import GroupBatch, build_estimator
 
@@ -48,15 +48,13 @@ def policy() -> Tensor:
     """log π of three runs."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(3, 2, 4, dtype=torch.float64, generator=generator)
-    return softmax.log_policy(logits, TEMPERATURE)
+    return Policy.of(logits, TEMPERATURE).log
 
 
 def steps(policy: Tensor, groups: Tensor, advantages: Tensor) -> Tensor:
     """(1/G) Σ A ∂log π/∂z of each group of one prompt."""
-    gradient = softmax.score_gradient(
-        policy.expand(len(groups), -1), groups, advantages, TEMPERATURE
-    )
-    return gradient / groups.shape[1]
+    gradient = score_gradient(Policy(policy.expand(len(groups), -1)), groups, advantages)
+    return gradient / TEMPERATURE / groups.shape[1]
 
 
 def labelled(spec: Any) -> str:
@@ -98,7 +96,7 @@ def test_the_expected_step_is_that_of_full_enumeration(
 def test_sampled_steps_have_this_mean(policy: Tensor, correct: Tensor) -> None:
     row, estimator = policy[0, 0], build_estimator("grpo")
     uniform = torch.rand(20_000, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    groups = softmax.sample(row.expand(20_000, -1).contiguous(), uniform)
+    groups = Policy(row.expand(20_000, -1)).sample(uniform)
     sampled = steps(row, groups, estimator(GroupBatch(rewards=correct[0].double()[groups])))
     errors = sampled.std(dim=0) / math.sqrt(20_000)
     expected = expected_step(row, correct[0], success_weights(estimator, 6), TEMPERATURE)
@@ -116,7 +114,7 @@ def test_mean_centred_steps_follow_the_solve_rate(policy: Tensor, correct: Tenso
 
 def test_prompts_that_always_or_never_succeed_do_not_move(correct: Tensor) -> None:
     logits = torch.tensor([[0.0, 0.0, -2000.0, -2000.0], [0.0, -2000.0, 0.0, 0.0]]).double()
-    policy = softmax.log_policy(logits, 1.0)
+    policy = Policy.of(logits).log
     found = expected_step(policy, correct, success_weights(build_estimator("psr"), 4))
     assert found.tolist() == [[0.0] * 4] * 2
 
@@ -131,7 +129,7 @@ def test_a_run_has_the_same_step_alone_as_among_others(policy: Tensor, correct: 
 
 def test_the_solve_rate_gradient_is_that_of_autograd(correct: Tensor) -> None:
     z = torch.randn(2, 4, generator=torch.Generator().manual_seed(2)).double().requires_grad_()
-    policy = softmax.log_policy(z, TEMPERATURE)
+    policy = Policy.of(z, TEMPERATURE).log
     (expected,) = torch.autograd.grad((policy.exp() * correct).sum(), z)
     found = solve_rate_gradient(policy.detach(), correct, TEMPERATURE)
     assert torch.allclose(found, expected)
@@ -144,10 +142,10 @@ def test_expected_changes_are_first_order(policy: Tensor, correct: Tensor) -> No
 
     def errors(size: float) -> Tensor:
         moves = size * direction
-        after = softmax.log_policy(TEMPERATURE * policy + moves, TEMPERATURE)
+        after = Policy.of(TEMPERATURE * policy + moves, TEMPERATURE)
         found = expected_changes(policy, correct, moves, TEMPERATURE)
-        solved = ((after.exp() - policy.exp()) * correct).sum(dim=-1).mean(dim=-1)
-        spread = (softmax.entropies(after) - softmax.entropies(policy)).mean(dim=-1)
+        solved = ((after.probabilities - policy.exp()) * correct).sum(dim=-1).mean(dim=-1)
+        spread = (after.entropies - Policy(policy).entropies).mean(dim=-1)
         measured = torch.stack((solved, spread))
         expected = torch.stack((found["exact/pass@1_expected"], found["exact/entropy_expected"]))
         assert measured.shape == (2, 3)

@@ -144,7 +144,7 @@ def test_runs_that_stop_or_fail_leave_the_others_alone(
     (tmp_path / "first" / "2").rename(tmp_path / "second" / "0")
     again, _ = train_together([runs[2], runs[0]], tmp_path / "second", recorder)
     assert again[0].resumptions == [3]
-    assert again[0].lasting | {s: p for s, p in together[2].lasting.items()} == alone[1].lasting
+    assert again[0].lasting | together[2].lasting == alone[1].lasting
     assert again[1].lasting == alone[0].lasting
 
 
