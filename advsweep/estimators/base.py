@@ -104,6 +104,9 @@ class Estimator(Component):
         verifier_free: reads another signal than the rewards, so that the collapse rate of
             the rewards says nothing of it.
         stateful: has memory, which each call of `compute` advances exactly once.
+        per_group: what a group gets, and what is kept of it, is made of that group alone and
+            has the same bits in every batch that is not refused; nothing is logged. So one
+            call may serve the batches of several runs.
     """
 
     family: ClassVar[str]
@@ -119,6 +122,7 @@ class Estimator(Component):
     rates: ClassVar[bool] = False
     verifier_free: ClassVar[bool] = False
     stateful: ClassVar[bool] = False
+    per_group: ClassVar[bool] = False
 
     @final
     def __call__(self, batch: GroupBatch) -> Float[Tensor, "prompts rollouts"]:

@@ -67,6 +67,7 @@ class Reinforce(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 2"
+    per_group: ClassVar[bool] = True
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -88,6 +89,7 @@ class DrGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 2.2"
+    per_group: ClassVar[bool] = True
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -109,6 +111,7 @@ class MinBaseline(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5, in words; Garg and Venkatesh (2025)"
+    per_group: ClassVar[bool] = True
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -130,6 +133,7 @@ class ReLU(Estimator):
     formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.11"
+    per_group: ClassVar[bool] = True
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
@@ -153,6 +157,7 @@ class GPG(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
     paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
     equation: ClassVar[str] = "Eq. 3"
+    per_group: ClassVar[bool] = True
 
     f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
 
@@ -179,6 +184,7 @@ class RLOO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "by name; Ahmadian et al., Kool et al."
+    per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
     def _advantages(
@@ -204,6 +210,7 @@ class GRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Eq. 3"
+    per_group: ClassVar[bool] = True
     conventions: ClassVar[Mapping[Preset, Conventions]] = {
         Preset.PAPER: Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
         Preset.TRL: Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),

@@ -33,6 +33,7 @@ class PositiveDominant(Wrapper):
     formula: ClassVar[str] = "Aᵢ = β Âᵢ if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1a"
+    per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
 
@@ -57,6 +58,7 @@ class NegativeDominant(Wrapper):
     formula: ClassVar[str] = "Aᵢ = Âᵢ/β if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1a"
+    per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, help="β: divides positive advantages")
 
@@ -85,6 +87,7 @@ class HardFocused(Wrapper):
     formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√p, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1b"
+    per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
     gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
@@ -111,6 +114,7 @@ class EasyFocused(Wrapper):
     formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√(1-p), Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1b"
+    per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
     gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")

@@ -48,6 +48,7 @@ class Softmax(Estimator):
     formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9"
+    per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
 
@@ -80,6 +81,7 @@ class LogMeanExp(Estimator):
     formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9; Jiang et al. (2025)"
+    per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")

@@ -29,6 +29,7 @@ class GRPON(Wrapper):
     formula: ClassVar[str] = "Aᵢ = min(Âᵢ, 0), Âᵢ of the base"
     paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
     equation: ClassVar[str] = "App. B.5"
+    per_group: ClassVar[bool] = True
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]

@@ -35,6 +35,7 @@ class PassKLOO(Estimator):
     formula: ClassVar[str] = "Aᵢ = max r - max of the others, in blocks of k"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4.1; Tang et al. (arXiv:2503.19595)"
+    per_group: ClassVar[bool] = True
 
     k: int | None = option(
         None, ge=1, help="block size, a divisor of the group size; null: the group size"
@@ -81,6 +82,7 @@ class PassKAnalytic(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/q · √((1-R)/R),  R = 1 - C(F,k)/C(G,k)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     k: int = option(4, ge=1, help="samples of which the best counts, at most the group size")
@@ -112,6 +114,7 @@ class PassKMix(Estimator):
     formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4.3"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     k: int = option(4, ge=1, help="k of the pass@k part, at most the group size")

@@ -41,6 +41,7 @@ class SkewR(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.1; Thrampoulidis et al. (arXiv:2510.23049)"
+    per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
     def _advantages(
@@ -190,6 +191,7 @@ class AsymGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = dᵢ if dᵢ ≥ 0 else dᵢ/δ,  dᵢ = rᵢ - p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.1, 8.2"
+    per_group: ClassVar[bool] = True
 
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
     scale: Scale = option(Scale.MEAN, help="std: divide dᵢ by the group's σ first")
@@ -218,6 +220,7 @@ class MaxRL(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.3"
+    per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
     def _check_rewards(self, groups: Groups) -> None:
@@ -249,6 +252,7 @@ class BinaryContrastive(Estimator):
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.7; Greensmith et al. (2004)"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     def _advantages(

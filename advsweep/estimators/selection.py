@@ -31,6 +31,7 @@ class FilterDrop(Wrapper):
     formula: ClassVar[str] = "Aᵢ = Âᵢ of the base; groups with σ < ε_acr are dropped"
     paper: ClassVar[str] = "AVSPO (Advantage Collapse in GRPO)"
     equation: ClassVar[str] = "by name, as a baseline"
+    per_group: ClassVar[bool] = True
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
 

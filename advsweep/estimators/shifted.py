@@ -57,6 +57,7 @@ class AsymRE(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5; Arnal et al."
+    per_group: ClassVar[bool] = True
 
     delta: float = option(
         0.01, gt=-math.inf, lt=math.inf, help="δ: above 0 it biases towards failures"
@@ -93,6 +94,7 @@ class Quantile(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6; Dabney et al. (2018)"
+    per_group: ClassVar[bool] = True
 
     tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
     convention: Convention = option(
@@ -121,6 +123,7 @@ class MCGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6; Kim (2026)"
+    per_group: ClassVar[bool] = True
 
     median: Median = option(
         Median.LOWER, help="of an even number: the lower of the middle two, or their midpoint"

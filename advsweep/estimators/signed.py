@@ -34,6 +34,7 @@ class PSR(Estimator):
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else 0"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     drop_zero_rows: bool = option(False, help=_DROP_HELP)
@@ -63,6 +64,7 @@ class NSR(Estimator):
     formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
     paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
     equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     drop_zero_rows: bool = option(False, help=_DROP_HELP)
@@ -91,6 +93,7 @@ class WReinforce(Estimator):
     formula: ClassVar[str] = "Aᵢ = λ if rᵢ = 1 else -1"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
     lam: float = option(0.1, gt=0, le=1, help="λ: advantage of a success")

@@ -44,6 +44,7 @@ class Wrapper(Estimator):
             binary_only=self.binary_only or inner.binary_only,
             verifier_free=inner.verifier_free,
             stateful=inner.stateful,
+            per_group=self.per_group and inner.per_group,
         )
 
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:

@@ -6,9 +6,10 @@ import contextlib
 import copy
 import dataclasses
 import inspect
+import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -337,6 +338,97 @@ def test_prompts_do_not_depend_on_each_other(estimator: Estimator, name: str) ->
         },
     )
     assert torch.equal(estimator(first), estimator(batch)[:4])
+
+
+# Groups by themselves
+
+
+# Options with code of their own, and wrappers over bases of every kind.
+VARIANTS: list[dict[str, Any]] = [
+    *({"name": name} for name in NAMES),
+    {"name": "grpo", "preset": "trl"},
+    {"name": "grpo", "std": "sample", "tolerance": 0.1},
+    {"name": "gpg", "f_norm": "sigma"},
+    {"name": "asym_grpo", "scale": "std"},
+    {"name": "t2t", "max_len": 20.0},
+    {"name": "passk_loo", "k": 2},
+    {"name": "asym_re", "baseline": "min"},
+    {"name": "quantile", "tau": 0.3},
+    {"name": "mc_grpo", "median": "midpoint"},
+    {"name": "softmax", "beta": 3.3},
+    {"name": "log_mean_exp", "beta": 30.0},
+    {"name": "log_mean_exp", "variant": "loo_same_count"},
+    {"name": "log_mean_exp", "variant": "signed_softmax"},
+    {"name": "psr", "drop_zero_rows": True},
+    {"name": "nsr", "drop_zero_rows": True},
+    *(
+        {"name": name, "base": base}
+        for name in ("hard_focused", "positive_dominant", "grpo_n", "filter_drop")
+        for base in ("softmax", "passk_mix", "intuitor", "fade", "a_grae", "power_norm")
+    ),
+]
+
+# torch rounds a power otherwise at the end of a tensor, on some machines and for some exponents.
+POWERS = {"asym_power_alpha", "easy_power", "power_alpha", "power_norm"}
+
+
+def side_by_side(batches: Sequence[GroupBatch]) -> GroupBatch:
+    joined = {
+        name: torch.cat([getattr(batch, name) for batch in batches])
+        for name, value in vars(batches[0]).items()
+        if isinstance(value, Tensor)
+    }
+    return dataclasses.replace(batches[0], **joined)
+
+
+def batches_of_several_runs(
+    group: int, dtype: torch.dtype, *, masked: bool, graded: bool
+) -> list[GroupBatch]:
+    """Of numbers of groups that put each run's at another place of a vector register."""
+    found = []
+    for run, prompts in enumerate((3, 64, 1, 17, 2)):
+        generator = torch.Generator().manual_seed(run)
+        noise = torch.rand(prompts, group, generator=generator)
+        rewards = noise if graded else noise < torch.linspace(0, 1, prompts)[:, None]
+        mask = torch.rand(prompts, group, generator=generator) < 0.8
+        batch = every_input(rewards.to(dtype), mask=mask if masked else None, step=run + 1)
+        found.append(dataclasses.replace(batch, step=1))
+    return found
+
+
+def is_alike(spec: dict[str, Any], batches: Sequence[GroupBatch]) -> bool:
+    """Whether one call gives, to the bit, what calls for each batch give, and nothing else."""
+    estimator = build_estimator(spec)
+    together = estimator.compute(side_by_side(batches))
+    alone = [build_estimator(spec).compute(batch) for batch in batches]
+    return (
+        torch.equal(together.values, torch.cat([one.values for one in alone]))
+        and torch.equal(together.keep, torch.cat([one.keep for one in alone]))
+        and not together.info
+        and not estimator.state_dict()
+    )
+
+
+@pytest.mark.parametrize("spec", VARIANTS, ids=lambda spec: "-".join(map(str, spec.values())))
+def test_declares_whether_each_group_is_by_itself(spec: dict[str, Any]) -> None:
+    """`per_group`, both ways: what may be computed at once is, and is not forgotten."""
+    estimator = build_estimator(spec)
+    if spec["name"] in POWERS or spec.get("base") in POWERS:
+        assert not estimator.per_group
+        return
+    fits = estimator.group_multiple
+    sizes = [g for g in (1, 2, 3, 4, 5, 8, 9, 16) if g >= estimator.minimum_group and g % fits == 0]
+    kinds = itertools.product(
+        sizes,
+        (torch.float32, torch.float64),
+        (False, True),
+        (False,) if estimator.binary_only else (False, True),
+    )
+    alike = all(
+        is_alike(spec, batches_of_several_runs(size, dtype, masked=masked, graded=graded))
+        for size, dtype, masked, graded in kinds
+    )
+    assert estimator.per_group is alike
 
 
 # Masks
