@@ -6,7 +6,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 # Which benchmarks, for example make bench BENCH='store plan'
-BENCH ?= plan overhead store report html weights cli estimators verifiers tiny trl
+BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm
 

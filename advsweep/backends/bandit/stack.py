@@ -107,7 +107,7 @@ class BanditStack:
             temperature = self._temperature[runs]
             gradient = expected_step(log_policy, correct, weights, temperature)
             untrained = torch.ones(gradient.shape[:2], dtype=torch.bool)
-            trained = torch.from_numpy(self._tables.trained[runs])
+            trained = torch.tensor(self._tables.trained[runs])
             gradient[untrained.scatter_(1, trained, False)] = 0.0
             rates = torch.tensor(learning_rates(self._runs[runs], step)).double()
             moves = self._logits[runs].response(gradient / trained.shape[1])

@@ -17,6 +17,7 @@ from advsweep.backends.bandit.noise import Noise
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.source import Source
 from advsweep.backends.bandit.tables import Tables
+from advsweep.backends.base import Member
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run, build_run
 from advsweep.errors import ConfigError
@@ -327,3 +328,82 @@ def test_levels_that_are_not_trained_stay_as_they_are(
     assert changed[2].any()
     assert "collapse/acr/level_3" in points[1]
     assert "collapse/acr/level_2" not in points[1]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        {},
+        {"model": {"name": "table", "rank": 4}},
+        {"generation": {"name": "sampling", "temperature": 0.7}},
+        {"objective": {"name": "clipped", "aggregation": "constant", "max_tokens": 4}},
+        {"task": {"name": "bandit", "levels": [2, 3], "train_levels": [3]}, "prompts_per_step": 4},
+        {"estimator": {"name": "reinforce"}, "optimizer": {"name": "sgd", "lr": 1.0}},
+    ],
+    ids=["table", "shared map", "temperature", "other loss", "one level", "not centred"],
+)
+def test_what_steps_do_on_average_is_what_is_expected_of_them(
+    bandit: MakeRun, train: Any, tmp_path: Path, nodes: dict[str, Any]
+) -> None:
+    """Over many first steps that differ in their seed alone, small enough to be of first order."""
+    nodes = {"optimizer": {"name": "sgd", "lr": 0.5}, **nodes}
+    changes, expected = [], set()
+    seeds = [bandit(**nodes, steps=1, seed=s, backend={"exact_every": 1}) for s in range(400)]
+    recorders = [_Silent() for _ in seeds]
+    seeds[0].backend.train_together(
+        [Member(r, tmp_path / str(r.seed), n) for r, n in zip(seeds, recorders, strict=True)]
+    )
+    for found in (recorder.found for recorder in recorders):
+        changes.append([found["exact/pass@1_change"], found["exact/entropy_change"]])
+        expected.add((found["exact/pass@1_expected"], found["exact/entropy_expected"]))
+    [means] = expected
+    error = np.std(changes, axis=0) / np.sqrt(len(changes))
+    assert (np.abs(means) > 5 * error).any()
+    assert (np.abs(np.mean(changes, axis=0) - means) < 4 * error + 0.02 * np.abs(means)).all()
+
+
+class _Silent:
+    """Keeps the metrics of a step, and asks for no evaluation."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, float] = {}
+
+    def metrics(self, step: int, values: Any) -> None:
+        self.found = dict(values)
+
+    def evaluate(self, step: int, sampler: Any) -> None: ...
+
+    def checkpoint(self, step: int, path: Path) -> None: ...
+
+    def pruned(self, path: Path) -> None: ...
+
+    def resumed(self, step: int) -> None: ...
+
+    def stop_requested(self) -> bool:
+        return False
+
+    def log(self, message: str) -> None: ...
+
+    def progress(self, stage: str, done: int, total: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        {"estimator": {"name": "avspo"}},
+        {"estimator": {"name": "filter_drop"}},
+        {"optimizer": {"name": "adamw"}},
+        {"optimizer": {"name": "sgd", "max_grad_norm": 1.0}},
+        {"objective": {"name": "clipped", "kl_coef": 0.1}},
+        {"backend": {"inner_epochs": 2}},
+        {"task": {"name": "toy"}, "prompts_per_step": 1, "estimator": {"name": "dr_grpo"}},
+    ],
+)
+def test_nothing_is_said_of_means_that_have_no_closed_form(
+    bandit: MakeRun, train: Any, tmp_path: Path, nodes: dict[str, Any]
+) -> None:
+    nodes = {"optimizer": {"name": "sgd"}, "backend": {}, **nodes}
+    nodes["backend"] = {**nodes["backend"], "exact_every": 1}
+    values = train(bandit(**nodes, steps=1), tmp_path).points[1]
+    assert "exact/pass@1_change" in values
+    assert not {"exact/pass@1_expected", "exact/entropy_expected"} & values.keys()

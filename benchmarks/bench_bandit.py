@@ -1,0 +1,137 @@
+"""What the bandit backend costs: runs trained together, beside the same runs one by one.
+
+    python benchmarks/bench_bandit.py [--steps 300] [--alone 5]
+
+Figures are of the machine at hand, in CPU seconds of one thread. A step is 64 prompts with 256
+behaviours each, all metrics of rollouts included; nothing is written but the last checkpoints.
+The targets are 12,000 steps of runs per CPU second with groups of 8, 30 CPU seconds for the 735
+runs of `+experiment=avspo/acr_predicts` with 300 steps, and 1 GB of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+os.environ.update({"OMP_NUM_THREADS": "1"})
+
+import torch
+from figures import head, show
+
+from advsweep.backends.base import Member
+from advsweep.backends.run import Run, build_run
+from advsweep.tasks.base import Sampler
+
+PROMPTS, BEHAVIOURS = 64, 256
+ABILITIES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+LEVELS = range(7)
+GROUP_SIZES = (2, 4, 8, 12, 16, 24, 32)
+SEEDS = range(3)
+REPEATS = 5
+
+
+class Silent:
+    """A reporter that keeps nothing."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def evaluate(self, step: int, sampler: Sampler) -> None: ...
+
+    def checkpoint(self, step: int, path: Path) -> None: ...
+
+    def pruned(self, path: Path) -> None: ...
+
+    def resumed(self, step: int) -> None: ...
+
+    def stop_requested(self) -> bool:
+        return False
+
+    def log(self, message: str) -> None: ...
+
+    def progress(self, stage: str, done: int, total: int) -> None: ...
+
+
+def make_run(
+    steps: int, seed: int, group_size: int = 8, level: int = 3, ability: float = 0.0
+) -> Run:
+    task = {"levels": [level], "prompts_per_level": PROMPTS, "behaviours": BEHAVIOURS}
+    return build_run(
+        {
+            "estimator": "grpo",
+            "objective": "clipped",
+            "rollout": "plain",
+            "task": {"name": "bandit", "ability": ability, **task},
+            "model": "table",
+            "optimizer": {"name": "sgd", "lr": 50.0},
+            "generation": "sampling",
+            "evaluation": {"name": "standard", "every": 0},
+            "backend": {"name": "bandit", "checkpoint_every": 0, "exact_every": 0},
+            "group_size": group_size,
+            "prompts_per_step": PROMPTS,
+            "steps": steps,
+            "seed": seed,
+        }
+    )
+
+
+def stacks(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Runs as a sweep hands them over: those of one group size together."""
+    for _, same in itertools.groupby(runs, lambda run: run.group_size):
+        alike = list(same)
+        size = alike[0].backend.stack_size()
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
+
+
+def train(together: Sequence[Sequence[Run]]) -> float:
+    """CPU seconds that stacks of runs take, one after another."""
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.process_time()
+        for stack in together:
+            members = [Member(run, Path(folder) / run.identity, Silent()) for run in stack]
+            stack[0].backend.train_together(members)
+        return time.process_time() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the bandit backend costs.")
+    parser.add_argument("--steps", type=int, default=300, help="of each of the 735 runs")
+    parser.add_argument("--alone", type=int, default=5, help="runs of each 105 trained one by one")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    head("run-steps/s")
+    runs = [make_run(100, seed) for seed in range(64)]
+    train([[make_run(20, 0)]])
+    together, alone = [], []
+    for _ in range(REPEATS):
+        together.append(train([runs]))
+        alone.append(train([[run] for run in runs[:5]]))
+    fast = 64 * 100 / statistics.median(together)
+    slow = 5 * 100 / statistics.median(alone)
+    show("64 runs together, G = 8", f"{fast:,.0f}", "12,000", f"{slow:,.0f}", "one by one")
+    show("  times as many", f"{fast / slow:.1f}")
+
+    head("CPU s")
+    grid = [
+        make_run(arguments.steps, seed, size, level, ability)
+        for size, level, ability, seed in itertools.product(GROUP_SIZES, LEVELS, ABILITIES, SEEDS)
+    ]
+    seconds = train(list(stacks(grid)))
+    chosen = grid[:: len(ABILITIES) * len(LEVELS) * len(SEEDS) // arguments.alone]
+    slowly = train([[run] for run in chosen]) * len(grid) / len(chosen)
+    peer = f"one by one, from {len(chosen)} of them"
+    show(
+        f"{len(grid)} runs x {arguments.steps} steps", f"{seconds:.1f}", "30", f"{slowly:.0f}", peer
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    show("  peak memory, MB", f"{peak:.0f}", "1,000")
+
+
+if __name__ == "__main__":
+    main()
