@@ -23,15 +23,19 @@ class Space:
     """Memory to compute a policy in, used again in every step.
 
     A system takes longer to hand out megabytes than it takes to fill them.
+
+    Attributes:
+        scratch: for whatever is done with by the next use.
+        blank: zeros, to be left as zeros.
     """
 
-    def __init__(self, tables: Float[Tensor, "3 runs prompts behaviours"]) -> None:
+    def __init__(self, tables: Float[Tensor, "4 runs prompts behaviours"]) -> None:
         self._tables = tables
-        self.log, self.probabilities, self.scratch = tables
+        self.log, self.probabilities, self.scratch, self.blank = tables
 
     @classmethod
     def of(cls, shape: torch.Size) -> Space:
-        return cls(torch.empty(3, *shape))
+        return cls(torch.zeros(4, *shape))
 
     def __getitem__(self, runs: slice) -> Space:
         return Space(self._tables[:, runs])

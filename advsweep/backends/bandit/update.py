@@ -154,30 +154,29 @@ class Updates:
         objective, shape = self._run.objective, minibatch.actions.shape
         tokens = shape[0], shape[1] * shape[2], 1
         kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
-        leaves = [policy.log_probs(minibatch.actions).view(tokens).requires_grad_()]
-        references = None
+        log_probs = policy.log_probs(minibatch.actions)
+        entropies = references = None
         if objective.needs_entropy:
-            spread = policy.entropies[..., None].expand(shape).reshape(tokens)
-            leaves.append(spread.requires_grad_())
+            entropies = policy.entropies[..., None].expand(shape).reshape(tokens)
         if objective.needs_reference:
             base = Policy.of(self._logits.base, self._temperature)
             base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
             references = base.log_probs(minibatch.actions).view(tokens)
-        output = objective.loss(
+        output, slopes = objective.slopes(
             LossInputs(
-                log_probs=leaves[0],
+                log_probs=log_probs.view(tokens),
                 old_log_probs=minibatch.log_probs.reshape(tokens),
                 completion_mask=minibatch.keep.reshape(tokens),
                 advantages=minibatch.advantages.flatten(1),
                 rollouts=kept,
                 tokens=kept,
                 reference_log_probs=references,
-                entropies=leaves[1] if objective.needs_entropy else None,
+                entropies=entropies,
             )
         )
-        slopes = torch.autograd.grad(output.loss.sum(), leaves, materialize_grads=True)
-        metrics = {**output.metrics, "loss": output.loss.detach()}
-        return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
+        metrics = {**output.metrics, "loss": output.loss}
+        by_entropies = None if slopes.entropies is None else slopes.entropies.view(shape)
+        return metrics, slopes.log_probs.view(shape), by_entropies
 
     def _is_sparse(self, rows: Tensor | None) -> bool:
         """Whether a step moves the sampled behaviours alone, where advantages sum to zero."""
@@ -204,8 +203,8 @@ class Updates:
         """
         weights = torch.where(active[:, None, None], weights / self._temperature, 0.0)
         drift = total(weights)
-        blank = torch.empty_like(policy.log) if policy.space is None else policy.space.scratch
-        pull = blank.zero_().scatter_add_(-1, actions, weights)
+        blank = torch.zeros_like(policy.log) if policy.space is None else policy.space.blank
+        pull = blank.scatter_add_(-1, actions, weights)
         pulled = pull.gather(-1, actions)
         square = (weights.double() * pulled).flatten(1).sum(dim=1)
         if drift.any():
@@ -221,6 +220,7 @@ class Updates:
         else:
             moved = self._parameters.gather(-1, actions) - rate * pulled
             self._parameters.scatter_(-1, actions, moved)
+        blank.scatter_(-1, actions, 0.0)
         return norm
 
     def _clip(
