@@ -87,13 +87,13 @@ def collapse_by_level(
         levels: of each group's problem, one run after another.
     """
     known, inverse = np.unique(np.ravel(levels), return_inverse=True)
-    first = len(known) * np.arange(len(collapsed))
-    cells = (inverse.reshape(collapsed.shape) + first[:, None])[runs.scored > 0]
-    bins = len(known) * len(collapsed)
-    groups = np.bincount(cells, minlength=bins)
-    those = np.bincount(cells, collapsed[runs.scored > 0], minlength=bins)
-    rates = ratio(those, groups).reshape(len(collapsed), -1).T
-    return dict(zip(known.tolist(), rates, strict=True))
+    shape = (len(collapsed), len(known))
+    cells = inverse + np.repeat(len(known) * np.arange(shape[0]), collapsed.shape[1])
+    counted = runs.scored > 0
+    groups = np.bincount(cells, counted.ravel(), minlength=shape[0] * shape[1])
+    those = np.bincount(cells, (collapsed & counted).ravel(), minlength=shape[0] * shape[1])
+    rates = ratio(those, groups).reshape(shape)
+    return dict(zip(known.tolist(), rates.T, strict=True))
 
 
 def collapse_after(

@@ -43,29 +43,28 @@ def weight_variance(
     Departures: the paper's delta method needs w'(p), which only a closed form gives.
 
     Args:
-        weights: mean |A| of each group.
+        weights: mean |A| of each group; 0 of one without a scorable rollout.
         successes: of each group, out of its scorable rollouts.
         rollouts: scorable rollouts of each group.
 
     Returns:
         NaN for a run without a group of unequal rewards, or where none of them has a weight.
     """
-    mixed = (successes > 0) & (successes < rollouts)
-    if not mixed.any():
-        return np.full(weights.shape[:-1], np.nan)
     size = int(rollouts.max())
-    # Groups that lack a rollout stand at the nearest share of the full size.
+    # Groups that lack a rollout stand at the nearest share of the full size: those of unequal
+    # rewards never at its ends.
     cells = _cells(successes, rollouts, size)
     bins = (*rollouts.shape[:-1], size + 1)
-    counted = rollouts > 0
-    sums = _tally(cells, np.where(counted, weights, 0.0), bins)
-    table = _means(sums, _tally(cells, counted, bins))[..., None]
-    drawn = _binomial(size)
+    groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
+    mixed, mixed_sums = groups[..., 1:-1], sums[..., 1:-1]
+    if not mixed.any():
+        return np.full(bins[:-1], np.nan)
+    table = _means(sums, groups)[..., None]
+    drawn = _binomial(size)[1:-1]
     # A product for each run, so that its bits hang on no other.
     variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
-    here = _tally(cells, mixed, bins)
-    above = (here * variances).sum(axis=-1) * here.sum(axis=-1)
-    return ratio(above, np.where(mixed, weights, 0.0).sum(axis=-1) ** 2)
+    above = (mixed * variances).sum(axis=-1) * mixed.sum(axis=-1)
+    return ratio(above, mixed_sums.sum(axis=-1) ** 2)
 
 
 def _cells(
