@@ -20,10 +20,17 @@ from advsweep.statistics.multiple import benjamini_hochberg
 from advsweep.statistics.pass_at_k import mean_over_problems, pass_at_k
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
-from advsweep.statistics.regression import Regression, predict, regress
+from advsweep.statistics.regression import (
+    CommonSlope,
+    Regression,
+    predict,
+    regress,
+    regress_within,
+)
 from advsweep.statistics.solve_rates import Component, SolveRateFit, fit_solve_rates
 
 __all__ = [
+    "CommonSlope",
     "Comparison",
     "Component",
     "Estimate",
@@ -50,6 +57,7 @@ __all__ = [
     "predict",
     "probability_of_improvement",
     "regress",
+    "regress_within",
     "seeds_needed",
     "student_t_interval",
     "value_at",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtr, stdtrit
 
-from advsweep.errors import FitError
+from advsweep.errors import AdvsweepError, FitError
 from advsweep.statistics.intervals import Estimate, Interval
 from advsweep.statistics.samples import ROUNDING, as_pairs, check_share
 
@@ -52,6 +53,27 @@ class Regression:
         return line, line - half, line + half
 
 
+@dataclass(frozen=True)
+class CommonSlope:
+    """The slope of parallel lines of least squares, one for each group of points.
+
+    Attributes:
+        slope: with a t interval of n - groups - 1 degrees of freedom.
+        r_squared: the share that the slope explains of y's variance within groups; its interval
+            is Fisher's, of the correlation within them.
+        p_value: of a slope of 0, two-sided.
+        n: points.
+        left_out: points with a value that was not finite.
+    """
+
+    slope: Estimate
+    r_squared: Estimate
+    p_value: float
+    n: int
+    groups: int
+    left_out: int
+
+
 def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
     """Fits a line by least squares, such as final accuracy on the early collapse rate.
 
@@ -76,35 +98,120 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
     if np.ptp(xs) <= ROUNDING * np.abs(xs).max():
         raise FitError(f"all {n} points have the same x ({xs[0]:.4g}), so that no line is theirs")
     x_mean, y_mean = float(xs.mean()), float(ys.mean())
-    dx, dy = xs - x_mean, ys - y_mean
+    fit = _fit(xs - x_mean, ys - y_mean, float(np.abs(ys).max()), n - 2, level)
+    intercept = y_mean - fit.slope.value * x_mean
+    of_intercept = fit.half_width * math.sqrt(1 / n + x_mean**2 / fit.x_spread)
+    return Regression(
+        slope=fit.slope,
+        intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
+        r_squared=_r_squared(fit.correlation, n, level),
+        p_value=fit.p_value,
+        n=n,
+        left_out=int((~whole).sum()),
+        _x_mean=x_mean,
+        _x_spread=fit.x_spread,
+        _half_width=fit.half_width,
+    )
+
+
+def regress_within(
+    x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable], level: float = 0.95
+) -> CommonSlope:
+    """Fits parallel lines by least squares, one for each group: y = interceptₘ + slope · x.
+
+    What differs between groups explains nothing here. Intervals and p suppose points that are
+    independent of each other, as those of `regress` do.
+
+    Args:
+        x, y: [points]. A point with a value that is not finite is left out.
+        groups: what each point belongs to.
+
+    Raises:
+        FitError: less than 2 points more than groups, or all of each group at the same x.
+        AdvsweepError: not lists of the same length, or the level is not in (0, 1).
+    """
+    check_share("level", level)
+    all_x, all_y = as_pairs(x, y)
+    if len(groups) != all_x.size:
+        raise AdvsweepError(f"expected a group for each of {all_x.size} points, got {len(groups)}")
+    whole = np.isfinite(all_x) & np.isfinite(all_y)
+    xs, ys = all_x[whole], all_y[whole]
+    numbers: dict[Hashable, int] = {}
+    own = np.array(
+        [numbers.setdefault(g, len(numbers)) for g, w in zip(groups, whole, strict=True) if w],
+        dtype=np.int64,
+    )
+    n, count = xs.size, len(numbers)
+    freedom = n - count - 1
+    if freedom < 1:
+        raise FitError(
+            f"{n} points of {count} groups: a slope within groups needs at least {count + 2}"
+        )
+    sizes = np.bincount(own)
+    dx, dy = (v - (np.bincount(own, v) / sizes)[own] for v in (xs, ys))
+    if np.abs(dx).max() <= ROUNDING * np.abs(xs).max():
+        raise FitError(f"all points of each of {count} groups have the same x, so none has a line")
+    fit = _fit(dx, dy, float(np.abs(ys).max()), freedom, level)
+    return CommonSlope(
+        slope=fit.slope,
+        # As of n less the groups' own degrees of freedom.
+        r_squared=_r_squared(fit.correlation, freedom + 2, level),
+        p_value=fit.p_value,
+        n=n,
+        groups=count,
+        left_out=int((~whole).sum()),
+    )
+
+
+class _Fit(NamedTuple):
+    """A slope through points that are centred.
+
+    Attributes:
+        correlation: NaN where all y are equal.
+        half_width: t · s.
+        x_spread: Σ x².
+    """
+
+    slope: Estimate
+    correlation: float
+    p_value: float
+    half_width: float
+    x_spread: float
+
+
+def _fit(
+    dx: Float[np.ndarray, " points"],
+    dy: Float[np.ndarray, " points"],
+    largest: float,
+    freedom: int,
+    level: float,
+) -> _Fit:
+    """
+    Args:
+        largest: |y| before it was centred, which says what is rounding.
+    """
     x_spread, y_spread = float(dx @ dx), float(dy @ dy)
-    flat = float(np.ptp(ys)) <= ROUNDING * float(np.abs(ys).max())
+    flat = float(np.ptp(dy)) <= ROUNDING * largest
     slope = 0.0 if flat else float(dx @ dy) / x_spread
-    intercept = y_mean - slope * x_mean
     residuals = dy - slope * dx
     # Of points on a line what is left is rounding.
-    exact = float(np.abs(residuals).max()) <= ROUNDING * float(np.abs(ys).max())
-    s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / (n - 2))
-    half_width = float(stdtrit(n - 2, (1 + level) / 2)) * s
+    exact = float(np.abs(residuals).max()) <= ROUNDING * largest
+    s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / freedom)
+    half_width = float(stdtrit(freedom, (1 + level) / 2)) * s
     of_slope = half_width / math.sqrt(x_spread)
-    of_intercept = half_width * math.sqrt(1 / n + x_mean**2 / x_spread)
     if s:
-        p_value = float(2 * stdtr(n - 2, -abs(slope) * math.sqrt(x_spread) / s))
+        p_value = float(2 * stdtr(freedom, -abs(slope) * math.sqrt(x_spread) / s))
     else:
         p_value = float(slope == 0)
     correlation = math.nan if flat else slope * math.sqrt(x_spread / y_spread)
     if abs(correlation) > 1 or (exact and not flat):
         correlation = math.copysign(1.0, slope)
-    return Regression(
+    return _Fit(
         slope=Estimate(slope, slope - of_slope, slope + of_slope),
-        intercept=Estimate(intercept, intercept - of_intercept, intercept + of_intercept),
-        r_squared=_r_squared(correlation, n, level),
+        correlation=correlation,
         p_value=p_value,
-        n=n,
-        left_out=int((~whole).sum()),
-        _x_mean=x_mean,
-        _x_spread=x_spread,
-        _half_width=half_width,
+        half_width=half_width,
+        x_spread=x_spread,
     )
 
 
