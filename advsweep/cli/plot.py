@@ -31,6 +31,13 @@ class PlotFormat(Enum):
     JSON = "json"
 
 
+class PlotPoints(Enum):
+    """What is a point of a regression; as `report.figures.chart.Points`, which imports numpy."""
+
+    RUNS = "runs"
+    ROWS = "rows"
+
+
 _NUMBERS = (PlotFormat.CSV, PlotFormat.JSON)
 
 
@@ -96,6 +103,14 @@ def plot(
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Of pass@k by level (default: 1 and most).")
     ] = None,
+    points: Annotated[
+        PlotPoints,
+        typer.Option(help="Of the regression on early collapse: a point for each run, or row."),
+    ] = PlotPoints.RUNS,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="KEY,...", help="And lines for each value of these keys."),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +130,7 @@ def plot(
 
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
-    from advsweep.report.figures.chart import Options
+    from advsweep.report.figures.chart import Options, Points
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
     from advsweep.report.where import parse_where
     from advsweep.store import open_store
@@ -126,7 +141,16 @@ def plot(
         print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
         return
     chosen = find_figures(_split(figure))
-    asked = Options(metrics=tuple(_split(metrics)), smooth=smooth, x=x, y=y, k=k, task=task)
+    asked = Options(
+        metrics=tuple(_split(metrics)),
+        smooth=smooth,
+        x=x,
+        y=y,
+        k=k,
+        points=Points(points.value),
+        by=tuple(dict.fromkeys(_split(by))),
+        task=task,
+    )
     _refuse_unused(asked, {f.name: f.uses for f in chosen or FIGURES.values()})
     numbers = output if output in _NUMBERS else None
     suffix = f".{output.value}" if output is not None and numbers is None else None

@@ -87,6 +87,7 @@ MISTAKES = {
     "two formats": (["-o", "a.png", "--format", "svg"], ["a.png", ".svg"]),
     "option of another figure": (["-f", "acr", "--smooth", "5"], ["--smooth", "acr"]),
     "metric of another figure": (["-f", "acr", "--metric", "a"], ["--metric", "acr"]),
+    "keys of a figure without": (["-f", "masses", "--by", "seed"], ["--by", "masses"]),
     "task of a figure without": (["-f", "masses", "--task", "gsm8k"], ["--task", "masses"]),
     "no store": (["demo"], ["advsweep.db"]),
     "condition": (["--where", "nonsense"], ["--where", "KEY=VALUE"]),

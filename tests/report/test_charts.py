@@ -12,7 +12,7 @@ import pytest
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
 from advsweep.report.figures.canvas import save
-from advsweep.report.figures.chart import Options, caption
+from advsweep.report.figures.chart import Options, Points, caption
 from advsweep.report.figures.looks import TOLD_APART, choose_looks
 from advsweep.report.figures.material import Material, running_mean
 from advsweep.report.figures.registry import (
@@ -237,10 +237,78 @@ def test_early_collapse_is_regressed_over_runs(lab):
     for name in ("slope", "intercept", "r_squared"):
         ends = [found[0][key] for key in (name, f"{name}_low", f"{name}_high")]
         assert ends == pytest.approx(getattr(line, name))
-    assert (found[0]["runs"], found[0]["refused"]) == (4, None)
+    assert (found[0]["n"], found[0]["refused"]) == (4, None)
     assert "fewer than 100 steps count with all of them (20)" in notes_of(lab, "acr")
     (axes,) = draw_page([collect(FIGURES["acr"], material_of(lab), Options())]).axes
     assert axes.get_title(loc="left").startswith(f"R² = {line.r_squared.value:.2f}")
+
+
+@pytest.fixture
+def levels(lab):
+    """Group sizes of 2, 4 and 6 at two levels: accuracy falls with ACR at each, not over both.
+
+    Two seeds each, which differ by 0.1 in ACR.
+    """
+    for level, shift in ((0, 0.0), (1, 0.4)):
+        for place, size in enumerate((2, 4, 6)):
+            for seed in range(2):
+                acr = 0.1 + 0.1 * place + shift + 0.1 * seed
+                lab.run(
+                    "grpo",
+                    seed,
+                    solved=(4 - place, 4 * level),
+                    points=[("collapse/acr", 1, acr)],
+                    group_size=size,
+                    task={"name": "countdown", "levels": [level]},
+                )
+    return lab
+
+
+def test_rows_are_points_of_early_collapse(levels):
+    found = records_of(levels, "acr", points=Points.ROWS)
+    assert [(r["seed"], r["n"]) for r in found] == [(None, 6)] * 6
+    acr = [0.15, 0.25, 0.35, 0.55, 0.65, 0.75]
+    accuracy = [0.5, 0.375, 0.25, 1, 0.875, 0.75]
+    assert [r["acr"] for r in found] == pytest.approx(acr)
+    assert [r["pass@1"] for r in found] == pytest.approx(accuracy)
+    assert found[0]["slope_low"] == pytest.approx(regress(acr, accuracy).slope.low)
+    assert "A point for each row, the mean of its runs" in notes_of(
+        levels, "acr", points=Points.ROWS
+    )
+
+
+def test_early_collapse_has_a_line_for_each_value_of_a_key(levels):
+    keys = ("task.levels", "group_size")
+    found = records_of(levels, "acr", points=Points.ROWS, by=keys)
+    assert [(r["key"], r["value"], r["n"]) for r in found] == [
+        ("", None, 6),
+        *(("task.levels", [level], 3) for level in (0, 1)),
+        *(("group_size", size, None) for size in (2, 4, 6)),
+    ]
+    assert found[0]["slope"] > 0
+    assert [r["slope"] for r in found[1:3]] == pytest.approx([-1.25, -1.25])
+    assert found[-1]["refused"].startswith("2 points")
+    options = Options(points=Points.ROWS, by=keys)
+    first, beside, second, _ = draw_page(
+        [collect(FIGURES["acr"], material_of(levels), options)]
+    ).axes
+    legend = beside.get_legend()
+    assert legend.get_title().get_text() == "task.levels"
+    assert [text.get_text()[:4] for text in legend.get_texts()] == ["[0]:", "[1]:"]
+    # The line of all points; of each value points, and a line where there are three.
+    assert [len(axes.lines) for axes in (first, second)] == [1 + 2 + 2, 1 + 3]
+
+
+def test_keys_that_lines_cannot_be_by_are_refused(levels):
+    with pytest.raises(NotFoundError, match="has a key 'group_siz'; did you mean 'group_size'"):
+        records_of(levels, "acr", by=("group_siz",))
+    with pytest.raises(ReportError, match="got 'seed', which differs among those of grpo"):
+        records_of(levels, "acr", points=Points.ROWS, by=("seed",))
+    assert [r["value"] for r in records_of(levels, "acr", by=("seed",))] == [None, 0, 1]
+    for seed in range(2, 13):
+        levels.run("grpo", seed, points=[("collapse/acr", 1, 0.5)])
+    with pytest.raises(ReportError, match="13 values of 'seed' are more than can be told apart"):
+        records_of(levels, "acr", by=("seed",))
 
 
 def test_two_runs_have_no_line_of_early_collapse(lab):

@@ -7,6 +7,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -48,6 +49,13 @@ _LETTERS = 135  # of a caption, to a line
 _LEGEND_LETTER = 0.068  # inches
 
 
+class Points(Enum):
+    """What is a point of a regression: each run, or each row's mean over its seeds."""
+
+    RUNS = "runs"
+    ROWS = "rows"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What can be asked of figures.
@@ -57,6 +65,8 @@ class Options:
         smooth: steps that curves are averaged over.
         x, y: config keys of a heat map.
         k: of the bars of levels.
+        points: what is a point of the regression.
+        by: config keys of which each value has a line of its own.
         task: whose evaluations are drawn; by default those of the runs' own.
     """
 
@@ -65,6 +75,8 @@ class Options:
     x: str | None = None
     y: str | None = None
     k: int | None = None
+    points: Points = Points.RUNS
+    by: tuple[str, ...] = ()
     task: str | None = None
 
     def given(self) -> list[str]:

@@ -19,6 +19,8 @@ _HATCHES = ("", "/////", "xxxxx", ".....")
 _FILLINGS = (None, "white", "#bbbbbb", "black")
 TOLD_APART = len(_PALETTE) * len(_DASHES)
 """So many looks there are."""
+SHADED_APART = len(_MARKERS)
+"""So many shades."""
 
 
 class Look(NamedTuple):
@@ -78,6 +80,19 @@ def choose_looks(groups: Sequence[Group], estimators: Sequence[str]) -> list[Loo
         marker = _MARKERS[place % len(_MARKERS)]
         looks.append(Look(_PALETTE[shade], marker, (variant + 2 * cycle) % len(_DASHES)))
     return looks
+
+
+def shaded_looks(count: int) -> list[Look]:
+    """Looks of values that are in an order: from dark to light, each with a marker."""
+    import matplotlib
+
+    shades = matplotlib.colormaps["cividis"]
+    # The lightest shades are too pale on white.
+    at = [0.9 * place / max(count - 1, 1) for place in range(count)]
+    return [
+        Look(matplotlib.colors.to_hex(shades(share)), _MARKERS[place % len(_MARKERS)])
+        for place, share in enumerate(at)
+    ]
 
 
 def label_of(group: Group) -> str:

@@ -1,0 +1,320 @@
+"""Early collapse and final accuracy: a point for each run or row, and lines through them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from advsweep.errors import FitError, NotFoundError, ReportError, nearest
+from advsweep.report.figures.chart import (
+    GREY,
+    Chart,
+    Options,
+    Points,
+    add_legend,
+    handle,
+    legend_height,
+    with_ends,
+)
+from advsweep.report.figures.looks import SHADED_APART, Look, shaded_looks
+from advsweep.report.figures.material import Material
+from advsweep.report.groups import known_keys, value_of
+from advsweep.report.numbers import show_key
+from advsweep.report.where import MISSING
+from advsweep.statistics import Regression, regress
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
+
+FIRST = 100
+"""How many steps count as early."""
+
+_PANEL = 2.7  # inches
+_RATIOS = (1.6, 1)  # of a panel and its legend
+_ALL = Look(GREY, "o", 1)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A run, or the mean of a row's.
+
+    Attributes:
+        seed: of a run.
+        values: those of the keys that lines are by.
+    """
+
+    label: str
+    look: Look
+    seed: int | None
+    acr: float
+    accuracy: float
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The line through some points, or why they have none.
+
+    Attributes:
+        value: of the key that it is by; of the line through all points None.
+    """
+
+    value: Any
+    look: Look
+    points: Sequence[_Point]
+    fit: Regression | None
+    refused: str | None
+
+    @property
+    def words(self) -> str:
+        if self.fit is None:
+            return "no line"
+        r2, slope = self.fit.r_squared, self.fit.slope
+        return f"R² = {r2.value:.2f} [{r2.low:.2f}, {r2.high:.2f}], slope {slope.value:.2f}"
+
+    def record(self) -> dict[str, Any]:
+        fit = self.fit
+        return {
+            **with_ends("slope", None if fit is None else fit.slope),
+            **with_ends("intercept", None if fit is None else fit.intercept),
+            **with_ends("r_squared", None if fit is None else fit.r_squared),
+            "p_value": None if fit is None else fit.p_value,
+            "n": None if fit is None else fit.n,
+            "refused": self.refused,
+        }
+
+    def draw(self, axes: Axes) -> None:
+        """The line as far as its points go."""
+        if self.fit is not None:
+            at = np.linspace(*_wider([p.acr for p in self.points]), 100)
+            axes.plot(
+                at,
+                self.fit.band(at)[0],
+                color=self.look.colour,
+                linestyle=self.look.linestyle,
+                linewidth=1.2,
+            )
+
+    def draw_band(self, axes: Axes) -> None:
+        if self.fit is not None:
+            at = np.linspace(*_wider([p.acr for p in self.points]), 100)
+            _, low, high = self.fit.band(at)
+            axes.fill_between(at, low, high, color=self.look.colour, alpha=0.15, linewidth=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyCollapse(Chart):
+    """AVSPO's regression of final accuracy on the collapse rate of the first 100 steps.
+
+    Attributes:
+        what: a point is, `run` or `row`.
+        line: through all points.
+        panels: for each key, the lines through the points of each of its values.
+    """
+
+    name: ClassVar[str] = "acr"
+    summary: ClassVar[str] = (
+        "final pass@1 over the ACR of the first 100 steps, a point for each run (--points rows: "
+        "for each row), with R²; also for each value of keys (--by)"
+    )
+    uses: ClassVar[frozenset[str]] = frozenset({"task", "points", "by"})
+
+    what: str
+    points: Sequence[_Point]
+    line: _Line
+    panels: Mapping[str, Sequence[_Line]]
+
+    @classmethod
+    def collect(cls, material: Material, options: Options) -> Self:
+        _refuse_unknown(material, options.by)
+        early = material.values(f"collapse/acr@first{FIRST}")
+        final = material.values(material.on_task("pass@1"))
+        points = []
+        for row in material.rows:
+            runs = [run for run in row.runs if run.id in early and run.id in final]
+            own = [
+                _Point(
+                    *material.points_of(row),
+                    run.seed,
+                    early[run.id],
+                    final[run.id],
+                    {key: value_of(run, key) for key in options.by},
+                )
+                for run in runs
+            ]
+            points += [_mean(own)] if own and options.points is Points.ROWS else own
+        what = "row, the mean of its runs" if options.points is Points.ROWS else "run"
+        shortest = min(run.steps for run in material.runs)
+        notes = [f"a point for each {what}"]
+        if shortest < FIRST:
+            notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
+        line = _line(None, _ALL, points)
+        panels = {key: _lines(points, key) for key in options.by}
+        which = "dashed: line of least squares through all" if panels else "line of least squares"
+        if line.refused is not None:
+            notes.append(f"no line: {line.refused}")
+        elif options.points is Points.ROWS:
+            notes.append(f"{which}, with the 95 % band of its mean")
+        else:
+            notes.append(
+                f"{which}, with the 95 % band of its mean as of independent points; "
+                "seeds of one row are alike, so that the band is narrower than it should be"
+            )
+        return cls(
+            title=f"{material.name}: early collapse and final accuracy",
+            notes=notes,
+            what=options.points.value,
+            points=points,
+            line=line,
+            panels=panels,
+        )
+
+    @property
+    def _looks(self) -> dict[str, Look]:
+        return {point.label: point.look for point in self.points}
+
+    @property
+    def height(self) -> float:
+        if self.panels:
+            return 0.4 + _PANEL * len(self.panels)
+        return 3.5 + legend_height(list(self._looks))
+
+    def draw(self, canvas: FigureBase) -> None:
+        if self.panels:
+            # Beside each panel is its legend.
+            grid = canvas.subplots(
+                len(self.panels), 2, squeeze=False, sharex="col", width_ratios=_RATIOS
+            )
+            panels: list[Axes] = grid[:, 0].tolist()
+            for (axes, beside), (key, lines) in zip(grid, self.panels.items(), strict=True):
+                self._draw_panel(axes, beside, key, lines)
+        else:
+            panels = [canvas.add_subplot()]
+            self.line.draw_band(panels[0])
+            self.line.draw(panels[0])
+            for point in self.points:
+                _draw_points(panels[0], [point], point.look)
+            add_legend(canvas, {k: handle(look, line=False) for k, look in self._looks.items()})
+        if (fit := self.line.fit) is not None:
+            ends = f"[{fit.slope.low:.2f}, {fit.slope.high:.2f}]"
+            title = f"{self.line.words} {ends}, p = {fit.p_value:.2g}, {fit.n} {self.what}"
+            panels[0].set_title(title, fontsize=8.5, color=GREY)
+        for axes in panels:
+            axes.set_ylabel("pass@1 after training")
+        panels[-1].set_xlabel(f"ACR, mean over the first {FIRST} steps")
+
+    def _draw_panel(self, axes: Axes, beside: Axes, key: str, lines: Sequence[_Line]) -> None:
+        self.line.draw_band(axes)
+        self.line.draw(axes)
+        for line in lines:
+            _draw_points(axes, line.points, line.look)
+            line.draw(axes)
+        axes.set_ylim(-0.04, 1.04)
+        beside.set_axis_off()
+        beside.legend(
+            [handle(line.look) for line in lines],
+            [f"{show_key(line.value)}: {line.words}" for line in lines],
+            title=key,
+            alignment="left",
+            loc="center left",
+            borderaxespad=0,
+            fontsize=7.5,
+            handlelength=2.2,
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        if self.panels:
+            lines = [
+                ("", self.line),
+                *((k, line) for k, own in self.panels.items() for line in own),
+            ]
+            return [{"key": key, "value": line.value, **line.record()} for key, line in lines]
+        return [
+            {
+                "row": p.label,
+                "seed": p.seed,
+                "acr": p.acr,
+                "pass@1": p.accuracy,
+                **self.line.record(),
+            }
+            for p in self.points
+        ]
+
+
+def _refuse_unknown(material: Material, keys: Sequence[str]) -> None:
+    for key in keys:
+        if all(value_of(run, key) is MISSING for run in material.runs):
+            hint = nearest(key, known_keys(material.runs))
+            raise NotFoundError(f"no run of {material.name} has a key '{key}'; {hint}")
+
+
+def _mean(points: Sequence[_Point]) -> _Point:
+    """The mean of a row's runs.
+
+    Raises:
+        ReportError: they have several values of a key.
+    """
+    first = points[0]
+    for key, value in first.values.items():
+        if any(point.values[key] != value for point in points):
+            raise ReportError(
+                f"--by: expected keys that the runs of a row share, got '{key}', which differs "
+                f"among those of {first.label}; --points runs takes each by itself"
+            )
+    return replace(
+        first,
+        seed=None,
+        acr=float(np.mean([point.acr for point in points])),
+        accuracy=float(np.mean([point.accuracy for point in points])),
+    )
+
+
+def _lines(points: Sequence[_Point], key: str) -> list[_Line]:
+    """A line for each value of a key, in the order of the points.
+
+    Raises:
+        ReportError: there are too many.
+    """
+    by_value: dict[str, list[_Point]] = {}
+    for point in points:
+        if (value := point.values[key]) is not MISSING:
+            by_value.setdefault(json.dumps(value), []).append(point)
+    if len(by_value) > SHADED_APART:
+        raise ReportError(
+            f"--by: the {len(by_value)} values of '{key}' are more than can be told apart "
+            f"({SHADED_APART}); choose some with --where"
+        )
+    looks = shaded_looks(len(by_value))
+    return [
+        _line(own[0].values[key], look, own)
+        for look, own in zip(looks, by_value.values(), strict=True)
+    ]
+
+
+def _line(value: Any, look: Look, points: Sequence[_Point]) -> _Line:
+    try:
+        fit = regress([p.acr for p in points], [p.accuracy for p in points])
+    except FitError as error:
+        return _Line(value, look, points, None, str(error))
+    return _Line(value, look, points, fit, None)
+
+
+def _draw_points(axes: Axes, points: Sequence[_Point], look: Look) -> None:
+    axes.plot(
+        [p.acr for p in points],
+        [p.accuracy for p in points],
+        **look.points,
+        linestyle="none",
+        markersize=6,
+        alpha=0.85,
+    )
+
+
+def _wider(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    return low - 0.03 * (high - low), high + 0.03 * (high - low)
