@@ -19,7 +19,9 @@
 
 A statement is what `report.assertions` reads; of several, all must hold. `direction` is `higher`,
 `lower`, `not higher`, `not lower` or `within`, the last three with a `margin`; `than` is a row or
-a number. A trend is the slope of a line through all runs, over a column or a config key.
+a number. A trend is the slope of a line through all runs, over a column or a config key; with
+`points: rows` through the means of rows, and with `within: [KEY, ...]` of parallel lines, one for
+each value of these keys.
 Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers) and `seeds` (how many
 it takes to be judged at all, 3 by default); what `common` has holds for those that lack it.
 """
@@ -30,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.assertions import Assertion, parse_assertion
@@ -49,6 +51,7 @@ _DIRECTIONS = {
     "not higher": ("<=", +1),
 }
 WITHIN = "within"
+_E = TypeVar("_E", bound=Enum)
 
 
 class Slope(Enum):
@@ -58,17 +61,31 @@ class Slope(Enum):
     FALLS = "falls"
 
 
+class Points(Enum):
+    """What is a point of a trend: each run, or each row's mean over its seeds."""
+
+    RUNS = "runs"
+    ROWS = "rows"
+
+
 @dataclass(frozen=True)
 class Trend:
-    """That a column rises or falls with another one, or with a config key, over runs."""
+    """That a column rises or falls with another one, or with a config key, over runs or rows.
+
+    Attributes:
+        within: config keys; with some the slope is that among rows with the same values of them.
+    """
 
     of: str
     over: str
     direction: Slope
+    points: Points = Points.RUNS
+    within: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        return f"{self.of} {self.direction.value} with {self.over}"
+        text = f"{self.of} {self.direction.value} with {self.over}"
+        return f"{text} within {', '.join(self.within)}" if self.within else text
 
 
 @dataclass(frozen=True)
@@ -226,14 +243,28 @@ def _compared(entry: Mapping[str, Any], name: str) -> list[str]:
 
 def _trend(given: Any, name: str) -> Trend:
     keys = ("of", "over", "direction")
-    if not isinstance(given, Mapping) or set(given) != set(keys):
+    if not isinstance(given, Mapping) or not set(given) >= set(keys):
         raise ConfigError(f"{name}: trend: expected a mapping of {', '.join(keys)}, got {given!r}")
-    slopes = [slope.value for slope in Slope]
-    if given["direction"] not in slopes:
-        raise ConfigError(
-            f"{name}: trend.direction: expected {' or '.join(slopes)}, got {given['direction']!r}"
-        )
-    return Trend(str(given["of"]), str(given["over"]), Slope(given["direction"]))
+    _check_keys(given, (*keys, "points", "within"), f"{name}: trend")
+    within = given.get("within", [])
+    if isinstance(within, str):
+        within = split_list(within)
+    if not isinstance(within, list) or not all(isinstance(key, str) for key in within):
+        raise ConfigError(f"{name}: trend.within: expected a list of keys, got {within!r}")
+    return Trend(
+        str(given["of"]),
+        str(given["over"]),
+        _member(Slope, given["direction"], f"{name}: trend.direction"),
+        _member(Points, given.get("points", Points.RUNS.value), f"{name}: trend.points"),
+        tuple(within),
+    )
+
+
+def _member(choices: type[_E], given: Any, where: str) -> _E:
+    values = [choice.value for choice in choices]
+    if given not in values:
+        raise ConfigError(f"{where}: expected {' or '.join(values)}, got {given!r}")
+    return choices(given)
 
 
 def _text(entry: Mapping[str, Any], key: str, name: str) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from scipy.special import ndtri
 
 from advsweep.errors import FitError, ReportError, StoreError
 from advsweep.report.assertions import Judgement, Verdict, judge
-from advsweep.report.claims import Claim, Claims, Slope, Trend
+from advsweep.report.claims import Claim, Claims, Points, Slope, Trend
 from advsweep.report.differences import MOST_SEEDS, count_seeds
 from advsweep.report.notes import provenance
 from advsweep.report.numbers import show
 from advsweep.report.records import Report
 from advsweep.report.report import build_report
-from advsweep.statistics import Regression, benjamini_hochberg, regress
+from advsweep.statistics import (
+    CommonSlope,
+    Estimate,
+    Regression,
+    benjamini_hochberg,
+    regress,
+    regress_within,
+)
 from advsweep.store import Store
 
 LEVEL = 0.05
@@ -33,10 +42,10 @@ class Answer:
         reason: in a sentence, with the numbers.
         difference: of the two sides of the statement that decides, with its 95 % interval; of a
             trend its slope. NaN where there is none.
-        n: seeds, or of a trend runs, behind it.
+        n: seeds, or of a trend points, behind it.
         p_value: that of the t-test, two-sided; NaN where there was nothing to test.
         p_adjusted: after Benjamini and Hochberg, over all claims of the list.
-        more: how many more seeds (of a trend: runs) would tell with a chance of 80 %, were the
+        more: how many more seeds (of a trend: points) would tell with a chance of 80 %, were the
             difference as found; None where that cannot be said or is not needed.
     """
 
@@ -199,45 +208,78 @@ def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
     report = reports.of(claim)
     if trend.over not in report.keys:
         report = reports.alone(claim, [trend.of, trend.over])
-    xs, ys = _points(report, trend)
-    line = regress(xs, ys)
-    verdict = _trend_verdict(trend, line)
+    points = _points(report, trend)
+    xs, ys = [point.x for point in points], [point.y for point in points]
+    line: Regression | CommonSlope
+    if trend.within:
+        line = regress_within(xs, ys, [point.group for point in points])
+    else:
+        line = regress(xs, ys)
+    verdict = _trend_verdict(trend, line.slope)
+    unit = trend.points.value
     answer = Answer(
         claim,
         verdict,
         f"{verdict.value}: {trend.text}: slope {line.slope.value:+.4g}, 95 % interval "
         f"[{line.slope.low:+.4g}, {line.slope.high:+.4g}], R² = {show(line.r_squared.value)} over "
-        f"{line.n} runs",
+        f"{line.n} {unit}",
         difference=line.slope.value,
         low=line.slope.low,
         high=line.slope.high,
         n=line.n,
         p_value=line.p_value,
     )
-    return _with_seeds(answer, _runs_needed(line), "runs")
+    return _with_seeds(answer, _points_needed(line.slope, line.n), unit)
 
 
-def _points(report: Report, trend: Trend) -> tuple[list[float], list[float]]:
-    """What a trend is over, and its column, of every run."""
-    xs: list[float] = []
-    ys: list[float] = []
+class _Point(NamedTuple):
+    """A run, or the mean of a row's.
+
+    Attributes:
+        x: what a trend is over.
+        y: its column.
+        group: the values of the keys that it is within.
+    """
+
+    x: float
+    y: float
+    group: str
+
+
+def _points(report: Report, trend: Trend) -> list[_Point]:
+    """
+    Raises:
+        ReportError: rows are not told apart by a key that the trend is within.
+    """
+    for key in trend.within:
+        if not any(key in row.group for row in report.rows):
+            raise ReportError(
+                f"'{key}', which the trend is within, tells no rows apart; expected some of "
+                f"{', '.join(report.keys)}"
+            )
+    points: list[_Point] = []
     for row in report.rows:
         if row.is_base:
             continue
-        values = row.cells[trend.of].values
+        ys = row.cells[trend.of].values
         over = row.group.get(trend.over)
         if isinstance(over, (int, float)):
-            xs += [float(over)] * len(values)
+            xs: Sequence[float] = [float(over)] * len(ys)
         elif trend.over in row.cells:
-            xs += row.cells[trend.over].values
+            xs = row.cells[trend.over].values
         else:
             continue
-        ys += values
-    return xs, ys
+        pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x + y)]
+        if trend.points is Points.ROWS and pairs:
+            x, y = (math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
+            pairs = [(x, y)]
+        group = json.dumps([row.group.get(key) for key in trend.within])
+        points += [_Point(x, y, group) for x, y in pairs]
+    return points
 
 
-def _trend_verdict(trend: Trend, line: Regression) -> Verdict:
-    low, high = line.slope.low, line.slope.high
+def _trend_verdict(trend: Trend, slope: Estimate) -> Verdict:
+    low, high = slope.low, slope.high
     if trend.direction is Slope.FALLS:
         low, high = -high, -low
     if low > 0:
@@ -245,11 +287,11 @@ def _trend_verdict(trend: Trend, line: Regression) -> Verdict:
     return Verdict.CONTRADICTED if high < 0 else Verdict.CANNOT_TELL
 
 
-def _runs_needed(line: Regression) -> int | None:
-    """Runs like these that would tell with a chance of 80 %, by the normal approximation."""
-    half = (line.slope.high - line.slope.low) / 2
-    if not (math.isfinite(half) and half > 0 and line.slope.value):
+def _points_needed(slope: Estimate, n: int) -> int | None:
+    """Points like these that would tell with a chance of 80 %, by the normal approximation."""
+    half = (slope.high - slope.low) / 2
+    if not (math.isfinite(half) and half > 0 and slope.value):
         return None
     quantiles = float(ndtri(1 - LEVEL / 2)), float(ndtri(_POWER))
-    ratio = sum(quantiles) / quantiles[0] * half / abs(line.slope.value)
-    return min(math.ceil(line.n * ratio**2), MOST_SEEDS)
+    ratio = sum(quantiles) / quantiles[0] * half / abs(slope.value)
+    return min(math.ceil(n * ratio**2), MOST_SEEDS)

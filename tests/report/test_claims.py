@@ -14,7 +14,7 @@ import yaml
 from advsweep.errors import ConfigError
 from advsweep.report import Verdict, answer_claims, parse_claims, read_claims, render_answers
 from advsweep.report.claims import claim_lists
-from advsweep.statistics import benjamini_hochberg
+from advsweep.statistics import benjamini_hochberg, regress
 
 REWARD = "reward/mean"
 
@@ -176,6 +176,41 @@ def test_a_trend_by_hand(lab):
     assert "R² = 1.000" in answer.reason
 
 
+def test_rows_are_the_points_of_a_trend(lab):
+    """Rewards of .205, .305, .405 and .505 at group sizes of 2, 4, 8 and 16."""
+    trend = {"of": REWARD, "over": "group_size", "direction": "rises", "points": "rows"}
+    [answer] = _answers(lab, {"trend": trend}, sweep="sizes", seeds=5)
+    line = regress([2, 4, 8, 16], [0.205, 0.305, 0.405, 0.505])
+    assert (answer.low, answer.high, answer.n) == (
+        *(pytest.approx(end) for end in (line.slope.low, line.slope.high)),
+        4,
+    )
+    assert "over 4 rows; the claim asks for 5 rows, and there are 4" in answer.reason
+
+
+def test_a_trend_within_the_values_of_keys(lab, constant):
+    """Rewards fall by 1 for each unit of the rate at every size, and rise over all of them."""
+    for size in (2, 4, 8):
+        for seed in range(3):
+            rate = 0.1 * size + 0.01 * seed
+            points = constant(reward__mean=0.2 * size - 0.01 * seed, collapse__acr=rate)
+            lab.run("d", seed, points=points, sweep="simpson", group_size=size)
+    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
+    pooled, within, unknown = _answers(
+        lab,
+        {"trend": trend},
+        {"trend": {**trend, "within": ["group_size"]}},
+        {"trend": {**trend, "within": "optimizer.lr"}},
+        sweep="simpson",
+    )
+    assert [pooled.verdict, within.verdict] == [Verdict.CONTRADICTED, Verdict.HOLDS]
+    assert (within.difference, within.n) == (pytest.approx(-1), 9)
+    assert "falls with collapse/acr within group_size: slope -1" in within.reason
+    assert unknown.verdict is Verdict.CANNOT_TELL
+    assert "'optimizer.lr', which the trend is within, tells no rows apart" in unknown.reason
+    assert "group_size" in unknown.reason
+
+
 def test_a_trend_over_what_does_not_vary_cannot_be_told(lab):
     trend = {"of": REWARD, "over": "pass@1", "direction": "rises"}
     [answer] = _answers(lab, {"trend": trend}, sweep="main")
@@ -259,6 +294,23 @@ def test_comparisons_that_cannot_be_read(change, message):
     claim = {key: value for key, value in claim.items() if value is not None}
     with pytest.raises(ConfigError, match=message):
         parse_claims({"claims": [claim]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"of": None}, "trend: expected a mapping of of, over, direction"),
+        ({"direction": "up"}, "trend.direction: expected rises or falls, got 'up'"),
+        ({"points": "seeds"}, "trend.points: expected runs or rows, got 'seeds'"),
+        ({"within": {"a": 1}}, "trend.within: expected a list of keys"),
+        ({"amid": "group_size"}, "trend: no key is called 'amid'"),
+    ],
+)
+def test_trends_that_cannot_be_read(change, message):
+    trend = {"of": "pass@1", "over": "collapse/acr", "direction": "falls", **change}
+    trend = {key: value for key, value in trend.items() if value is not None}
+    with pytest.raises(ConfigError, match=f"^claim x: {message}"):
+        parse_claims({"claims": [{"id": "x", "says": "so", "trend": trend}]})
 
 
 @pytest.mark.parametrize(
