@@ -20,7 +20,13 @@ NAMES = sorted(
     if not path.stem.startswith("_")
 )
 # Of the bandit, which needs neither data nor GPUs.
-BANDITS = ["two_stage/toy", "two_stage/toy_actions", "two_stage/toy_temperatures"]
+BANDITS = [
+    "avspo/acr_predicts",
+    "avspo/acr_predicts_shared",
+    "two_stage/toy",
+    "two_stage/toy_actions",
+    "two_stage/toy_temperatures",
+]
 PAPERS = [name for name in NAMES if "/" in name and name not in BANDITS]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
 
