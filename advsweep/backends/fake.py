@@ -26,7 +26,7 @@ from torch.nn.functional import logsigmoid
 
 from advsweep.backends import loop
 from advsweep.backends.advantages import compute_advantages
-from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.base import Backend, Member, Reporter, StackKey
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
@@ -77,12 +77,26 @@ class Fake(Backend):
     leave_at: int = option(0, ge=0, help="step that raises SystemExit; 0: none")
     crash_at: int = option(0, ge=0, help="step that reads where no memory is; 0: none")
     allocate_at: int = option(0, ge=0, help="step that takes ever more memory; 0: none")
+    stack: int = option(
+        1, ge=1, identity=False, help="runs of a task that are trained together at most"
+    )
 
     def check(self, run: Run) -> None:
         """Refuses nothing."""
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         loop.train(run, _Trainer(run, self), directory, reporter)
+
+    def stack_key(self, run: Run) -> StackKey | None:
+        if self.stack == 1:
+            return None
+        return StackKey(shape=json.dumps(run.task.identity(), sort_keys=True), kind=run.group_size)
+
+    def stack_size(self) -> int:
+        return self.stack
+
+    def train_together(self, members: Sequence[Member]) -> None:
+        loop.train_together(members, _Stack)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         trainer = _Trainer(run, self)
@@ -244,6 +258,38 @@ class _Trainer:
         while step == backend.allocate_at:
             taken.append(b"x" * 2**23)
             time.sleep(0.01)
+
+
+class _Stack:
+    """Trainings that make each step one after another."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._trainers = []
+        for run in runs:
+            assert isinstance(run.backend, Fake)
+            self._trainers.append(_Trainer(run, run.backend))
+
+    def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
+        return [_stepped(trainer, step) for trainer in self._trainers]
+
+    def sampler(self, index: int) -> Sampler:
+        return self._trainers[index].sampler()
+
+    def state(self, index: int) -> Mapping[str, bytes]:
+        return self._trainers[index].state()
+
+    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
+        self._trainers[index].restore(files)
+
+    def keep(self, indexes: Sequence[int]) -> None:
+        self._trainers = [self._trainers[index] for index in indexes]
+
+
+def _stepped(trainer: _Trainer, step: int) -> Mapping[str, float] | BaseException:
+    try:
+        return trainer.step(step)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is that run's alone
+        return error
 
 
 class _Source:

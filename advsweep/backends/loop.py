@@ -45,8 +45,8 @@ class Stack(Protocol):
     Runs are counted from 0, as they were given and are left.
     """
 
-    def step(self, step: int) -> Sequence[Mapping[str, float] | Exception]:
-        """Makes one step of every run; its metrics, or why it cannot go on."""
+    def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
+        """Makes one step of every run; its metrics, or what it failed of."""
         ...
 
     def sampler(self, index: int) -> Sampler:
@@ -154,10 +154,10 @@ class _Seat:
             self.loop.begin()
             self.stays = self.loop.start < self.member.run.steps
 
-    def end_step(self, step: int, outcome: Mapping[str, float] | Exception) -> None:
+    def end_step(self, step: int, outcome: Mapping[str, float] | BaseException) -> None:
         self.stays = False
         with self.member.guard():
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, BaseException):
                 raise outcome
             stopping = self.loop.end_step(step, outcome)
             self.stays = not stopping and step < self.member.run.steps

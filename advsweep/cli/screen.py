@@ -85,7 +85,7 @@ class Reader:
             matching=len(found),
             slots=Counter(f"{line.host}" for line in running),
             curves=self._read_curves(shown),
-            step_seconds=seconds_per_step(self._store, [line.id for line in running]),
+            step_seconds=seconds_per_step(self._store, running),
         )
 
     def _read_curves(self, lines: Sequence[RunLine]) -> dict[int, dict[str, str]]:

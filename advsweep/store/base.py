@@ -91,8 +91,14 @@ class StorePart:
         """
         owner = self._held.get(run_id)
         assert owner is not None, f"run {run_id} was not claimed through this store object"
-        if not connection.execute(_UPDATE_HELD, values | _held_by(run_id, owner)).rowcount:
+        if not self._update_held(connection, run_id, owner, values):
             raise _lease_lost(run_id)
+
+    def _update_held(
+        self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
+    ) -> bool:
+        """Changes a run that a process has; False where it has it no more."""
+        return connection.execute(_UPDATE_HELD, values | _held_by(run_id, owner)).rowcount > 0
 
 
 # What is true of a run that a process has. Made once, as making such a statement takes several

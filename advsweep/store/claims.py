@@ -158,6 +158,19 @@ class Claims(Metrics):
             ids = self._insert_points(connection, run_id, points)
         self._metric_ids.update(ids)
 
+    def beat(self, run_ids: Sequence[int]) -> list[int]:
+        """Signs of life for runs that this store object has claimed, those that have ended apart.
+
+        Returns:
+            Those that another process has taken over.
+        """
+        news = {"heartbeat": self._now()}
+        held = {i: owner for i in run_ids if (owner := self._held.get(i)) is not None}
+        with self._write() as connection:
+            lost = [i for i, own in held.items() if not self._update_held(connection, i, own, news)]
+        # Another thread may have ended some meanwhile.
+        return [run_id for run_id in lost if run_id in self._held]
+
     def finish(
         self,
         run_id: int,
@@ -202,6 +215,13 @@ class Claims(Metrics):
 
     def stop_requested(self, run_id: int) -> bool:
         """Whether a run was asked to stop, and nobody has taken that back."""
+        return bool(self.stops_requested([run_id]))
+
+    def stops_requested(self, run_ids: Sequence[int]) -> set[int]:
+        """Which of these runs were asked to stop."""
+        found: set[int] = set()
         with self._read() as connection:
-            query = select(Run.stop_requested).where(Run.id == run_id)
-            return bool(connection.execute(query).scalar())
+            for ids in chunks(run_ids):
+                query = select(Run.id).where(Run.id.in_(ids), Run.stop_requested)
+                found.update(connection.execute(query).scalars())
+        return found

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import StoreError
-from advsweep.store import Failure, Owner, Status
-from advsweep.sweep import exits, supervision
-from advsweep.sweep.events import Event, EventKind, Outcome, Progress, RunEvent
+from advsweep.store import Failure, Status
+from advsweep.sweep import stacks, supervision
+from advsweep.sweep.events import Event, EventKind, Outcome, Progress
 from advsweep.sweep.executors.base import Executor, Job
 from advsweep.sweep.executors.detached import DetachedExecutor
 from advsweep.sweep.policy import Policy
+from advsweep.sweep.settling import Settling, recorded_cause
 from advsweep.sweep.signals import signals_taken
 from advsweep.sweep.submission import check_policy, submit
-from advsweep.sweep.supervision import Cause, Coroner, Worker, check_limits
+from advsweep.sweep.supervision import Cause, Worker, check_limits
 from advsweep.sweep.units import Unit, make_units
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def execute(
     return execution.outcome()
 
 
-class Execution:
+class Execution(Settling):
     """The state of one `execute`, between one look at the workers and the next."""
 
     def __init__(
@@ -90,21 +89,11 @@ class Execution:
         policy: Policy,
         units: list[Unit],
     ) -> None:
-        self._store = store
+        super().__init__(store, on_event, policy, units)
         self._executor = executor
         self._slots = slots
-        self._on_event = on_event
-        self._policy = policy
-        self._coroner = Coroner()
-        self._units = units
-        self._queue: deque[Unit] = deque()
-        self._active: list[Unit] = []
-        self._waiting: list[Unit] = []
-        self._resting: list[tuple[float, Unit]] = []
-        self._unrecorded: list[tuple[Unit, Status, Failure | None]] = []
-        self._failures = 0
+        self._workers: list[Worker] = []
         self._looked = 0.0
-        self._requests = 0
         self._deadline: float | None = None
 
     def ask_to_stop(self) -> None:
@@ -115,7 +104,7 @@ class Execution:
         """Returns when nothing is left to do, or after a request when all workers are gone."""
         self._admit(self._units)
         try:
-            while self._active or (not self._over and self._has_more()):
+            while self._workers or (not self._over and self._has_more()):
                 self._reap()
                 if self._stopping:
                     self._press()
@@ -130,9 +119,8 @@ class Execution:
             self._record_again()
         finally:
             # None is left but after an error of ours; the workers then save what they have.
-            for unit in self._active:
-                assert unit.worker is not None
-                unit.worker.handle.stop()
+            for worker in self._workers:
+                worker.handle.stop()
 
     def _admit(self, units: Sequence[Unit]) -> None:
         """Queues units as far as something is left to do; earlier requests to stop are over."""
@@ -140,40 +128,23 @@ class Execution:
         free = [r for r in records.values() if r.status is not Status.RUNNING]
         self._store.withdraw_stops([r.id for r in free if r.stop_requested])
         records.update((r.id, replace(r, stop_requested=False)) for r in free)
-        self._queue.extend(unit for unit in units if self._sort(unit, records[unit.run_id]))
+        for unit in units:
+            unit.alone = stacks.must_be_alone(records[unit.run_id])
+            if self._sort(unit, records[unit.run_id]):
+                self._queue.append(unit)
 
     @property
-    def _halted(self) -> bool:
-        """Whether more runs have failed than the policy bears."""
-        most = 1 if self._policy.fail_fast else self._policy.max_failures
-        return most is not None and self._failures >= most
+    def _active(self) -> list[Unit]:
+        """Those whose workers are alive, and that have not ended."""
+        return [unit for worker in self._workers for unit in worker.units]
 
     @property
-    def _over(self) -> bool:
-        """Whether nothing more is to be started."""
-        return self._requests > 0 or self._halted
-
-    @property
-    def _stopping(self) -> bool:
-        """Whether what is running is to stop."""
-        return self._requests > 0 or (self._halted and self._policy.fail_fast)
+    def _free_slots(self) -> int:
+        return self._slots - len(self._workers)
 
     def _has_more(self) -> bool:
         """Whether there is work beside that of the workers that are alive."""
         return bool(self._queue or self._waiting or self._resting)
-
-    def outcome(self) -> Outcome:
-        ends = [unit.end for unit in self._units]
-        return Outcome(
-            run_ids=[unit.run_id for unit in self._units],
-            done=ends.count(EventKind.DONE),
-            skipped=ends.count(EventKind.SKIPPED),
-            failed={u.run_id: u.message for u in self._units if u.end is EventKind.FAILED},
-            pruned={u.run_id: u.message for u in self._units if u.end is EventKind.PRUNED},
-            unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
-            stopped=self._requests > 0,
-            halted=self._halted,
-        )
 
     def _sort(self, unit: Unit, record: RunRecord) -> bool:
         """Whether a unit is to be started; else it is at its end, or waited for."""
@@ -197,139 +168,93 @@ class Execution:
         now = time.monotonic()
         self._queue.extend(unit for due, unit in self._resting if due <= now)
         self._resting = [(due, unit) for due, unit in self._resting if due > now]
-        while self._queue and len(self._active) < self._slots:
+        while self._queue and self._free_slots > 0:
             unit = self._queue.popleft()
             record = self._record(unit)
             # Another execution may have taken or finished it since it was queued.
-            if self._sort(unit, record) and not self._start(unit, record):
-                self._queue.appendleft(unit)
+            if not self._sort(unit, record):
+                continue
+            together = [(unit, record), *self._companions(unit, record)]
+            if not self._start(together):
+                self._queue.extendleft(unit for unit, _ in reversed(together))
                 return
 
-    def _start(self, unit: Unit, record: RunRecord) -> bool:
-        """False where the executor has no room for it at the moment."""
+    def _companions(self, unit: Unit, record: RunRecord) -> list[tuple[Unit, RunRecord]]:
+        """Takes units out of the queue to be trained together with one that is to be started."""
+        # The limits are those of a run's own process.
+        if not self._executor.stacks or self._policy.limits or stacks.must_be_alone(record):
+            return []
+        chosen = stacks.companions(unit, self._queue, self._free_slots)
+        taken = []
+        for other, its in zip(chosen, self._records(chosen), strict=True):
+            if not self._sort(other, its):
+                self._queue.remove(other)
+            elif stacks.are_alike((unit, record), (other, its)):
+                self._queue.remove(other)
+                taken.append((other, its))
+        return taken
+
+    def _start(self, together: Sequence[tuple[Unit, RunRecord]]) -> bool:
+        """Starts a worker; false where the executor has no room for it at the moment."""
+        (first, record), *rest = together
         job = Job(
-            run_id=unit.run_id,
+            run_id=first.run_id,
             store_url=self._store.url,
             directory=record.directory,
-            evaluations=unit.evaluations(record),
+            evaluations=first.evaluations(record),
+            others=tuple(unit.run_id for unit, _ in rest),
         )
+        units = [unit for unit, _ in together]
         try:
             handle = self._executor.start(job)
         except OSError as error:
-            reason = f"its process could not be started: {error}"
-            self._end_unrecorded(unit, Cause(Failure.ERROR, reason))
+            cause = Cause(Failure.ERROR, f"its process could not be started: {error}")
+            for unit in units:
+                self._end_unrecorded(unit, cause)
             return True
         if handle is None:
             return False
-        unit.worker, unit.finished = Worker(handle, self._policy), record.finished
-        self._active.append(unit)
-        self._tell(EventKind.STARTED, record)
+        self._workers.append(Worker(handle, self._policy, units))
+        for unit, record in together:
+            unit.finished = record.finished
+            self._tell(EventKind.STARTED, record)
         return True
 
     def _reap(self) -> None:
         """Takes notice of workers that have ended."""
-        for unit in list(self._active):
-            assert unit.worker is not None
-            code = unit.worker.handle.poll()
+        for worker in list(self._workers):
+            code = worker.handle.poll()
             if code is not None:
-                self._active.remove(unit)
-                self._settle(unit, code, unit.worker.cause)
+                self._workers.remove(worker)
+                if worker.trains_together:
+                    self._settle_all(worker, code)
+                else:
+                    [unit] = worker.units
+                    self._settle(unit, code, worker.cause)
 
     def _hold_to_limits(self) -> None:
-        for unit in self._active:
-            assert unit.worker is not None
-            unit.worker.check()
-
-    def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
-        record = self._record(unit)
-        # What it recorded of its end counts, whatever ended its process after that.
-        has_ended = record.finished != unit.finished
-        has_stopped = has_ended and record.status is Status.INTERRUPTED
-        has_failed = has_ended and record.status is Status.FAILED
-        if code == exits.ELSEWHERE:
-            self._waiting.append(unit)
-            self._tell(EventKind.WAITING, record, "another process trains it")
-        elif code == exits.DONE or unit.is_done(record, self._store):
-            self._end(unit, EventKind.DONE, record)
-        elif (ours is None or self._stopping) and (code == exits.STOPPED or has_stopped):
-            self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
-        elif code == exits.PRUNED:
-            self._end(unit, EventKind.PRUNED, record, record.error or "")
-        elif has_failed:
-            self._fail(unit, record, _recorded_cause(record))
-        elif record.status is Status.DONE:
-            # It was to evaluate alone; what was trained stays as it is.
-            failure, reason = ours or self._coroner.cause(code)
-            self._fail(unit, record, Cause(failure, f"evaluation: {reason}, see its log"))
-        else:
-            cause = ours or self._coroner.cause(code)
-            self._end_unrecorded(unit, cause, asked=record.stop_requested)
-
-    def _fail(self, unit: Unit, record: RunRecord, cause: Cause) -> None:
-        """A run failed: it is tried again after a pause, or that was it."""
-        allowed = self._policy.retries if cause.failure in self._policy.retry_on else 0
-        if self._over or unit.retries >= allowed:
-            self._failures += 1
-            self._end(unit, EventKind.FAILED, record, cause.reason)
-            return
-        unit.retry(record.step)
-        pause = self._policy.backoff(unit.in_vain)
-        self._resting.append((time.monotonic() + pause, unit))
-        again = f"retry {unit.retries} of {allowed} in {pause:g} s"
-        self._tell(EventKind.RETRYING, record, f"{cause.reason}; {again}")
-
-    def _end_unrecorded(self, unit: Unit, cause: Cause, *, asked: bool = False) -> None:
-        """Records the end of a worker that could not do so itself.
-
-        Args:
-            asked: the run was asked to stop through the store.
-        """
-        stopping = self._stopping or asked
-        status = Status.INTERRUPTED if stopping else Status.FAILED
-        failure = None if stopping else cause.failure
-        unit.message = f"{cause.reason} while stopping" if stopping else cause.reason
-        try:
-            recorded = self._record_end(unit, status, failure)
-        except StoreError:
-            # A full disk, most likely; the run's row says that it is lost until there is room.
-            self._unrecorded.append((unit, status, failure))
-            self._failures += status is Status.FAILED
-            kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
-            self._end(unit, kind, self._record(unit), unit.message)
-            return
-        if not recorded:
-            self._waiting.append(unit)
-        elif stopping:
-            self._end(unit, EventKind.INTERRUPTED, self._record(unit), unit.message)
-        else:
-            self._fail(unit, self._record(unit), cause)
-
-    def _record_end(self, unit: Unit, status: Status, failure: Failure | None) -> bool:
-        """False where another process has taken the run up in the meantime."""
-        if status is Status.INTERRUPTED and self._record(unit).status is not Status.LOST:
-            return True  # it was ended before it began
-        me = Owner.current()
-        unit.taken = unit.taken or self._store.claim(unit.run_id, me, holder=me)
-        if not unit.taken:
-            return False
-        self._store.finish(unit.run_id, status, failure=failure, error=unit.message)
-        unit.taken = False
-        return True
+        for worker in self._workers:
+            worker.check()
 
     def _look(self) -> None:
         """Looks at what is trained here and elsewhere; tries again what the store did not take."""
         self._looked = time.monotonic()
         self._coroner.look()
         self._record_again()
-        for record, unit in zip(self._records(self._active), self._active, strict=True):
-            assert unit.worker is not None
-            unit.worker.look(record.status)
+        active = {record.id: record for record in self._records(self._active)}
+        for worker in self._workers:
+            records = [active[unit.run_id] for unit in worker.units]
+            worker.look({record.status for record in records})
+            for unit, record in zip(list(worker.units), records, strict=True):
+                if worker.trains_together and stacks.is_settled(unit, record):
+                    worker.units.remove(unit)
+                    self._settle(unit, stacks.CODES[record.status], None)
         waiting, self._waiting = self._waiting, []
         for record, unit in zip(self._records(waiting), waiting, strict=True):
             if unit.is_done(record, self._store):
                 self._end(unit, EventKind.DONE, record)
             elif record.status is Status.FAILED:
-                self._fail(unit, record, _recorded_cause(record))
+                self._fail(unit, record, recorded_cause(record))
             elif record.status is Status.PRUNED:
                 self._end(unit, EventKind.PRUNED, record, record.error or "")
             elif record.status is Status.RUNNING:
@@ -337,40 +262,17 @@ class Execution:
             else:
                 self._queue.append(unit)
 
-    def _record_again(self) -> None:
-        unrecorded, self._unrecorded = self._unrecorded, []
-        for unit, status, failure in unrecorded:
-            try:
-                self._record_end(unit, status, failure)
-            except StoreError:
-                self._unrecorded.append((unit, status, failure))
-
     def _press(self) -> None:
         """Passes on a request to stop; kills on the second one, or when the time is up."""
         now = time.monotonic()
         first = self._deadline is None
         if self._deadline is None:
             self._deadline = now + supervision.STOP_SECONDS
-        for unit in self._active:
-            assert unit.worker is not None
+        for worker in self._workers:
             if self._requests > 1 or now > self._deadline:
-                unit.worker.handle.kill()
+                worker.handle.kill()
             elif first:
-                unit.worker.handle.stop()
-
-    def _record(self, unit: Unit) -> RunRecord:
-        [record] = self._records([unit])
-        return record
-
-    def _records(self, units: Sequence[Unit]) -> list[RunRecord]:
-        return self._store.runs(ids=[unit.run_id for unit in units])
-
-    def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        unit.end, unit.message, unit.worker = kind, message, None
-        self._tell(kind, record, message)
-
-    def _tell(self, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        self._on_event(RunEvent(kind, record, message))
+                worker.handle.stop()
 
     def _tell_progress(self) -> None:
         self._on_event(
@@ -381,7 +283,3 @@ class Execution:
                 stopping=self._stopping,
             )
         )
-
-
-def _recorded_cause(record: RunRecord) -> Cause:
-    return Cause(record.failure or Failure.ERROR, record.error or "")

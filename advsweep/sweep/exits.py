@@ -18,3 +18,5 @@ OUT_OF_MEMORY = 15
 """The run failed for want of memory, and that is recorded."""
 PRUNED = 16
 """A rule for early stopping ended the run, with a checkpoint."""
+TOGETHER = 17
+"""What came of each of the runs that were trained together is in its record."""

@@ -56,32 +56,33 @@ class Heartbeat(threading.Thread):
         beaten = looked = time.monotonic()
         while not self._ended.wait(PARENT_SECONDS):
             self._watch_parent()
-            if self._run_id is None:
-                continue
             now = time.monotonic()
             if now - looked >= STOP_SECONDS:
                 looked = now
-                self._look(self._run_id)
+                try:
+                    self._look()
+                except StoreError as error:
+                    _log.warning("cannot tell whether to stop: %s", error)
             if now - beaten >= BEAT_SECONDS:
                 beaten = now
-                self._beat(self._run_id)
+                try:
+                    self._beat()
+                except StoreError as error:
+                    # A store that is busy or full may recover before the lease is over.
+                    _log.warning("no heartbeat: %s", error)
 
-    def _look(self, run_id: int) -> None:
-        try:
-            if self._store.stop_requested(run_id):
-                self._stop_request.request("asked to stop")
-        except StoreError as error:
-            _log.warning("cannot tell whether to stop: %s", error)
+    def _look(self) -> None:
+        if self._run_id is not None and self._store.stop_requested(self._run_id):
+            self._stop_request.request("asked to stop")
 
-    def _beat(self, run_id: int) -> None:
+    def _beat(self) -> None:
+        if self._run_id is None:
+            return
         try:
-            self._store.heartbeat(run_id)
+            self._store.heartbeat(self._run_id)
         except LeaseLostError as error:
             _log.error("%s", error)
             os._exit(ELSEWHERE)
-        except StoreError as error:
-            # A store that is busy or full may recover before the lease is over.
-            _log.warning("no heartbeat: %s", error)
 
     def _watch_parent(self) -> None:
         if self._parent_pid is None or os.getppid() == self._parent_pid:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -15,6 +16,17 @@ class RunStopped(BaseException):
 
     Like KeyboardInterrupt it is no Exception, so that no handler of a backend holds it up.
     """
+
+
+class Stop(Protocol):
+    """What a training looks at: whether it was asked to stop, and where that may break in."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def interruptible(self) -> AbstractContextManager[None]: ...
+
+    def protect(self) -> None: ...
 
 
 class StopRequest:
@@ -61,6 +73,15 @@ class StopRequest:
         """Ends the stretch that was marked: from here on there is something to save."""
         self._interruptible = False
 
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Marks a stretch within another one that no request breaks into."""
+        outer, self._interruptible = self._interruptible, False
+        try:
+            yield
+        finally:
+            self._interruptible = outer
+
     def _received(self) -> None:
         self.reason = self.reason or "asked to stop"
         # Once only: a second request must not break into the unwinding of the first.
@@ -70,3 +91,38 @@ class StopRequest:
     def _raise(self, reason: str) -> None:
         self._raised = True
         raise RunStopped(reason)
+
+
+class OwnStopRequest:
+    """Whether one of the runs of a process was asked to stop, by itself or with all of them.
+
+    A request to it alone breaks into nothing: it is looked at after a step, and before a stretch
+    that is interruptible.
+
+    Args:
+        everyone: the request to the process.
+    """
+
+    def __init__(self, everyone: StopRequest) -> None:
+        self._everyone = everyone
+        self._own: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        return self._own or self._everyone.reason
+
+    def request(self, reason: str) -> None:
+        """Asks it to stop, from any thread."""
+        self._own = self._own or reason
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """As of the process's request."""
+        if self._own is not None:
+            raise RunStopped(self._own)
+        with self._everyone.interruptible():
+            yield
+
+    def protect(self) -> None:
+        """As of the process's request."""
+        self._everyone.protect()

@@ -111,14 +111,14 @@ class _Joining(Execution):
 
     def _claim(self) -> None:
         """Claims a run for a slot that is free; the next one when it has started."""
-        if not self._queue and len(self._active) < self._slots:
+        if not self._queue and self._free_slots > 0:
             if time.monotonic() < self._next_claim:
                 return
             run_id = self._store.claim_next(self._me, self._sweep)
             if run_id is None:
                 # Until then others may have added, lost or interrupted some.
                 self._next_claim = time.monotonic() + LOOK_SECONDS
-                if self._idle_since is None and not self._active:
+                if self._idle_since is None and not self._workers:
                     self._idle_since = time.monotonic()
                     self._prepared = None  # for another number of runs, most likely
                 return
@@ -128,14 +128,16 @@ class _Joining(Execution):
             self._units.append(unit)
             self._queue.append(unit)
 
-    def _start(self, unit: Unit, record: RunRecord) -> bool:
-        return self._prepare(record) and super()._start(unit, record)
+    def _start(self, together: Sequence[tuple[Unit, RunRecord]]) -> bool:
+        # It knows them one by one.
+        [(_, record)] = together
+        return self._prepare(record) and super()._start(together)
 
     def _prepare(self, record: RunRecord) -> bool:
         """Whether a run can be given what its sweep says; false while others have other things."""
         resources = self._resources(record)
         if resources != self._prepared:
-            if self._active:
+            if self._workers:
                 return False
             self._executor.close()
             self._executor.prepare(resources, build_alike([record, *self._left(record)]))

@@ -13,12 +13,14 @@ from advsweep.sweep.interruption import RunStopped
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.interruption import StopRequest
+    from advsweep.sweep.interruption import Stop
     from advsweep.sweep.stopping.judge import Judge
     from advsweep.tasks.base import Sampler
 
 BATCH_POINTS = 1000
 BATCH_SECONDS = 0.5
+WRITES_PER_SECOND = 32
+"""Of all runs of a process together, where each has few points."""
 
 LOG_LINES = 20
 """How many lines a whole training writes to its log, evaluations apart."""
@@ -35,13 +37,22 @@ class StoreReporter:
     that a run killed at any moment goes on without a gap: the last step, the steps at which
     the backend's policy writes a checkpoint and the step of a stop are flushed at once.
 
+    Args:
+        together: how many runs the process trains; the more they are, the longer points wait.
+
     Attributes:
         step: training steps done.
         verdict: why the run is stopped early; None while it is not.
     """
 
     def __init__(
-        self, store: Store, evaluator: Evaluator, stop: StopRequest, judge: Judge | None = None
+        self,
+        store: Store,
+        evaluator: Evaluator,
+        stop: Stop,
+        judge: Judge | None = None,
+        *,
+        together: int = 1,
     ) -> None:
         self._store = store
         self._evaluator = evaluator
@@ -49,11 +60,13 @@ class StoreReporter:
         self._run_id = evaluator.run_id
         self._stop = stop
         self._judge = judge
+        self._together = together
         self._points: list[tuple[str, int, float]] = []
         self._positioned = False
         self._flushed = time.monotonic()
         self._staged = 0.0
         self._saved = 0
+        self._told_to_stop = False
         self.step = 0
         self.verdict: str | None = None
 
@@ -67,7 +80,8 @@ class StoreReporter:
             self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
         every = self._run.backend.checkpoint_every
         checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
-        stale = time.monotonic() - self._flushed >= BATCH_SECONDS
+        patience = max(BATCH_SECONDS, (self._together - 1) / WRITES_PER_SECOND)
+        stale = time.monotonic() - self._flushed >= patience
         if checkpoint or stale or len(self._points) >= BATCH_POINTS:
             self.flush()
 
@@ -108,7 +122,14 @@ class StoreReporter:
         if self._stop.reason is None and not self._is_pruned():
             return False
         self.flush()
+        self._told_to_stop = True
         return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the checkpoint is written that a training ends with."""
+        at_end = self.step == self._run.steps or self._told_to_stop
+        return at_end and self._saved == self.step
 
     def _is_pruned(self) -> bool:
         early = self.step < self._run.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from advsweep.store import Status
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
+    from advsweep.store.records import RunLine
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 """The metrics whose sum is what a training step takes, in seconds."""
@@ -88,7 +90,7 @@ def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
     running = store.runs(sweep=sweep, status=Status.RUNNING, newest_first=False)
     lost = store.runs(sweep=sweep, status=Status.LOST, limit=failures)
     failed = store.runs(ids=store.newest_ends(Status.FAILED, sweep, limit=failures))
-    times = seconds_per_step(store, [run.id for run in running])
+    times = seconds_per_step(store, running)
     now = datetime.now(UTC)
     return Standing(
         runs=sum(states.values()),
@@ -98,10 +100,19 @@ def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
     )
 
 
-def seconds_per_step(store: Store, run_ids: Sequence[int]) -> dict[int, float]:
-    """What a training step of each run takes at present; runs without steps are left out."""
-    means = store.recent_means(run_ids, STEP_TIMES, RECENT_STEPS)
-    return {run_id: sum(parts.values()) for run_id, parts in means.items()}
+def seconds_per_step(
+    store: Store, running: Sequence[RunRecord] | Sequence[RunLine]
+) -> dict[int, float]:
+    """What a training step of each run takes at present; runs without steps are left out.
+
+    Runs that one process trains together wait for each other: a step of any is one of them all.
+    """
+    means = store.recent_means([run.id for run in running], STEP_TIMES, RECENT_STEPS)
+    own = {run_id: sum(parts.values()) for run_id, parts in means.items()}
+    of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
+    for run in running:
+        of_process[run.host, run.pid] += own.get(run.id, 0.0)
+    return {run.id: of_process[run.host, run.pid] for run in running if run.id in own}
 
 
 def _running(run: RunRecord, step_seconds: float | None, now: datetime) -> Running:

@@ -6,8 +6,9 @@ import math
 import signal
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status, lease
@@ -15,6 +16,9 @@ from advsweep.sweep import exits
 from advsweep.sweep.executors.base import Executor, Handle
 from advsweep.sweep.memory import held_bytes, is_measurable, kernel_kills
 from advsweep.sweep.policy import Policy, spell_duration, spell_size
+
+if TYPE_CHECKING:
+    from advsweep.sweep.units import Unit
 
 STOP_SECONDS = 20.0
 """What a worker that is asked to end has to write a checkpoint before it is killed."""
@@ -55,16 +59,22 @@ class Worker:
     """A worker process, watched from its start.
 
     Attributes:
+        units: the runs that it has, of which it is not yet known how they ended.
         cause: why it was ended by this very process; None while it was not.
+        trains_together: whether it was given several.
     """
 
     handle: Handle
     policy: Policy
+    units: list[Unit]
     cause: Cause | None = None
     _started: float = field(default_factory=time.monotonic)
     _deadline: float | None = None
     _silent: float | None = None
     _measured: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.trains_together = len(self.units) > 1
 
     def check(self) -> None:
         """Ends the worker if it takes more than it may."""
@@ -88,10 +98,14 @@ class Worker:
                 reason = f"held {spell_size(held)}, above its memory limit of {spell_size(most)}"
                 self._kill(Cause(Failure.OOM, reason))
 
-    def look(self, status: Status) -> None:
-        """Ends the worker if it lives but has given no sign of life for longer than its lease."""
+    def look(self, statuses: Iterable[Status]) -> None:
+        """Ends the worker if it lives but has given no sign of life for longer than a lease.
+
+        Args:
+            statuses: of its runs.
+        """
         now = time.monotonic()
-        if status is not Status.LOST or self.cause is not None:
+        if Status.LOST not in statuses or self.cause is not None:
             self._silent = None
             return
         self._silent = now if self._silent is None else self._silent

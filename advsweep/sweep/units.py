@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ from advsweep.sweep.evaluations import Evaluator
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from advsweep.backends.base import StackKey
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.events import EventKind
     from advsweep.sweep.plan import Plan, PlannedRun
-    from advsweep.sweep.supervision import Worker
 
 
 @dataclass(eq=False)
@@ -30,11 +31,11 @@ class Unit:
         furthest: the step that it had reached when it failed, at most.
         in_vain: how often in a row it failed without getting any further.
         finished: when it had come to an end last, before its worker was started.
+        alone: true for one that is to have a process of its own.
     """
 
     run_id: int
     wanted: list[PlannedRun]
-    worker: Worker | None = None
     end: EventKind | None = None
     message: str = ""
     taken: bool = False
@@ -42,6 +43,15 @@ class Unit:
     furthest: int = 0
     in_vain: int = 0
     finished: datetime | None = None
+    alone: bool = False
+
+    @functools.cached_property
+    def stack_key(self) -> StackKey | None:
+        """Which others its run can be trained together with, as its backend has it."""
+        if not self.wanted:
+            return None
+        run = self.wanted[0].run
+        return run.backend.stack_key(run)
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
         """The settings to evaluate by; empty where they are those of the run's record."""

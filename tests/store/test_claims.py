@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -308,3 +309,25 @@ def test_the_next_run_may_be_one_whose_heartbeat_is_of_a_clock_that_was_set_back
     # The one of this host is seen to live, and beats by the new clock before long.
     assert _taken(store) == [ids[1]]
     assert [run.status for run in store.runs(ids=ids)] == [Status.RUNNING] * 2
+
+
+def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new_run):
+    ids = store.add_runs([new_run(seed=seed) for seed in range(4)])
+    me = Owner.current()
+    for run_id in ids:
+        store.claim(run_id, me)
+    store.finish(ids[0], Status.DONE)
+    with open_store(store.url) as other:
+        other.claim(ids[1], Owner("elsewhere", 1, None), holder=me)
+    before = {run.id: run.heartbeat for run in store.runs()}
+    clock.now += timedelta(seconds=1)
+    assert store.beat(ids) == [ids[1]]
+    after = {run.id: run.heartbeat for run in store.runs()}
+    assert [after[i] == before[i] for i in ids] == [True, True, False, False]
+
+
+def test_requests_to_stop_of_several_runs(store, new_run):
+    ids = store.add_runs([new_run(seed=seed) for seed in range(3)])
+    store.request_stop(ids[1])
+    assert store.stops_requested(ids) == {ids[1]}
+    assert store.stops_requested([ids[0], ids[2]]) == set()

@@ -44,3 +44,15 @@ def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
     assert standing.failures[1].error.startswith("RuntimeError: step 3 fails")
     assert standing.runs == 2
     assert [f.id for f in look(store, failures=1).failures] == [1]
+
+
+def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: Store) -> None:
+    execute(plan("backend.fail_at=1", "seed=0,1"), store)
+    for run_id, seconds in ((1, 0.3), (2, 0.1)):
+        store.claim(run_id, Owner.current())
+        store.add_points(run_id, [("time/rollout", 1, seconds)])
+        store.heartbeat(run_id, step=1)
+    # 0.3 + 0.1 s for a step of both, and 19 of them left.
+    for running in look(store, failures=9).running:
+        assert running.steps_per_second == pytest.approx(2.5)
+        assert running.seconds_left == pytest.approx(7.6)

@@ -23,8 +23,10 @@ class Job:
     """What one worker process does: train a run as far as it is missing, and evaluate it.
 
     Attributes:
+        others: runs that the same process trains together with it; for executors that can have
+            that alone.
         store_url: the store that holds the run.
-        directory: the run's folder; its log goes there.
+        directory: the run's folder; its log goes there, and what the process has to say.
         evaluations: settings to evaluate by, the first of them during training too; those
             of the run's own config when empty.
     """
@@ -33,6 +35,7 @@ class Job:
     store_url: str
     directory: Path
     evaluations: tuple[Plain, ...] = ()
+    others: tuple[int, ...] = ()
 
 
 class Handle(ABC):
@@ -74,11 +77,13 @@ class Executor(Component):
     Attributes:
         limits: the limits that its workers can be held to: `time` where `stop` and `kill`
             reach a worker while it is busy, `memory` where its handle has a `pid` as well.
-        resources: what each run occupies.
+        stacks: whether its workers can be given several runs to train together.
+        resources: what each worker occupies.
         modules: what the workers of the prepared runs will import for them.
     """
 
     limits: ClassVar[frozenset[str]] = frozenset()
+    stacks: ClassVar[bool] = False
 
     jobs: int | None = option(
         None, ge=1, identity=False, help="runs side by side; null: as many as fit"

@@ -18,17 +18,24 @@ class DebugExecutor(Executor):
     """
 
     name: ClassVar[str] = "debug"
+    stacks: ClassVar[bool] = True
 
     def capacity(self) -> int:
         return 1
 
     def start(self, job: Job) -> Handle:
         from advsweep.store import Owner, open_store
+        from advsweep.sweep.together import work_together
         from advsweep.sweep.worker import work
 
+        me = Owner.current()
         with open_store(job.store_url, create=False) as store:
-            [record] = store.runs(ids=[job.run_id])
-            code = work(store, record, job.evaluations, None, holder=Owner.current())
+            if job.others:
+                ids = [job.run_id, *job.others]
+                code = work_together(store, ids, job.evaluations, None, holder=me)
+            else:
+                [record] = store.runs(ids=[job.run_id])
+                code = work(store, record, job.evaluations, None, holder=me)
         if code == STOPPED:
             # The request reached the run alone; the sweep is to hear of it too.
             signal.raise_signal(signal.SIGTERM)

@@ -33,6 +33,7 @@ PRELOADED = (
     "advsweep.sweep.evaluations",
     "advsweep.sweep.reporter",
     "advsweep.sweep.stopping.judge",
+    "advsweep.sweep.together",
     "advsweep.sweep.worker",
 )
 """What every worker imports, whatever its run is made of."""
@@ -65,6 +66,7 @@ class LocalExecutor(Executor):
 
     name: ClassVar[str] = "local"
     limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+    stacks: ClassVar[bool] = True
 
     preload: bool = option(
         True, identity=False, help="fork runs without GPUs from a process with all imports"
@@ -229,7 +231,10 @@ def _log(job: Job) -> Path:
 
 
 def _arguments(job: Job) -> list[str]:
-    arguments = ["--run", str(job.run_id), "--parent-pid", str(os.getpid())]
+    arguments = []
+    for run_id in (job.run_id, *job.others):
+        arguments += ["--run", str(run_id)]
+    arguments += ["--parent-pid", str(os.getpid())]
     for settings in job.evaluations:
         arguments += ["--evaluation", json.dumps(settings)]
     return arguments

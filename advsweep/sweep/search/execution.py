@@ -77,11 +77,11 @@ class _Searching(Execution):
             super()._fill()
 
     def _has_room(self) -> bool:
-        return not self._over and not self._queue and len(self._active) < self._slots
+        return not self._over and not self._queue and self._free_slots > 0
 
     def _next_trial(self) -> bool:
         """Takes in one more trial; False where none is to be had for the time being."""
-        idle = not (self._active or self._waiting or self._resting)
+        idle = not (self._workers or self._waiting or self._resting)
         if not idle and (self._enough or not self._overlaps):
             return False
         # If another process adds a trial after this, the number is taken.
