@@ -103,6 +103,7 @@ def stacked_rollout_metrics(
     references: int = 0,
     verifier_free: bool | Sequence[bool] = False,
     tolerance: float = TOLERANCE,
+    brief: bool = False,
 ) -> list[dict[str, float]]:
     """`rollout_metrics` of several runs, whose groups lie one run after another.
 
@@ -117,47 +118,34 @@ def stacked_rollout_metrics(
         levels: of the groups of all runs.
         prompts, references: of each run.
         verifier_free: of all runs, or of each.
+        brief: `reward/*`, `cost/*` and the `collapse/*` of the rewards alone.
     """
     runs = Runs.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
-    successes = runs.flags((batch.rewards if outcomes is None else outcomes) == 1)
-    token_entropy = None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
     count, drawn, rollouts = runs.shape
     generated = drawn * rollouts + references
-    solved = runs.group_count(successes)
     always: _Table = {
         "reward/unscorable": 1 - runs.total / (drawn * rollouts),
-        "prompts/fully_unsolved": ((runs.scored > 0) & (solved == 0)).sum(axis=1),
         "cost/rollouts": generated / ((drawn if prompts is None else prompts) * rollouts),
         "cost/utilisation": _sums(advantages.keep, count) / generated,
     }
-    shares = difficulty.solve_rate_histogram(solved, runs.scored, rollouts)
-    always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
     if batch.lengths is not None:
         always["cost/tokens"] = _sums(batch.lengths.double(), count)
-    if batch.token_entropy_exact is not None:
-        always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
-    if token_entropy is not None:
-        always["entropy/token_sampled"] = runs.rollout_mean(token_entropy)
     sometimes: _Table = {}
     _add_rewards(always, sometimes, runs, runs.numbers(batch.rewards), levels, tolerance)
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
-    if len(advantages.values):
-        if groups is not None:
-            chosen = groups.numpy(force=True)
-            runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
-            successes = successes.take(chosen, axis=1)
-            if token_entropy is not None:
-                token_entropy = token_entropy.take(chosen, axis=1)
-        _add_advantages(
-            always,
-            sometimes,
-            runs,
-            runs.numbers(advantages.values),
-            successes,
-            solved,
-            token_entropy,
-        )
+    if not brief:
+        successes = runs.flags((batch.rewards if outcomes is None else outcomes) == 1)
+        solved, entropy = runs.group_count(successes), _entropy(runs, batch)
+        _add_drawn(always, runs, batch, solved, entropy)
+        if len(advantages.values):
+            if groups is not None:
+                chosen = groups.numpy(force=True)
+                runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
+                successes = successes.take(chosen, axis=1)
+                entropy = None if entropy is None else entropy.take(chosen, axis=1)
+            values = runs.numbers(advantages.values)
+            _add_advantages(always, sometimes, runs, values, successes, solved, entropy)
     found = _by_run(always, sometimes, count)
     without = [verifier_free] * count if isinstance(verifier_free, bool) else verifier_free
     for metrics, info, gone in zip(found, infos, without, strict=True):
@@ -171,6 +159,26 @@ def stacked_rollout_metrics(
 def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndarray, " runs"]:
     sums: Num[np.ndarray, " runs"] = values.numpy(force=True).reshape(runs, -1).sum(axis=1)
     return sums
+
+
+def _entropy(runs: Runs, batch: GroupBatch) -> Float[np.ndarray, "runs groups rollouts"] | None:
+    return None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
+
+
+def _add_drawn(
+    always: _Table,
+    runs: Runs,
+    batch: GroupBatch,
+    solved: Int[np.ndarray, "runs groups"],
+    token_entropy: Float[np.ndarray, "runs groups rollouts"] | None,
+) -> None:
+    always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
+    shares = difficulty.solve_rate_histogram(solved, runs.scored, batch.rewards.shape[1])
+    always |= {f"solved/{number}": share for number, share in enumerate(shares.T)}
+    if batch.token_entropy_exact is not None:
+        always["entropy/token"] = runs.rollout_mean(runs.numbers(batch.token_entropy_exact))
+    if token_entropy is not None:
+        always["entropy/token_sampled"] = runs.rollout_mean(token_entropy)
 
 
 def _add_rewards(

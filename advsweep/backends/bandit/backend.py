@@ -65,6 +65,12 @@ class BanditBackend(Backend):
         identity=False,
         help="measure what each step does to the entropies at its own rollouts, as entropy/change",
     )
+    metrics_every: int = option(
+        1,
+        ge=1,
+        identity=False,
+        help="steps between all metrics; between them reward/*, collapse/*, cost/* and time/*",
+    )
     exact_every: int = option(
         10, ge=0, identity=False, help="steps between exact quantities, as exact/*; 0: none"
     )

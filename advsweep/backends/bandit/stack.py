@@ -88,7 +88,7 @@ class BanditStack:
             )
             _add(outcomes, exactly)
             _add(outcomes, self._expected(before, step))
-        if self._backend.entropy_change:
+        if self._backend.entropy_change and not self._is_brief(step):
             change = self._policy().entropies - before.entropies
             for part in self._parts:
                 _add(outcomes[part.runs], entropy_changes(change[part.runs], part.trained_on))
@@ -179,10 +179,14 @@ class BanditStack:
             _ = self._present.entropies
         return self._present
 
+    def _is_brief(self, step: int) -> bool:
+        return step % self._backend.metrics_every > 0
+
     def _step_part(
         self, part: Part, step: int, policy: Policy
     ) -> list[dict[str, float] | Exception]:
         """One step of runs with the same group size."""
+        brief = self._is_brief(step)
         runs, clock = self._runs[part.runs], Clock(len(part))
         first, logits = runs[0], self._logits[part.runs]
         source = Source(
@@ -226,7 +230,10 @@ class BanditStack:
             prompts=first.prompts_per_step,
             references=source.references,
             verifier_free=[run.estimator.verifier_free for run in runs],
+            brief=brief,
         )
+        if brief:
+            trained = [{} for _ in runs]
         errors |= updates.errors
         return [
             errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}

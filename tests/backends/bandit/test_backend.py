@@ -240,6 +240,24 @@ def test_exact_quantities_come_when_they_should_and_disturb_nothing(
     assert without == plain
 
 
+def test_what_a_run_costs_and_how_it_collapses_is_told_of_every_step(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    plain = train(bandit(), tmp_path / "plain").lasting
+    run = bandit(backend={"metrics_every": 2})
+    assert run.identity == bandit().identity
+    points = train(run, tmp_path / "brief").points
+    brief = "reward/", "cost/", "collapse/acr", "collapse/all"
+    for step, values in points.items():
+        kept = {n: v for n, v in values.items() if not n.startswith("time/")}
+        whole = plain[step]
+        few = {n: v for n, v in whole.items() if n.startswith(brief) and "acr_after" not in n}
+        assert kept == (few if step % 2 else whole)
+        assert {n for n in values if n.startswith("time/")} == {
+            f"time/{what}" for what in ("rollout", "reward", "estimator", "update")
+        }
+
+
 def test_evaluations_agree_with_the_exact_numbers(
     bandit: MakeRun, train: Any, tmp_path: Path
 ) -> None:
