@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from advsweep.components import Component
@@ -67,18 +66,6 @@ class LossOutput:
     metrics: Mapping[str, Float[Tensor, "*runs"]] = field(default_factory=dict)
 
 
-class Slopes(NamedTuple):
-    """The derivatives of a loss.
-
-    Attributes:
-        log_probs: by the log-probabilities of the sampled tokens.
-        entropies: by the entropies, where the objective has a part in them.
-    """
-
-    log_probs: Float[Tensor, "*runs rollouts tokens"]
-    entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
-
-
 class Objective(Component):
     """A loss over rollouts and their advantages."""
 
@@ -99,12 +86,4 @@ class Objective(Component):
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """The loss of one minibatch, or of one of each run."""
-
-    def slopes(self, inputs: LossInputs) -> tuple[LossOutput, Slopes]:
-        """The loss, and how it changes with its inputs, which need no gradient for that."""
-        names = ["log_probs", "entropies"] if self.needs_entropy else ["log_probs"]
-        leaves = [getattr(inputs, name).detach().requires_grad_() for name in names]
-        output = self.loss(replace(inputs, **dict(zip(names, leaves, strict=True))))
-        slopes = torch.autograd.grad(output.loss.sum(), leaves, materialize_grads=True)
-        return replace(output, loss=output.loss.detach()), Slopes(*slopes)
+        """The loss of one minibatch, or of each run's."""

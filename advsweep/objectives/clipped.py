@@ -49,27 +49,6 @@ class Clipped(Tokenwise):
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
-        free, clipped = self._surrogates(inputs)
-        is_clipped = (clipped < free) & inputs.completion_mask
-        metrics["loss/clip_fraction"] = total(is_clipped) / inputs.tokens
-        return -torch.minimum(free, clipped)
-
-    def _token_slopes(
-        self, inputs: LossInputs, shares: Float[Tensor, "*runs rollouts tokens"]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
-        free, clipped = self._surrogates(inputs)
-        # The ratio's slope by the logarithm of the ratio is the ratio itself.
-        slopes = (-shares * free).where(clipped >= free, 0.0)
-        if self.ratio is Ratio.TOKEN:
-            return slopes
-        mask = inputs.completion_mask
-        mean = slopes.sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True).clamp(min=1)
-        return mean.where(mask, 0.0)
-
-    def _surrogates(
-        self, inputs: LossInputs
-    ) -> tuple[Float[Tensor, "*runs rollouts tokens"], Float[Tensor, "*runs rollouts tokens"]]:
-        """w A, and the same with the clipped ratio."""
         mask = inputs.completion_mask
         advantages = inputs.advantages[..., None]
         log_ratio = (inputs.log_probs - inputs.old_log_probs).where(mask, 0.0)
@@ -77,4 +56,7 @@ class Clipped(Tokenwise):
             lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
             log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / lengths).expand_as(log_ratio)
         ratio = log_ratio.exp()
-        return ratio * advantages, ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
+        free = ratio * advantages
+        clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
+        metrics["loss/clip_fraction"] = total((clipped < free) & mask) / inputs.tokens
+        return -torch.minimum(free, clipped)

@@ -41,8 +41,3 @@ class CrossEntropy(Tokenwise):
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
         return -inputs.log_probs * inputs.advantages[..., None]
-
-    def _token_slopes(
-        self, inputs: LossInputs, shares: Float[Tensor, "*runs rollouts tokens"]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
-        return -shares * inputs.advantages[..., None]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.objectives.base import LossInputs, LossOutput, Objective, Slopes
+from advsweep.objectives.base import LossInputs, LossOutput, Objective
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Num
@@ -86,16 +85,6 @@ class Tokenwise(Objective):
             metrics: to be filled with what is particular to the objective.
         """
 
-    @abstractmethod
-    def _token_slopes(
-        self, inputs: LossInputs, shares: Float[Tensor, "*runs rollouts tokens"]
-    ) -> Float[Tensor, "*runs rollouts tokens"]:
-        """How a sum of token losses changes with the log-probabilities.
-
-        Args:
-            shares: what each loss counts in the sum; 0 outside the mask.
-        """
-
     def loss(self, inputs: LossInputs) -> LossOutput:
         mask = inputs.completion_mask
         metrics: dict[str, Tensor] = {}
@@ -112,34 +101,6 @@ class Tokenwise(Objective):
             entropy = total(inputs.entropies.where(mask, 0.0)) / inputs.tokens
             loss = loss - self.entropy_coef * entropy
         return LossOutput(loss=loss, metrics=metrics)
-
-    @torch.no_grad()
-    def slopes(self, inputs: LossInputs) -> tuple[LossOutput, Slopes]:
-        """As of any objective, in closed form: for few tokens autograd takes far longer."""
-        mask, output = inputs.completion_mask, self.loss(inputs)
-        shares = self._shares(inputs)
-        slopes = self._token_slopes(inputs, shares)
-        if self.needs_reference:
-            assert inputs.reference_log_probs is not None
-            d = (inputs.reference_log_probs - inputs.log_probs).where(mask, 0.0)
-            slopes = slopes + self.kl_coef * shares * (1 - d.exp())
-        if not self.needs_entropy:
-            return output, Slopes(slopes)
-        tokens = torch.as_tensor(inputs.tokens)[..., None, None]
-        return output, Slopes(slopes, -self.entropy_coef * mask.to(slopes.dtype) / tokens)
-
-    def _shares(self, inputs: LossInputs) -> Float[Tensor, "*runs rollouts tokens"]:
-        """What each token's loss counts in the aggregate."""
-        mask = inputs.completion_mask
-        rollouts = torch.as_tensor(inputs.rollouts)[..., None, None]
-        tokens = torch.as_tensor(inputs.tokens)[..., None, None]
-        flags = mask.to(inputs.log_probs.dtype)
-        if self.aggregation is Aggregation.TOKEN_MEAN:
-            return flags / tokens
-        if self.aggregation is Aggregation.CONSTANT:
-            assert self.max_tokens is not None
-            return flags / (rollouts * self.max_tokens)
-        return flags / (mask.sum(dim=-1, keepdim=True).clamp(min=1) * rollouts)
 
     def _aggregate(
         self, values: Float[Tensor, "*runs rollouts tokens"], inputs: LossInputs

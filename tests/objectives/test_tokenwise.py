@@ -237,12 +237,7 @@ def outcome_of(objective: Objective, inputs: LossInputs) -> dict[str, Tensor]:
     by_log_probs, by_entropies = torch.autograd.grad(
         output.loss.sum(), (log_probs, entropies), materialize_grads=True
     )
-    _, slopes = objective.slopes(inputs)
-    closed = {"slopes": slopes.log_probs}
-    if slopes.entropies is not None:
-        closed["entropy slopes"] = slopes.entropies
-    found = {"loss": output.loss, "g": by_log_probs, "h": by_entropies, **output.metrics}
-    return found | closed
+    return {"loss": output.loss, "g": by_log_probs, "h": by_entropies, **output.metrics}
 
 
 @pytest.mark.parametrize("values", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}], ids=["", "full"])
@@ -266,23 +261,6 @@ def test_a_run_of_a_stack_has_the_bits_it_has_alone(
         for name, found in together.items():
             assert torch.equal(found[index], stack_of_one[name][0]), name
             assert torch.equal(found[index], alone[name]), name
-
-
-@pytest.mark.parametrize("values", [{}, {"kl_coef": 0.1, "entropy_coef": 0.01}], ids=["", "full"])
-def test_slopes_are_what_autograd_finds(
-    spec: dict[str, Any], values: dict[str, Any], random_inputs: Any
-) -> None:
-    objective = OBJECTIVES.build(spec, **values)
-    for seed in range(10):
-        inputs = random_inputs(seed)
-        output, slopes = objective.slopes(inputs)
-        expected_output, expected = Objective.slopes(objective, inputs)
-        assert not output.loss.requires_grad
-        torch.testing.assert_close(vars(output), vars(expected_output))
-        torch.testing.assert_close(slopes.log_probs, expected.log_probs)
-        assert (slopes.entropies is None) == (expected.entropies is None)
-        if expected.entropies is not None:
-            torch.testing.assert_close(slopes.entropies, expected.entropies)
 
 
 def test_runs_may_share_a_number_of_rollouts_and_tokens(
@@ -310,7 +288,7 @@ def test_rollouts_without_a_token_add_nothing(spec: dict[str, Any], random_input
     rows = {name: value[kept] for name, value in vars(full).items() if name not in COUNTS}
     part = LossInputs(**rows, rollouts=rollouts, tokens=full.tokens)
     first, second = outcome_of(objective, masked), outcome_of(objective, part)
-    for name in ("g", "h", "slopes", "entropy slopes"):
+    for name in ("g", "h"):
         assert (first[name][~kept] == 0).all()
         first[name] = first[name][kept]
     torch.testing.assert_close(first, second)

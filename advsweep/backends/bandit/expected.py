@@ -102,16 +102,17 @@ def weights_of(run: Run, backend: BanditBackend) -> Weights | None:
 
 def _slope(objective: Objective) -> float:
     """How much the loss of one rollout of advantage 1 falls with log π, where it was sampled."""
+    log_probs = torch.zeros(1, 1, requires_grad=True)
     inputs = LossInputs(
-        log_probs=torch.zeros(1, 1),
+        log_probs=log_probs,
         old_log_probs=torch.zeros(1, 1),
         completion_mask=torch.ones(1, 1, dtype=torch.bool),
         advantages=torch.ones(1),
         rollouts=1,
         tokens=1,
     )
-    _, slopes = objective.slopes(inputs)
-    return -slopes.log_probs.item()
+    (slope,) = torch.autograd.grad(objective.loss(inputs).loss, log_probs)
+    return -slope.item()
 
 
 def expected_step(

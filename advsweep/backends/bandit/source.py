@@ -27,7 +27,6 @@ class Source:
     Args:
         policy: at the sampling temperature.
         reference: gives that of the reference model.
-        read: the fields of a batch that some estimator reads.
         whole: each draw is of every prompt, in order.
 
     Attributes:
@@ -44,7 +43,6 @@ class Source:
         policy: Policy,
         reference: Callable[[], Policy],
         *,
-        read: frozenset[str],
         group_size: int,
         whole: bool,
         step: int,
@@ -54,7 +52,6 @@ class Source:
         self._noises = noises
         self._policy = policy
         self._reference = reference
-        self._read = read
         self._whole = whole
         self._total_steps = total_steps
         self._draws = self._reference_draws = 0
@@ -115,17 +112,11 @@ class Source:
             lengths=torch.ones(outcomes.shape),
             token_entropy=-self._flat(policy.log_probs(actions)),
             token_entropy_exact=policy.entropies.reshape(-1, 1).expand(outcomes.shape),
-            self_certainty=self._certainties(policy, outcomes.shape),
+            self_certainty=policy.certainties().reshape(-1, 1).expand(outcomes.shape),
             solve_rates=outcomes.mean(dim=1),
             step=self.step,
             total_steps=self._total_steps,
         )
-
-    def _certainties(self, policy: Policy, shape: torch.Size) -> Tensor | None:
-        """None where nobody reads them: they take a look at every behaviour."""
-        if "self_certainty" not in self._read:
-            return None
-        return policy.certainties().reshape(-1, 1).expand(shape)
 
     def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
         places = [noise.places(self.step, self._draws, prompts) for noise in self._noises]

@@ -194,7 +194,6 @@ class BanditStack:
             self._noises[part.runs],
             policy,
             lambda: Policy.of(logits.of(self._reference[part.runs]), self._temperature[part.runs]),
-            read=part.read,
             group_size=first.group_size,
             whole=self._whole,
             step=step,

@@ -154,29 +154,30 @@ class Updates:
         objective, shape = self._run.objective, minibatch.actions.shape
         tokens = shape[0], shape[1] * shape[2], 1
         kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
-        log_probs = policy.log_probs(minibatch.actions)
-        entropies = references = None
+        leaves = [policy.log_probs(minibatch.actions).view(tokens).requires_grad_()]
+        references = None
         if objective.needs_entropy:
-            entropies = policy.entropies[..., None].expand(shape).reshape(tokens)
+            spread = policy.entropies[..., None].expand(shape).reshape(tokens)
+            leaves.append(spread.requires_grad_())
         if objective.needs_reference:
             base = Policy.of(self._logits.base, self._temperature)
             base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
             references = base.log_probs(minibatch.actions).view(tokens)
-        output, slopes = objective.slopes(
+        output = objective.loss(
             LossInputs(
-                log_probs=log_probs.view(tokens),
+                log_probs=leaves[0],
                 old_log_probs=minibatch.log_probs.reshape(tokens),
                 completion_mask=minibatch.keep.reshape(tokens),
                 advantages=minibatch.advantages.flatten(1),
                 rollouts=kept,
                 tokens=kept,
                 reference_log_probs=references,
-                entropies=entropies,
+                entropies=leaves[1] if objective.needs_entropy else None,
             )
         )
-        metrics = {**output.metrics, "loss": output.loss}
-        by_entropies = None if slopes.entropies is None else slopes.entropies.view(shape)
-        return metrics, slopes.log_probs.view(shape), by_entropies
+        slopes = torch.autograd.grad(output.loss.sum(), leaves, materialize_grads=True)
+        metrics = {**output.metrics, "loss": output.loss.detach()}
+        return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
 
     def _is_sparse(self, rows: Tensor | None) -> bool:
         """Whether a step moves the sampled behaviours alone, where advantages sum to zero."""

@@ -62,7 +62,6 @@ def first_source(run: Run) -> tuple[Source, Tensor]:
         [Noise(run.seed, run.group_size, prompts)],
         policy,
         lambda: policy,
-        read=frozenset(),
         group_size=run.group_size,
         whole=run.prompts_per_step == prompts,
         step=1,
