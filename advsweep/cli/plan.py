@@ -135,6 +135,7 @@ def _print_table(
     plan: Plan, left: Estimate, rows: list[dict[str, Any]], slots: int, *, every: bool
 ) -> None:
     from advsweep.cli.output import print_columns
+    from advsweep.sweep.stacks import count_stackable
 
     cut = len(rows) if every else LISTED
     print_columns(
@@ -152,6 +153,8 @@ def _print_table(
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
     typer.echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
     typer.echo(describe_rest(left, slots))
+    if together := count_stackable(plan):
+        typer.echo(f"{together} of the runs can be trained together, several in one process")
 
 
 def _tally(left: Estimate) -> dict[str, int]:

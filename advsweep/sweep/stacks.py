@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from advsweep.sweep import exits
 if TYPE_CHECKING:
     from advsweep.backends.base import StackKey
     from advsweep.store import RunRecord
+    from advsweep.sweep.plan import Plan
     from advsweep.sweep.units import Unit
 
 _UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
@@ -54,6 +56,16 @@ def are_alike(first: tuple[Unit, RunRecord], second: tuple[Unit, RunRecord]) -> 
     """Whether one worker can be given both, as far as their records tell."""
     asked = [unit.evaluations(record) for unit, record in (first, second)]
     return not must_be_alone(second[1]) and asked[0] == asked[1]
+
+
+def count_stackable(plan: Plan) -> int:
+    """How many runs of a plan can be trained together with another one of it."""
+    if not plan.executor.stacks:
+        return 0
+    runs = {planned.run.identity: planned.run for planned in plan.runs}.values()
+    keys = [run.backend.stack_key(run) for run in runs if run.backend.stack_size() > 1]
+    shapes = Counter(key.shape for key in keys if key is not None)
+    return sum(count for count in shapes.values() if count > 1)
 
 
 def has_ended(unit: Unit, record: RunRecord) -> bool:

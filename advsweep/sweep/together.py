@@ -133,6 +133,7 @@ class Seat:
         self._reserve = reserve
         self._evaluators: Sequence[Evaluator] = ()
         self._reporter: StoreReporter | None = None
+        self._log_file = record.directory / LOG_NAME
         self.run_id = record.id
         self.stop = OwnStopRequest(everyone)
         self.end: End | None = None
@@ -168,7 +169,7 @@ class Seat:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """A stretch of the work on this run; what goes wrong in it, or ends it, is recorded."""
-        with logging_to(self._record.directory / LOG_NAME):
+        with logging_to(self._log_file):
             try:
                 yield
                 if self.goes_on and self._reporter is not None and self._reporter.is_over:

@@ -15,7 +15,7 @@ from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.policy import Policy
-from advsweep.sweep.stacks import companions
+from advsweep.sweep.stacks import companions, count_stackable
 from advsweep.sweep.units import Unit
 
 Planner = Callable[..., Plan]
@@ -183,3 +183,11 @@ def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
     both = plan(*STACK, "seed=5", "evaluation.n=2,4")
     mixed = replace(one, runs=[*one.runs, *both.runs])
     assert sorted(len(ids) for ids in given(mixed, store)) == [1, 2]
+
+
+def test_a_plan_tells_how_many_runs_can_be_trained_together(plan: Planner) -> None:
+    stacked = replace(plan(*STACK, "seed=0,1"), executor=Noting())
+    other = plan(*STACK, "seed=0", "task.train_per_level=60")
+    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs])) == 2
+    assert count_stackable(replace(stacked, executor=Apart())) == 0
+    assert count_stackable(plan(*STACK[1:], "seed=0,1")) == 0

@@ -1,4 +1,4 @@
-"""The contract of an executor: starts one process per run, watches it, ends it."""
+"""The contract of an executor: starts the processes of runs, watches them, ends them."""
 
 from __future__ import annotations
 

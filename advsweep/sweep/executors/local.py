@@ -56,10 +56,11 @@ _QUIET = {
 
 @dataclass(kw_only=True)
 class LocalExecutor(Executor):
-    """One process per run, in a session of its own, on as many cores as the run has threads.
+    """One process per worker, in a session of its own, on as many cores as a run has threads.
 
-    The session keeps Ctrl-C to the parent, which asks its workers to stop. A worker's
-    output goes to `log.txt` in the run's folder. It sees the GPUs it was given and no other.
+    A worker has one run, or several that are trained together. The session keeps Ctrl-C to the
+    parent, which asks its workers to stop. A worker's output goes to `log.txt` in the run's
+    folder, the first one's of several. It sees the GPUs it was given and no other.
     Runs on CPUs alone are forked from a process that has everything imported, which saves
     each of them seconds; CUDA does not survive a fork.
     """
