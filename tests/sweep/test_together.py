@@ -24,7 +24,7 @@ from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.exits import STOPPED, TOGETHER
 from advsweep.sweep.interruption import OwnStopRequest
 from advsweep.sweep.logs import RunLogs, logging_to
-from advsweep.sweep.plan import Plan
+from advsweep.sweep.plan import Plan, make_plan
 from advsweep.sweep.stopping.judge import Judge
 from advsweep.sweep.summaries import SharedCosts
 from advsweep.sweep.together import SharedHeartbeat, work_together
@@ -111,6 +111,23 @@ def test_those_of_other_shapes_and_lengths_are_the_same_too(
         expected = all_measured(other)
     outcome, _ = run(plan(*mixed, "backend.stack=8"), store)
     assert outcome.done == 8
+    assert all_measured(store) == expected
+
+
+def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    bandits = (
+        *("executor=debug", "evaluation.n=4", "evaluation.k=[1]", "prompts_per_step=20"),
+        *("backend=bandit", "model=table", "task=bandit", "optimizer=sgd", "steps=6"),
+        *("estimator=grpo,fade", "group_size=4,8", "optimizer.lr=10,50", "task.spread=1,2"),
+    )
+    with open_store(str(tmp_path / "alone.db")) as other:
+        run(make_plan([*bandits, "backend.stack=1"]), other)
+        expected = all_measured(other)
+    outcome, events = run(make_plan(bandits), store)
+    assert outcome.done == 16
+    assert [kind for _, kind in kinds(events)] == ["started"] * 16 + ["done"] * 16
     assert all_measured(store) == expected
 
 
