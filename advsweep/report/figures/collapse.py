@@ -36,7 +36,7 @@ FIRST = 100
 
 _PANEL = 2.7  # inches
 _RATIOS = (1.6, 1)  # of a panel and its legend
-_ALL = Look(GREY, "o", 1)
+_SOLID, _DASHED = Look(GREY, "o"), Look(GREY, "o", 1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class EarlyCollapse(Chart):
     """AVSPO's regression of final accuracy on the collapse rate of the first 100 steps.
 
     Attributes:
-        what: a point is, `run` or `row`.
+        what: points are, `runs` or `rows`.
         line: through all points.
         panels: for each key, the lines through the points of each of its values.
     """
@@ -148,13 +148,13 @@ class EarlyCollapse(Chart):
                 for run in runs
             ]
             points += [_mean(own)] if own and options.points is Points.ROWS else own
-        what = "row, the mean of its runs" if options.points is Points.ROWS else "run"
+        each = "row, the mean of its runs" if options.points is Points.ROWS else "run"
         shortest = min(run.steps for run in material.runs)
-        notes = [f"a point for each {what}"]
+        notes = [f"a point for each {each}"]
         if shortest < FIRST:
             notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
-        line = _line(None, _ALL, points)
         panels = {key: _lines(points, key) for key in options.by}
+        line = _line(None, _DASHED if panels else _SOLID, points)
         which = "dashed: line of least squares through all" if panels else "line of least squares"
         if line.refused is not None:
             notes.append(f"no line: {line.refused}")
