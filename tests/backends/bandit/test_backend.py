@@ -17,6 +17,7 @@ from advsweep.backends.bandit.noise import Noise
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.source import Source
 from advsweep.backends.bandit.tables import Tables
+from advsweep.backends.bandit.update import Updates
 from advsweep.backends.base import Member
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run, build_run
@@ -160,6 +161,63 @@ def test_a_step_is_along_the_gradient_of_the_whole_loss(
         gradient = features.T @ gradient
     assert gradient.abs().max() > 1e-3
     assert torch.allclose(moved, -2.0 * gradient, atol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "reinforce"])
+def test_steps_along_samples_alone_are_the_whole_gradient(
+    bandit: MakeRun,
+    train: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    estimator: str,
+) -> None:
+    """Plain descent moves what was sampled; as every other optimizer it could move all."""
+    run = bandit(
+        estimator={"name": estimator},
+        optimizer={"name": "sgd", "lr": 20.0},
+        generation={"name": "sampling", "temperature": 0.8},
+        prompts_per_step=16,
+        backend={"inner_epochs": 2},
+    )
+    sparse = train(run, tmp_path / "sparse").points
+    monkeypatch.setattr(Updates, "_is_sparse", lambda self, rows: False)
+    dense = train(run, tmp_path / "dense").points
+    for step, values in sparse.items():
+        for name in ("optim/grad_norm", "loss/policy", "entropy/token"):
+            assert values[name] == pytest.approx(dense[step][name], rel=1e-4, abs=1e-6)
+    moved = [parameters_after(run, tmp_path / which, 5) for which in ("sparse", "dense")]
+    assert moved[0].abs().max() > 0.1
+    assert torch.allclose(moved[0], moved[1], atol=1e-4)
+
+
+def test_what_was_not_sampled_does_not_move_where_advantages_sum_to_zero(
+    bandit: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """A-GRAE, Theorem 1, to the bit: sums that are but rounding count as 0."""
+    for name, others_move in [("grpo", False), ("reinforce", True)]:
+        run = bandit(
+            estimator={"name": name},
+            optimizer={"name": "sgd", "lr": 20.0},
+            prompts_per_step=16,
+            steps=1,
+        )
+        train(run, tmp_path / name)
+        moved = parameters_after(run, tmp_path / name, 1) != 0
+        source, logits = first_source(run)
+        sampled = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, source.actions[0], True)
+        assert moved.any()
+        assert (moved & ~sampled).any() == others_move
+
+
+def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit: MakeRun) -> None:
+    task = {"name": "bandit", "levels": [0, 1], "rates": [1 - 1e-6, 1e-6], "prompts_per_level": 4}
+    for prompts in (8, 5):
+        source, _ = first_source(bandit(task=task, prompts_per_step=prompts))
+        chosen = torch.tensor([3, 0, 4])
+        easy = source.levels[0][chosen.numpy()] == 0
+        found = source.draw_references(chosen)
+        assert found.mean(dim=1).tolist() == easy.astype(float).tolist()
+        assert source.references == 18
 
 
 def _features(run: Run, base: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ DIFFERENT: list[dict[str, Any]] = [
     {"seed": 4, "estimator": {"name": "fade"}, "task": {"levels": [5, 6]}},
     {"seed": 5, "estimator": {"name": "asym_grpo", "delta": 0.5}, "task": {"spread": 2.0}},
     {"seed": 2, "estimator": {"name": "fade"}, "group_size": 4},
+    {"seed": 3, "estimator": {"name": "fade"}, "group_size": 4},
+    {"seed": 3, "estimator": {"name": "filter_drop"}, "task": {"levels": [2, 3]}},
 ]
 """In what runs of a stack may differ."""
 
@@ -124,6 +126,33 @@ def test_each_run_is_as_it_is_alone(
     assert moved > len(runs) / 2
 
 
+@pytest.mark.parametrize("setting", ["momentum", "adamw", "references", "minibatches"])
+def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(
+    make: MakeRun, train: Any, recorder: Any, tmp_path: Path, setting: str
+) -> None:
+    """It leaves others that go on, and comes back beside one that begins."""
+    changes = [{"seed": 1}, {"seed": 2, "estimator": {"name": "fade"}}, {"seed": 3}]
+    runs = [make(SETTINGS[setting], change) for change in changes]
+    alone = [train(run, tmp_path / "alone" / str(i)) for i, run in enumerate(runs)]
+    first, _ = train_together(runs, tmp_path / "first", recorder, stop_after={1: 3})
+    assert [max(reporter.points) for reporter in first] == [5, 3, 5]
+    for i in (0, 2):
+        assert first[i].lasting == alone[i].lasting
+        files = [checkpoint(runs[i], tmp_path / which / str(i)) for which in ("alone", "first")]
+        assert files[0] == files[1]
+    (tmp_path / "second").mkdir()
+    (tmp_path / "first" / "1").rename(tmp_path / "second" / "0")
+    second, _ = train_together([runs[1], runs[0]], tmp_path / "second", recorder)
+    assert second[0].resumptions == [3]
+    assert first[1].lasting | second[0].lasting == alone[1].lasting
+    files = [
+        checkpoint(runs[1], tmp_path / "alone" / "1"),
+        checkpoint(runs[1], tmp_path / "second" / "0"),
+    ]
+    assert files[0] == files[1]
+    assert second[1].lasting == alone[0].lasting
+
+
 def test_runs_that_stop_or_fail_leave_the_others_alone(
     make: MakeRun, train: Any, recorder: Any, tmp_path: Path
 ) -> None:
@@ -139,13 +168,6 @@ def test_runs_that_stop_or_fail_leave_the_others_alone(
     alone = [train(run, tmp_path / "alone" / str(i)) for i, run in enumerate(runs) if i != 1]
     assert together[0].lasting == alone[0].lasting
     assert together[3].lasting == alone[2].lasting
-    # The one that stopped goes on beside one that has yet to start.
-    (tmp_path / "second").mkdir()
-    (tmp_path / "first" / "2").rename(tmp_path / "second" / "0")
-    again, _ = train_together([runs[2], runs[0]], tmp_path / "second", recorder)
-    assert again[0].resumptions == [3]
-    assert again[0].lasting | together[2].lasting == alone[1].lasting
-    assert again[1].lasting == alone[0].lasting
 
 
 def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
