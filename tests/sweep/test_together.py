@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from advsweep.backends import fake
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
-from advsweep.sweep import heartbeat, summaries, worker
+from advsweep.sweep import engine, heartbeat, summaries, worker
 from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
@@ -135,8 +136,9 @@ def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
 def test_a_failing_run_does_not_hurt_those_beside_it(
     fault: str, plan: Planner, store: Store, alone: dict[str, Measured]
 ) -> None:
-    outcome, _ = run(plan(*STACK, f"backend.{fault}=0,7"), store)
+    outcome, events = run(plan(*STACK, f"backend.{fault}=0,7"), store)
     assert (outcome.done, len(outcome.failed)) == (3, 3)
+    assert "retrying" not in [kind for _, kind in kinds(events)]
     assert all_measured(store) == alone
     for record in store.runs(status=Status.FAILED):
         assert record.step == 6
@@ -426,6 +428,28 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     assert "of which the log of run 1 tells" in logs[2]
     assert "training grpo, seed 0" in logs[2]
     assert "seed 1" not in logs[2]
+
+
+def test_the_end_of_a_run_is_told_while_the_others_go_on(
+    plan: Planner, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer run waits in step 9 until it was told that the shorter one is done."""
+    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
+    told = tmp_path / "told"
+
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not told.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert told.exists()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunEvent) and (event.run.id, event.kind.value) == (1, "done"):
+            told.touch()
+
+    in_step(monkeypatch, 0, 9, wait)
+    both = replace(plan("backend.stack=8", "steps=5,9"), executor=Forking())
+    assert execute(both, store, on_event=on_event).done == 2
 
 
 def test_a_signal_to_the_process_stops_all_with_checkpoints(
