@@ -97,7 +97,7 @@ def _work(
             if seat.goes_on:
                 with seat.guard():
                     seat.give_up(failed)
-        return failed.code
+        return UNRECORDED if any(seat.is_open for seat in seats) else failed.code
     for seat in trained:
         if seat.goes_on:
             with seat.guard():

@@ -23,9 +23,10 @@ from advsweep.sweep.engine import execute
 from advsweep.sweep.events import Event, Outcome, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.exits import STOPPED, TOGETHER
-from advsweep.sweep.interruption import OwnStopRequest
+from advsweep.sweep.interruption import OwnStopRequest, StopRequest
 from advsweep.sweep.logs import RunLogs, logging_to
 from advsweep.sweep.plan import Plan, make_plan
+from advsweep.sweep.policy import Policy
 from advsweep.sweep.stopping.judge import Judge
 from advsweep.sweep.summaries import SharedCosts
 from advsweep.sweep.together import SharedHeartbeat, work_together
@@ -450,6 +451,31 @@ def test_the_end_of_a_run_is_told_while_the_others_go_on(
     in_step(monkeypatch, 0, 9, wait)
     both = replace(plan("backend.stack=8", "steps=5,9"), executor=Forking())
     assert execute(both, store, on_event=on_event).done == 2
+
+
+def test_fail_fast_stops_those_beside_a_run_that_fails(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that fails does so in step 7; the other one waits in step 9 to be asked to stop."""
+    monkeypatch.setattr(engine, "LOOK_SECONDS", 0.05)
+    received, plain = [], StopRequest._received
+
+    def noted(request: StopRequest) -> None:
+        received.append(1)
+        plain(request)
+
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not received and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(StopRequest, "_received", noted)
+    in_step(monkeypatch, 0, 9, wait)
+    both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=Forking())
+    outcome, _ = run(both, store, policy=Policy(fail_fast=True))
+    assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
+    [stopped] = store.runs(ids=[1])
+    assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
 
 
 def test_a_signal_to_the_process_stops_all_with_checkpoints(

@@ -108,8 +108,9 @@ class Updates:
             if current is None:
                 current = Policy.of(self._logits.of(self._parameters), self._temperature)
             updates += active
+            # Those of runs without a rollout in it are 0.
             for name, values in self._train_on(current, minibatch, active).items():
-                sums[name] += torch.where(active, values, 0.0)
+                sums[name] += values
             current = None
         names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
         return [

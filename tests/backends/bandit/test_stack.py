@@ -131,7 +131,8 @@ def test_a_run_that_stops_and_goes_on_is_as_if_it_had_not(
     make: MakeRun, train: Any, recorder: Any, tmp_path: Path, setting: str
 ) -> None:
     """It leaves others that go on, and comes back beside one that begins."""
-    changes = [{"seed": 1}, {"seed": 2, "estimator": {"name": "fade"}}, {"seed": 3}]
+    stateful = "aapo" if setting == "references" else "fade"
+    changes = [{"seed": 1}, {"seed": 2, "estimator": {"name": stateful}}, {"seed": 3}]
     runs = [make(SETTINGS[setting], change) for change in changes]
     alone = [train(run, tmp_path / "alone" / str(i)) for i, run in enumerate(runs)]
     first, _ = train_together(runs, tmp_path / "first", recorder, stop_after={1: 3})

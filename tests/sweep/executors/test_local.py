@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -102,10 +103,10 @@ def test_cores_and_gpus_are_the_capacity(
 def test_a_worker_gets_its_share_of_the_machine_and_no_secrets_on_its_command_line(
     executor: Maker, job: Jobs
 ) -> None:
-    local, first = executor(1), job(3)
+    local, first = executor(1), replace(job(3), others=(5, 8))
     found = told(started(local, first), first)
     command = found.pop("arguments")
-    assert command[command.index("--run") + 1] == "3"
+    assert [word for last, word in pairwise(command) if last == "--run"] == ["3", "5", "8"]
     assert command[command.index("--parent-pid") + 1] == str(os.getpid()) == str(found["parent"])
     assert json.loads(command[command.index("--evaluation") + 1]) == first.evaluations[0]
     assert "secret" not in " ".join(command)
