@@ -79,7 +79,7 @@ class BanditBackend(Backend):
     )
 
     stack: int = option(
-        64, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
+        128, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
     )
 
     def check(self, run: Run) -> None:

@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
 
 class Logits:
-    """The logits of every behaviour: those of the base policy and trained offsets.
+    """The logits of every behaviour, from what is trained: themselves, or a map that prompts share.
 
     Attributes:
         base: the base policies', at temperature 1.
-        shape: of the parameters of a run, [prompts, behaviours], or [rank, behaviours] of a
-            shared map.
-        is_shared: whether there is such a map.
+        is_shared: whether there is such a map, whose product is added to the base policy's.
     """
 
     def __init__(self, table: Table, base: Float[Tensor, "runs prompts behaviours"]) -> None:
         self.base = base
-        _, prompts, behaviours = base.shape
         self.is_shared = table.rank > 0
+        self._rank = table.rank
+        prompts = base.shape[1]
         self._features = _features(table, prompts) if self.is_shared else torch.empty(0)
-        self.shape = (table.rank or prompts, behaviours)
 
     def __getitem__(self, runs: slice) -> Logits:
         """Those of some of the runs."""
@@ -42,14 +40,19 @@ class Logits:
         part.base = self.base[runs]
         return part
 
-    def of(
-        self,
-        parameters: Float[Tensor, "runs rows behaviours"],
-        out: Float[Tensor, "runs prompts behaviours"] | None = None,
-    ) -> Float[Tensor, "runs prompts behaviours"]:
-        """The logits that parameters make, in `out` where that is given and of use."""
+    def origin(self) -> Float[Tensor, "runs rows behaviours"]:
+        """The parameters before training, to which weight decay draws."""
         if not self.is_shared:
-            return torch.add(self.base, parameters, out=out)
+            return self.base.clone()
+        runs, _, behaviours = self.base.shape
+        return torch.zeros(runs, self._rank, behaviours)
+
+    def of(
+        self, parameters: Float[Tensor, "runs rows behaviours"]
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """The logits that parameters make."""
+        if not self.is_shared:
+            return parameters
         # Products of one run each: a product of all rounds otherwise than that of one.
         return self.base + torch.stack([self._features @ own for own in parameters])
 
@@ -104,6 +107,7 @@ def move(
     gradient: Float[Tensor, "runs rows behaviours"],
     state: State,
     lr: Float[Tensor, "runs 1 1"],
+    origin: Float[Tensor, "runs rows behaviours"],
     active: Bool[Tensor, " runs"],
 ) -> None:
     """One step against the gradient, in place, as torch's optimizers make it.
@@ -111,10 +115,11 @@ def move(
     torch's own take a second to import, longer than most trainings of a bandit.
 
     Args:
+        origin: what weight decay draws to.
         active: the runs that make the step; all else of the others stays as it is.
     """
     if isinstance(optimizer, AdamW):
-        moved, memory = _adamw(optimizer, parameters, gradient, state, lr)
+        moved, memory = _adamw(optimizer, parameters, gradient, state, lr, origin)
     else:
         assert isinstance(optimizer, Sgd)
         memory = {}
@@ -127,13 +132,20 @@ def move(
 
 
 def _adamw(
-    optimizer: AdamW, parameters: Tensor, gradient: Tensor, state: State, lr: Tensor
+    optimizer: AdamW,
+    parameters: Tensor,
+    gradient: Tensor,
+    state: State,
+    lr: Tensor,
+    origin: Tensor,
 ) -> tuple[Tensor, State]:
     beta1, beta2 = optimizer.beta1, optimizer.beta2
     updates = state["updates"] + 1
     mean = beta1 * state["mean"] + (1 - beta1) * gradient
     square = beta2 * state["square"] + (1 - beta2) * gradient**2
     size = (square / (1 - beta2**updates)).sqrt() + optimizer.eps
-    decayed = parameters * (1 - lr * optimizer.weight_decay)
+    decayed = parameters
+    if optimizer.weight_decay > 0:
+        decayed = parameters - lr * optimizer.weight_decay * (parameters - origin)
     step = lr * (mean / (1 - beta1**updates)) / size
     return decayed - step, {"mean": mean, "square": square, "updates": updates}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,61 +18,28 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-class Space:
-    """Memory to compute a policy in, used again in every step.
-
-    A system takes longer to hand out megabytes than it takes to fill them.
-
-    Attributes:
-        scratch: for whatever is done with by the next use.
-        blank: zeros, to be left as zeros.
-    """
-
-    def __init__(self, tables: Float[Tensor, "4 runs prompts behaviours"]) -> None:
-        self._tables = tables
-        self.log, self.probabilities, self.scratch, self.blank = tables
-
-    @classmethod
-    def of(cls, shape: torch.Size) -> Space:
-        return cls(torch.zeros(4, *shape))
-
-    def __getitem__(self, runs: slice) -> Space:
-        return Space(self._tables[:, runs])
-
-
-@dataclass(frozen=True, eq=False)
 class Policy:
     """What behaviours are drawn from.
 
     Attributes:
         log: log π of every behaviour.
-        space: what it is computed in; made anew where there is none.
     """
 
-    log: Float[Tensor, "*runs prompts behaviours"]
-    space: Space | None = None
+    def __init__(self, log: Float[Tensor, "*runs prompts behaviours"]) -> None:
+        self.log = log
 
     @classmethod
     def of(
         cls,
         logits: Float[Tensor, "*runs prompts behaviours"],
         temperature: Float[Tensor, "*#runs 1 1"] | float = 1.0,
-        space: Space | None = None,
     ) -> Policy:
-        """softmax(z/T).
-
-        Args:
-            logits: may lie in the space's scratch.
-        """
-        if isinstance(temperature, float) or (temperature != 1).any():
-            logits = logits / temperature
-        if space is None:
-            return cls(torch.log_softmax(logits, dim=-1))
-        return cls(torch.log_softmax(logits, dim=-1, out=space.log), space)
+        """softmax(z/T)."""
+        return Policy(torch.log_softmax(logits / temperature, dim=-1))
 
     def __getitem__(self, runs: slice) -> Policy:
         """That of some of the runs, with what is known of them."""
-        part = Policy(self.log[runs], self.space and self.space[runs])
+        part = Policy(self.log[runs])
         for name in ("probabilities", "entropies"):
             if name in vars(self):
                 vars(part)[name] = vars(self)[name][runs]
@@ -86,19 +52,12 @@ class Policy:
     @functools.cached_property
     def probabilities(self) -> Float[Tensor, "*runs prompts behaviours"]:
         """π of every behaviour."""
-        if self.log.requires_grad:
-            return self.log.exp()
-        # numpy's exponential takes half the time of torch's.
-        out = None if self.space is None else self.space.probabilities.numpy()
-        return torch.from_numpy(np.exp(self.log.numpy(), out=out))
+        return self.log.exp() if self.log.requires_grad else exp(self.log)
 
     @functools.cached_property
     def entropies(self) -> Float[Tensor, "*runs prompts"]:
         """H = -Σ π log π of each prompt, in nats."""
-        if self.space is None:
-            return -(self.probabilities * self.log).sum(dim=-1)
-        terms = torch.mul(self.probabilities, self.log, out=self.space.scratch)
-        return terms.sum(dim=-1).neg_()
+        return -(self.probabilities * self.log).sum(dim=-1)
 
     def certainties(self) -> Float[Tensor, "*runs prompts"]:
         """KL(uniform ‖ π) of each prompt, in nats."""
@@ -118,22 +77,24 @@ class Policy:
         Args:
             uniform: numbers in [0, 1), one per rollout.
         """
-        out = None if self.space is None else self.space.scratch
-        cumulated = torch.cumsum(self.probabilities, dim=-1, out=out)
-        # The last sum is 1 but for rounding.
-        thresholds = uniform * cumulated[..., -1:]
-        return _first_above(cumulated, thresholds)
+        return draw(self.probabilities.cumsum(dim=-1), uniform)
 
 
-def _first_above(
+def exp(values: Tensor, out: Tensor | None = None) -> Tensor:
+    """e to the values; numpy's takes half the time of torch's."""
+    return torch.from_numpy(np.exp(values.numpy(), out=None if out is None else out.numpy()))
+
+
+def draw(
     cumulated: Float[Tensor, "*runs prompts behaviours"],
-    thresholds: Float[Tensor, "*runs prompts rollouts"],
+    uniform: Float[Tensor, "*runs prompts rollouts"],
 ) -> Int[Tensor, "*runs prompts rollouts"]:
-    """The first place of each row with a sum above a threshold; the last where there is none.
+    """The first behaviour of each row whose cumulated mass is above that share of the whole.
 
     By halving, without a branch: on random numbers a processor guesses half of
     `searchsorted`'s branches wrong, which makes that three times slower.
     """
+    thresholds = uniform * cumulated[..., -1:]
     behaviours = cumulated.shape[-1]
     sums = cumulated.reshape(-1).numpy()
     wanted = thresholds.reshape(-1, thresholds.shape[-1]).numpy()

@@ -16,12 +16,13 @@ import torch
 
 from advsweep.backends.bandit import exact
 from advsweep.backends.bandit.expected import expected_changes, expected_step, weights_of
+from advsweep.backends.bandit.kept import KeptPolicy
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.noise import Noise
 from advsweep.backends.bandit.parameters import Logits, fresh_state
 from advsweep.backends.bandit.parts import Clock, Part, experience, stretches
 from advsweep.backends.bandit.sampler import BanditSampler
-from advsweep.backends.bandit.softmax import Policy, Space
+from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.source import Source
 from advsweep.backends.bandit.tables import Tables
 from advsweep.backends.bandit.update import (
@@ -30,6 +31,7 @@ from advsweep.backends.bandit.update import (
     learning_rates,
     temperatures,
 )
+from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.tasks.bandit import BanditTask
@@ -68,30 +70,40 @@ class BanditStack:
         in_order = backend.minibatches == 1 and first.rollout.keeps_all
         self._whole = in_order and first.prompts_per_step == trained == prompts
         logits = Logits(self._table, self._tables.logits)
-        self._parameters = torch.zeros(len(runs), *logits.shape)
+        self._parameters = logits.origin()
         self._moments = fresh_state(first.optimizer, self._parameters)
-        self._reference = torch.zeros_like(self._parameters)
-        self._present: Policy | None = None
+        self._reference = logits.origin()
+        self._kept: KeptPolicy | None = None
         self._parts: list[Part] = []
         self._arrange()
 
     def step(self, step: int) -> list[Mapping[str, float] | Exception]:
-        before = self._policy()
+        every = self._backend.exact_every
+        is_exact = bool(every) and step % every == 0
+        tells_entropy = self._backend.entropy_change and not self._is_brief(step)
+        # The policy may change in place.
+        before = self._exact_policy() if is_exact or tells_entropy else None
+        policy = self._policy()
+        # What every part of the stack will ask for, made of all at once.
+        _ = policy.entropies
         outcomes: list[dict[str, float] | Exception] = []
         for part in self._parts:
-            outcomes += self._step_part(part, step, before[part.runs])
-        self._present = None
-        every = self._backend.exact_every
-        if every and step % every == 0:
-            exactly = exact.quantities(
-                before, self._policy(), self._tables.correct, self._backend.exact_k
-            )
-            _add(outcomes, exactly)
-            _add(outcomes, self._expected(before, step))
-        if self._backend.entropy_change and not self._is_brief(step):
-            change = self._policy().entropies - before.entropies
-            for part in self._parts:
-                _add(outcomes[part.runs], entropy_changes(change[part.runs], part.trained_on))
+            outcomes += self._step_part(part, step, policy[part.runs])
+        if self._kept is not None:
+            self._kept.forget()
+        if before is not None:
+            after = self._exact_policy()
+            if is_exact:
+                _add(
+                    outcomes,
+                    exact.quantities(before, after, self._tables.correct, self._backend.exact_k),
+                )
+                _add(outcomes, self._expected(before, step))
+            if tells_entropy:
+                change = after.entropies - before.entropies
+                for part in self._parts:
+                    found = entropy_changes(change[part.runs], part.trained_on)
+                    _add(outcomes[part.runs], found)
         if self._runs[0].rollout.renews_reference(step):
             self._reference = self._parameters.clone()
         return list(outcomes)
@@ -153,14 +165,13 @@ class BanditStack:
         for name, values in tensors.items():
             self._moments[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        self._present = None
+        self._kept = None
 
     def _arrange(self) -> None:
         """Finds the parts of which the stack consists."""
         self._logits = Logits(self._table, self._tables.logits)
         self._temperature = temperatures(self._runs)
-        self._present = None
-        self._spaces = [Space.of(self._logits.base.shape) for _ in range(2)]
+        self._kept = None
         sizes = [run.group_size for run in self._runs]
         alike = [(run.group_size, str(run.estimator.identity())) for run in self._runs]
         self._weights = [
@@ -168,16 +179,20 @@ class BanditStack:
         ]
         self._parts = [Part(runs, self._estimators[runs]) for runs in stretches(sizes)]
 
+    def _exact_policy(self) -> Policy:
+        """The present policy, at the sampling temperature, as it stays when it changes."""
+        return Policy.of(self._logits.of(self._parameters), self._temperature)
+
     def _policy(self) -> Policy:
-        """The present one, at the sampling temperature."""
-        if self._present is None:
-            # That of the step before is kept beside it.
-            self._spaces = self._spaces[::-1]
-            logits = self._logits.of(self._parameters, self._spaces[0].scratch)
-            self._present = Policy.of(logits, self._temperature, self._spaces[0])
-            # What every part of the stack will ask for, made of all at once.
-            _ = self._present.entropies
-        return self._present
+        """The present policy, kept from the step before where a step moves few logits."""
+        first = self._runs[0]
+        optimizer = first.optimizer
+        is_plain = isinstance(optimizer, Sgd) and optimizer.momentum == 0
+        if not is_plain or not self._whole or self._table.rank or first.objective.needs_entropy:
+            return self._exact_policy()
+        if self._kept is None:
+            self._kept = KeptPolicy(self._parameters, self._logits.base, self._temperature)
+        return self._kept
 
     def _is_brief(self, step: int) -> bool:
         return step % self._backend.metrics_every > 0

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.backends.bandit.kept import KeptPolicy
 from advsweep.backends.bandit.parameters import Logits, State, move
 from advsweep.backends.bandit.softmax import Policy, entropy_gradient, score_gradient, total
-from advsweep.config.settings import Sgd
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
@@ -106,7 +106,7 @@ class Updates:
             if not active.any():
                 continue
             if current is None:
-                current = Policy.of(self._logits.of(self._parameters), self._temperature)
+                current = self._present(policy)
             updates += active
             # Those of runs without a rollout in it are 0.
             for name, values in self._train_on(current, minibatch, active).items():
@@ -118,6 +118,12 @@ class Updates:
             for made, rate, *values in zip(updates.tolist(), self._rates, *columns, strict=True)
         ]
 
+    def _present(self, policy: Policy) -> Policy:
+        """The policy after an update."""
+        if isinstance(policy, KeptPolicy):
+            return policy
+        return Policy.of(self._logits.of(self._parameters), self._temperature)
+
     def _train_on(
         self, policy: Policy, minibatch: Experience, active: Bool[Tensor, " runs"]
     ) -> dict[str, Float[Tensor, " runs"]]:
@@ -126,7 +132,7 @@ class Updates:
         drawn = policy if rows is None else policy.of_prompts(rows)
         metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
-        if self._is_sparse(rows):
+        if isinstance(drawn, KeptPolicy):
             norm = self._step_along_samples(drawn, minibatch.actions, of_log_probs, active)
         else:
             by_group = score_gradient(drawn, minibatch.actions, of_log_probs)
@@ -141,7 +147,9 @@ class Updates:
             norm = gradient.flatten(1).double().norm(dim=1)
             scale, active = self._clip(norm, active)
             gradient = gradient * scale
-            move(self._run.optimizer, self._parameters, gradient, self._state, self._lr, active)
+            origin = self._logits.origin()
+            optimizer, state = self._run.optimizer, self._state
+            move(optimizer, self._parameters, gradient, state, self._lr, origin, active)
         return {**metrics, "optim/grad_norm": norm}
 
     def _slopes(
@@ -180,20 +188,9 @@ class Updates:
         metrics = {**output.metrics, "loss": output.loss.detach()}
         return metrics, slopes[0].view(shape), slopes[1].view(shape) if slopes[1:] else None
 
-    def _is_sparse(self, rows: Tensor | None) -> bool:
-        """Whether a step moves the sampled behaviours alone, where advantages sum to zero."""
-        optimizer = self._run.optimizer
-        return (
-            rows is None
-            and isinstance(optimizer, Sgd)
-            and optimizer.momentum == 0
-            and not self._logits.is_shared
-            and not self._run.objective.needs_entropy
-        )
-
     def _step_along_samples(
         self,
-        policy: Policy,
+        policy: KeptPolicy,
         actions: Int[Tensor, "runs prompts rollouts"],
         weights: Float[Tensor, "runs prompts rollouts"],
         active: Bool[Tensor, " runs"],
@@ -205,8 +202,7 @@ class Updates:
         """
         weights = torch.where(active[:, None, None], weights / self._temperature, 0.0)
         drift = total(weights)
-        blank = torch.zeros_like(policy.log) if policy.space is None else policy.space.blank
-        pull = blank.scatter_add_(-1, actions, weights)
+        pull = policy.blank().scatter_add_(-1, actions, weights)
         pulled = pull.gather(-1, actions)
         square = (weights.double() * pulled).flatten(1).sum(dim=1)
         if drift.any():
@@ -219,10 +215,11 @@ class Updates:
         rate = torch.where(active[:, None, None], self._lr * scale, 0.0)
         if drift.any():
             self._parameters -= rate * (pull - policy.probabilities * drift[..., None])
+            policy.renew()
         else:
             moved = self._parameters.gather(-1, actions) - rate * pulled
             self._parameters.scatter_(-1, actions, moved)
-        blank.scatter_(-1, actions, 0.0)
+            policy.follow(actions, moved)
         return norm
 
     def _clip(

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.bandit.noise import Noise
+from advsweep.backends.bandit.parameters import Logits
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.source import Source
+from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.tables import Tables
-from advsweep.backends.bandit.update import Updates
 from advsweep.backends.base import Member
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.run import Run, build_run
@@ -48,8 +49,12 @@ def bandit(small_config: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
 
 
 def parameters_after(run: Run, directory: Path, step: int) -> Tensor:
+    """How far they are from where they began."""
     files = Checkpoints(directory, run.identity).load(step).files
-    return safetensors.torch.load(files["table.safetensors"])["parameters"]
+    task: Any = run.task
+    model: Any = run.model
+    parameters = safetensors.torch.load(files["table.safetensors"])["parameters"]
+    return parameters - Logits(model, Tables([task]).logits).origin()[0]
 
 
 def first_source(run: Run) -> tuple[Source, Tensor]:
@@ -180,7 +185,7 @@ def test_steps_along_samples_alone_are_the_whole_gradient(
         backend={"inner_epochs": 2},
     )
     sparse = train(run, tmp_path / "sparse").points
-    monkeypatch.setattr(Updates, "_is_sparse", lambda self, rows: False)
+    monkeypatch.setattr(BanditStack, "_policy", BanditStack._exact_policy)
     dense = train(run, tmp_path / "dense").points
     for step, values in sparse.items():
         for name in ("optim/grad_norm", "loss/policy", "entropy/token"):
@@ -221,8 +226,6 @@ def test_references_are_drawn_for_the_groups_that_were_asked_for(bandit: MakeRun
 
 
 def _features(run: Run, base: Tensor) -> Tensor:
-    from advsweep.backends.bandit.parameters import Logits
-
     model: Any = run.model
     task: Any = run.task
     logits = Logits(model, torch.from_numpy(task.arms.logits).float()[None])

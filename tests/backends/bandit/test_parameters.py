@@ -41,30 +41,30 @@ def test_optimizers_move_as_those_of_torch(ours: Optimizer, theirs: Any, options
     # A run that makes no steps stands beside the one that does.
     both = torch.stack([parameters, parameters])
     rates, active = torch.full((2, 1, 1), 0.3), torch.tensor([True, False])
-    state = fresh_state(ours, both)
+    state, origin = fresh_state(ours, both), torch.zeros_like(both)
     for _ in range(5):
         gradient = torch.randn(3, 4, generator=generator)
         weight.grad = gradient.clone()
         optimizer.step()
-        move(ours, both, torch.stack([gradient, gradient]), state, rates, active)
+        move(ours, both, torch.stack([gradient, gradient]), state, rates, origin, active)
         assert torch.allclose(both[0], weight, atol=1e-5)
     assert torch.equal(both[1], parameters)
     assert all((memory[1] == 0).all() for memory in state.values())
 
 
-def test_parameters_of_0_are_the_base_policy() -> None:
+def test_the_base_policy_is_where_parameters_begin() -> None:
     base = _base()
     for table in (Table(), Table(rank=4)):
         logits = Logits(table, base)
-        assert torch.equal(logits.of(torch.zeros(1, *logits.shape)), base)
+        assert torch.equal(logits.of(logits.origin()), base)
 
 
 def test_a_shared_map_pulls_gradients_back_as_autograd_does() -> None:
     logits = Logits(Table(rank=4), _base())
-    assert logits.shape == (4, 64)
+    assert logits.origin().shape == (1, 4, 64)
     generator = torch.Generator().manual_seed(0)
     gradient = torch.randn(logits.base.shape, generator=generator)
-    parameters = torch.randn(1, *logits.shape, generator=generator, requires_grad=True)
+    parameters = torch.randn(1, 4, 64, generator=generator, requires_grad=True)
     (expected,) = torch.autograd.grad((logits.of(parameters) * gradient).sum(), parameters)
     assert torch.allclose(logits.pull_back(gradient), expected, atol=1e-5)
 
