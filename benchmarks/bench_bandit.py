@@ -3,9 +3,9 @@
     python benchmarks/bench_bandit.py [--steps 300] [--alone 5]
 
 Figures are of the machine at hand, in CPU seconds of one thread. A step is 64 prompts with 256
-behaviours each, all metrics of rollouts included; nothing is written but the last checkpoints.
-The targets are 12,000 steps of runs per CPU second with groups of 8, 30 CPU seconds for the 735
-runs of `+experiment=avspo/acr_predicts` with 300 steps, and 1 GB of memory.
+behaviours each; nothing is written but the last checkpoints. The targets are 12,000 steps of runs
+per CPU second with groups of 8, 30 CPU seconds for 735 runs with 300 steps such as those of
+`+experiment=avspo/acr_predicts`, and 1 GB of memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from advsweep.backends.run import Run, build_run
 from advsweep.tasks.base import Sampler
 
 PROMPTS, BEHAVIOURS = 64, 256
-ABILITIES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+ABILITIES = (-1.9, -0.2, 0.0, 1.2, 1.5)
 LEVELS = range(7)
-GROUP_SIZES = (2, 4, 8, 12, 16, 24, 32)
+GROUP_SIZES = (2, 3, 4, 6, 8, 12, 16)
 SEEDS = range(3)
 REPEATS = 5
+STEPS = 100
 
 
 class Silent:
@@ -59,7 +60,12 @@ class Silent:
 
 
 def make_run(
-    steps: int, seed: int, group_size: int = 8, level: int = 3, ability: float = 0.0
+    steps: int,
+    seed: int,
+    group_size: int = 8,
+    level: int = 3,
+    ability: float = 0.0,
+    metrics_every: int = 1,
 ) -> Run:
     task = {"levels": [level], "prompts_per_level": PROMPTS, "behaviours": BEHAVIOURS}
     return build_run(
@@ -72,7 +78,12 @@ def make_run(
             "optimizer": {"name": "sgd", "lr": 50.0},
             "generation": "sampling",
             "evaluation": {"name": "standard", "every": 0},
-            "backend": {"name": "bandit", "checkpoint_every": 0, "exact_every": 0},
+            "backend": {
+                "name": "bandit",
+                "checkpoint_every": 0,
+                "exact_every": 0,
+                "metrics_every": metrics_every,
+            },
             "group_size": group_size,
             "prompts_per_step": PROMPTS,
             "steps": steps,
@@ -105,21 +116,22 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=5, help="runs of each 105 trained one by one")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    head("run-steps/s")
-    runs = [make_run(100, seed) for seed in range(64)]
     train([[make_run(20, 0)]])
-    together, alone = [], []
-    for _ in range(REPEATS):
-        together.append(train([runs]))
-        alone.append(train([[run] for run in runs[:5]]))
-    fast = 64 * 100 / statistics.median(together)
-    slow = 5 * 100 / statistics.median(alone)
-    show("64 runs together, G = 8", f"{fast:,.0f}", "12,000", f"{slow:,.0f}", "one by one")
-    show("  times as many", f"{fast / slow:.1f}")
+    head("run-steps/s")
+    for every, what in ((1, "all metrics"), (10, "most metrics every 10 steps")):
+        runs = [make_run(STEPS, seed, metrics_every=every) for seed in range(128)]
+        together, alone = [], []
+        for _ in range(REPEATS):
+            together.append(train([runs]))
+            alone.append(train([[run] for run in runs[:3]]))
+        fast = len(runs) * STEPS / statistics.median(together)
+        slow = 3 * STEPS / statistics.median(alone)
+        show(f"{len(runs)} runs, {what}", f"{fast:,.0f}", "12,000", f"{slow:,.0f}", "one by one")
+        show("  times as many", f"{fast / slow:.1f}")
 
     head("CPU s")
     grid = [
-        make_run(arguments.steps, seed, size, level, ability)
+        make_run(arguments.steps, seed, size, level, ability, metrics_every=10)
         for size, level, ability, seed in itertools.product(GROUP_SIZES, LEVELS, ABILITIES, SEEDS)
     ]
     seconds = train(list(stacks(grid)))
