@@ -35,7 +35,7 @@ LEVELS = range(7)
 GROUP_SIZES = (2, 3, 4, 6, 8, 12, 16)
 SEEDS = range(3)
 REPEATS = 5
-STEPS = 100
+STEPS = 300
 
 
 class Silent:
@@ -119,7 +119,7 @@ def main() -> None:
     train([[make_run(20, 0)]])
     head("run-steps/s")
     for every, what in ((1, "all metrics"), (10, "most metrics every 10 steps")):
-        runs = [make_run(STEPS, seed, metrics_every=every) for seed in range(128)]
+        runs = [make_run(STEPS, seed, metrics_every=every) for seed in range(64)]
         together, alone = [], []
         for _ in range(REPEATS):
             together.append(train([runs]))

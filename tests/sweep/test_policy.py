@@ -95,7 +95,7 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     handle = Noted()
-    worker = Worker(handle, Policy(time_limit=90))
+    worker = Worker(handle, Policy(time_limit=90), [])
     now = time.monotonic() + 89
     monkeypatch.setattr(time, "monotonic", lambda: now)
     worker.check()
@@ -113,9 +113,9 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
 def test_a_worker_beyond_its_memory_is_killed() -> None:
     held = memory.held_bytes(os.getpid(), 0)
     handle = Noted(process=os.getpid())
-    Worker(handle, Policy(memory_limit=2 * held)).check()
+    Worker(handle, Policy(memory_limit=2 * held), []).check()
     assert handle.told == []
-    worker = Worker(handle, Policy(memory_limit=held // 2))
+    worker = Worker(handle, Policy(memory_limit=held // 2), [])
     worker.check()
     assert handle.told == ["kill"]
     assert worker.cause is not None
@@ -127,16 +127,16 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     handle = Noted()
-    worker = Worker(handle, Policy())
+    worker = Worker(handle, Policy(), [])
     # The machine slept: the heartbeat looks old once, and is renewed.
-    worker.look(Status.LOST)
+    worker.look({Status.LOST})
     now = 101.0
-    worker.look(Status.RUNNING)
+    worker.look({Status.RUNNING})
     now = 120.0
-    worker.look(Status.LOST)
+    worker.look({Status.LOST})
     assert handle.told == []
     now = 131.0
-    worker.look(Status.LOST)
+    worker.look({Status.LOST})
     assert handle.told == ["kill"]
     assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
 

@@ -79,7 +79,7 @@ class BanditBackend(Backend):
     )
 
     stack: int = option(
-        128, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
+        64, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
     )
 
     def check(self, run: Run) -> None:
@@ -146,11 +146,12 @@ def _parts(run: Run) -> tuple[Table, BanditTask]:
     """The run's model and task, where they are such as this backend can train."""
     if not isinstance(run.model, Table):
         raise ConfigError(
-            f"model: backend 'bandit' trains the model '{Table.name}', got '{run.model.name}'"
+            f"model: backend 'bandit' trains the model '{Table.name}', got '{run.model.name}'; "
+            f"begin with model=table task=bandit optimizer=sgd optimizer.lr=50"
         )
     if not isinstance(run.task, BanditTask):
         raise ConfigError(
             f"task: backend 'bandit' needs a bandit, such as 'bandit' or 'toy', "
-            f"got '{run.task.name}'"
+            f"got '{run.task.name}'; choose task=bandit or task=toy"
         )
     return run.model, run.task

@@ -25,6 +25,7 @@ class Part:
 
     Attributes:
         runs: where, in the stack.
+        read: the optional fields of a batch that some estimator reads.
         trained_on: in the last step.
     """
 
@@ -32,6 +33,7 @@ class Part:
 
     def __init__(self, runs: slice, estimators: Sequence[Estimator]) -> None:
         self.runs = runs
+        self.read = frozenset().union(*(one.needs | one.uses for one in estimators))
         self._estimators = estimators
         # Estimators that look at each group alone weigh those of several runs at once.
         self._teams = stretches(

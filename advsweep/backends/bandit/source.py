@@ -101,18 +101,31 @@ class Source:
     @functools.cached_property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """1 for each correct behaviour that was drawn, 0 for the others; to be asked for last."""
+        if self._tables.is_binary:
+            return self._flat(self._rewards)
         return self._flat(self._tables.correct_of(self.rows, self.actions))
 
-    def batch(self) -> GroupBatch:
-        """All that an estimator is told of the groups drawn; a rollout is one token."""
+    def batch(self, read: frozenset[str] | None = None) -> GroupBatch:
+        """All that an estimator is told of the groups drawn; a rollout is one token.
+
+        Args:
+            read: fields that somebody reads, where those that take a look at every behaviour
+                may be left out otherwise.
+        """
         policy = self._policy if self.rows is None else self._policy.of_prompts(self.rows)
         actions, outcomes = self.actions, self.outcomes
+
+        def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
+            if read is not None and name not in read:
+                return None
+            return make().reshape(-1, 1).expand(outcomes.shape)
+
         return GroupBatch(
             rewards=self._flat(self._rewards),
             lengths=torch.ones(outcomes.shape),
             token_entropy=-self._flat(policy.log_probs(actions)),
-            token_entropy_exact=policy.entropies.reshape(-1, 1).expand(outcomes.shape),
-            self_certainty=policy.certainties().reshape(-1, 1).expand(outcomes.shape),
+            token_entropy_exact=of_prompts("token_entropy_exact", lambda: policy.entropies),
+            self_certainty=of_prompts("self_certainty", policy.certainties),
             solve_rates=outcomes.mean(dim=1),
             step=self.step,
             total_steps=self._total_steps,

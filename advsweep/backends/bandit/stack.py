@@ -84,8 +84,9 @@ class BanditStack:
         # The policy may change in place.
         before = self._exact_policy() if is_exact or tells_entropy else None
         policy = self._policy()
-        # What every part of the stack will ask for, made of all at once.
-        _ = policy.entropies
+        if not self._is_brief(step):
+            # What every part of the stack will ask for, made of all at once.
+            _ = policy.entropies
         outcomes: list[dict[str, float] | Exception] = []
         for part in self._parts:
             outcomes += self._step_part(part, step, policy[part.runs])
@@ -219,7 +220,7 @@ class BanditStack:
         except TrainingError as error:
             assert len(runs) == 1
             return [error]
-        drawn = source.batch()
+        drawn = source.batch(part.read if brief else None)
         clock.lap("time/rollout")
         advantages, infos, errors = part.advantages(drawn, collected)
         clock.lap("time/estimator")
@@ -232,7 +233,7 @@ class BanditStack:
             step,
         )
         part.trained_on = experience(source, collected, drawn, advantages)
-        trained = updates.train(policy, part.trained_on)
+        trained = updates.train(policy, part.trained_on, tell=not brief)
         clock.lap("time/update")
         metrics = stacked_rollout_metrics(
             drawn,
@@ -246,8 +247,6 @@ class BanditStack:
             verifier_free=[run.estimator.verifier_free for run in runs],
             brief=brief,
         )
-        if brief:
-            trained = [{} for _ in runs]
         errors |= updates.errors
         return [
             errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}

@@ -24,6 +24,7 @@ class Tables:
         correct: the behaviours with their prompt's greatest reward.
         levels: difficulty level of each prompt.
         trained: the prompts that are trained.
+        is_binary: whether rewards say no more than which behaviours are correct.
     """
 
     def __init__(self, tasks: Sequence[BanditTask]) -> None:
@@ -41,6 +42,7 @@ class Tables:
         self.correct: Bool[Tensor, "runs prompts behaviours"] = _stacked(
             [a.correct for a in arms], runs
         )
+        self.is_binary = all(task.is_binary for task in different)
         self.levels: Int[np.ndarray, "runs prompts"] = _broadcast([a.levels for a in arms], runs)
         self.trained: Int[np.ndarray, "runs trained"] = _broadcast(
             [task.train_rows for task in different], runs
@@ -49,7 +51,9 @@ class Tables:
     def __getitem__(self, runs: slice | Sequence[int]) -> Tables:
         """Those of some of the runs."""
         part = object.__new__(Tables)
-        vars(part).update({name: value[runs] for name, value in vars(self).items()})
+        tables = {name: value for name, value in vars(self).items() if name != "is_binary"}
+        vars(part).update({name: value[runs] for name, value in tables.items()})
+        part.is_binary = self.is_binary
         return part
 
     def rewards_of(

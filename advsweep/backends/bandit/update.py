@@ -84,11 +84,14 @@ class Updates:
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
 
-    def train(self, policy: Policy, experience: Experience) -> list[dict[str, float]]:
+    def train(
+        self, policy: Policy, experience: Experience, *, tell: bool = True
+    ) -> list[dict[str, float]]:
         """Trains on every minibatch `inner_epochs` times.
 
         Args:
             policy: the present one.
+            tell: whether metrics are wanted.
 
         Returns:
             Means over the minibatches that a run made an update with; nothing for a run
@@ -101,17 +104,22 @@ class Updates:
         updates = torch.zeros(len(self._runs))
         current: Policy | None = policy
         for groups in slices * backend.inner_epochs:
-            minibatch = experience[groups]
+            minibatch = experience[groups] if len(slices) > 1 else experience
             active = minibatch.keep.flatten(1).any(dim=1)
             if not active.any():
                 continue
+            is_first = current is not None
             if current is None:
                 current = self._present(policy)
             updates += active
             # Those of runs without a rollout in it are 0.
-            for name, values in self._train_on(current, minibatch, active).items():
+            for name, values in self._train_on(
+                current, minibatch, active, is_first=is_first
+            ).items():
                 sums[name] += values
             current = None
+        if not tell:
+            return [{} for _ in self._runs]
         names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
         return [
             {**dict(zip(names, values, strict=True)), "optim/lr": rate} if made else {}
@@ -125,12 +133,17 @@ class Updates:
         return Policy.of(self._logits.of(self._parameters), self._temperature)
 
     def _train_on(
-        self, policy: Policy, minibatch: Experience, active: Bool[Tensor, " runs"]
+        self,
+        policy: Policy,
+        minibatch: Experience,
+        active: Bool[Tensor, " runs"],
+        *,
+        is_first: bool,
     ) -> dict[str, Float[Tensor, " runs"]]:
-        """One step of the optimizer."""
+        """One step of the optimizer; see `_slopes`."""
         rows = minibatch.rows
         drawn = policy if rows is None else policy.of_prompts(rows)
-        metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch)
+        metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first=is_first)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
         if isinstance(drawn, KeptPolicy):
             norm = self._step_along_samples(drawn, minibatch.actions, of_log_probs, active)
@@ -153,17 +166,22 @@ class Updates:
         return {**metrics, "optim/grad_norm": norm}
 
     def _slopes(
-        self, policy: Policy, minibatch: Experience
+        self, policy: Policy, minibatch: Experience, *, is_first: bool
     ) -> tuple[
         dict[str, Float[Tensor, " runs"]],
         Float[Tensor, "runs groups rollouts"],
         Float[Tensor, "runs groups rollouts"] | None,
     ]:
-        """The loss, and its slopes by the log-probabilities and entropies of the rollouts."""
+        """The loss, and its slopes by the log-probabilities and entropies of the rollouts.
+
+        Args:
+            is_first: the policy is the one that sampled.
+        """
         objective, shape = self._run.objective, minibatch.actions.shape
         tokens = shape[0], shape[1] * shape[2], 1
         kept = minibatch.keep.flatten(1).sum(dim=1).clamp(min=1)
-        leaves = [policy.log_probs(minibatch.actions).view(tokens).requires_grad_()]
+        log_probs = minibatch.log_probs if is_first else policy.log_probs(minibatch.actions)
+        leaves = [log_probs.reshape(tokens).detach().requires_grad_()]
         references = None
         if objective.needs_entropy:
             spread = policy.entropies[..., None].expand(shape).reshape(tokens)
