@@ -28,6 +28,7 @@ from advsweep.backends import loop
 from advsweep.backends.advantages import compute_advantages
 from advsweep.backends.base import Backend, Member, Reporter, StackKey
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.in_turn import InTurn
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
@@ -96,7 +97,7 @@ class Fake(Backend):
         return self.stack
 
     def train_together(self, members: Sequence[Member]) -> None:
-        loop.train_together(members, _Stack)
+        loop.train_together(members, _in_turn)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         trainer = _Trainer(run, self)
@@ -260,38 +261,6 @@ class _Trainer:
             time.sleep(0.01)
 
 
-class _Stack:
-    """Trainings that make each step one after another."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._trainers = []
-        for run in runs:
-            assert isinstance(run.backend, Fake)
-            self._trainers.append(_Trainer(run, run.backend))
-
-    def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        return [_stepped(trainer, step) for trainer in self._trainers]
-
-    def sampler(self, index: int) -> Sampler:
-        return self._trainers[index].sampler()
-
-    def state(self, index: int) -> Mapping[str, bytes]:
-        return self._trainers[index].state()
-
-    def restore(self, index: int, files: Mapping[str, bytes]) -> None:
-        self._trainers[index].restore(files)
-
-    def keep(self, indexes: Sequence[int]) -> None:
-        self._trainers = [self._trainers[index] for index in indexes]
-
-
-def _stepped(trainer: _Trainer, step: int) -> Mapping[str, float] | BaseException:
-    try:
-        return trainer.step(step)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is that run's alone
-        return error
-
-
 class _Source:
     """Rollouts of one step: verdicts drawn with the present solve rates.
 
@@ -427,3 +396,8 @@ def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
 def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
     """KL(uniform ‖ π) of the two-way choices, in nats."""
     return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)
+
+
+def _in_turn(runs: Sequence[Run]) -> InTurn:
+    backends = [run.backend for run in runs if isinstance(run.backend, Fake)]
+    return InTurn([_Trainer(run, own) for run, own in zip(runs, backends, strict=True)])

@@ -144,7 +144,7 @@ class BanditStack:
 
     def sampler(self, index: int) -> BanditSampler:
         own = slice(index, index + 1)
-        return BanditSampler(self._logits[own].of(self._parameters[own])[0])
+        return BanditSampler(self._logits[own].of(self._parameters[own])[0].clone())
 
     def state(self, index: int) -> Mapping[str, bytes]:
         tensors = {
