@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.errors import ReportError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 # Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too pale
 # for lines on white.
@@ -85,9 +85,17 @@ def _settle(figure: Figure) -> None:
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    _round_parts(figure)
     for axes in figure.axes:
         left, bottom, width, height = axes.get_position().bounds
         axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
+
+
+def _round_parts(figure: FigureBase) -> None:
+    for part in figure.subfigs:
+        # Places of axes are relative to these.
+        part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
+        _round_parts(part)
 
 
 @contextmanager
