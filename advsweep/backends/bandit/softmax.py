@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
+_BELOW_1 = 1 - 2.0**-23
+"""The largest float32 whose product with any other is below that."""
+
+
 class Policy:
     """What behaviours are drawn from.
 
@@ -91,10 +95,13 @@ def draw(
 ) -> Int[Tensor, "*runs prompts rollouts"]:
     """The first behaviour of each row whose cumulated mass is above that share of the whole.
 
+    A share that comes to the whole by rounding counts as a little less, so that behaviours
+    without a mass are never found.
+
     By halving, without a branch: on random numbers a processor guesses half of
     `searchsorted`'s branches wrong, which makes that three times slower.
     """
-    thresholds = uniform * cumulated[..., -1:]
+    thresholds = uniform.clamp(max=_BELOW_1) * cumulated[..., -1:]
     behaviours = cumulated.shape[-1]
     sums = cumulated.reshape(-1).numpy()
     wanted = thresholds.reshape(-1, thresholds.shape[-1]).numpy()

@@ -39,6 +39,24 @@ def test_samples_follow_the_distribution(logits: Tensor) -> None:
     assert torch.allclose(shares, policy.probabilities, atol=1.01e-4)
 
 
+@pytest.mark.parametrize("behaviours", [2, 3, 16, 60, 64, 65, 80, 256])
+def test_however_many_behaviours_there_are_all_have_their_share(behaviours: int) -> None:
+    """Some of them have none, at the ends of rows and of stretches within them too."""
+    generator = torch.Generator().manual_seed(behaviours)
+    logits = 2 * torch.randn(3, behaviours, generator=generator)
+    logits[0, ::3] = -torch.inf
+    logits[1, behaviours // 2 :] = -torch.inf
+    policy = Policy.of(logits)
+    count = 100_000
+    grid = (torch.arange(count) + 0.5) / count
+    edges = torch.tensor([0.0, 1 - 2.0**-24])
+    actions = policy.sample(torch.cat((grid, edges)).expand(3, -1))
+    assert (policy.log_probs(actions) > -torch.inf).all()
+    shares = torch.stack([torch.bincount(a, minlength=behaviours) for a in actions[:, :count]])
+    # Sums of float32 are off by some 1e-7 in each place.
+    assert torch.allclose(shares / count, policy.probabilities, atol=2.5e-5)
+
+
 def test_impossible_behaviours_are_never_sampled() -> None:
     policy = Policy(torch.tensor([[-torch.inf, 0.0, -torch.inf]]))
     edges = torch.tensor([[0.0, 0.5, 1 - 2**-24]])
