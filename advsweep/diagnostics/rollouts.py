@@ -118,7 +118,7 @@ def stacked_rollout_metrics(
         levels: of the groups of all runs.
         prompts, references: of each run.
         verifier_free: of all runs, or of each.
-        brief: `reward/*`, `cost/*` and the `collapse/*` of the rewards alone.
+        brief: `reward/*`, `cost/*` and the `collapse/*` of all rewards alone.
     """
     runs = Runs.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
@@ -132,7 +132,8 @@ def stacked_rollout_metrics(
     if batch.lengths is not None:
         always["cost/tokens"] = _sums(batch.lengths.double(), count)
     sometimes: _Table = {}
-    _add_rewards(always, sometimes, runs, runs.numbers(batch.rewards), levels, tolerance)
+    by_level = None if brief else levels
+    _add_rewards(always, sometimes, runs, runs.numbers(batch.rewards), by_level, tolerance)
     of_rewards = [name for name in (*always, *sometimes) if name.startswith("collapse/")]
     if not brief:
         successes = runs.flags((batch.rewards if outcomes is None else outcomes) == 1)

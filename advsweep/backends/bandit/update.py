@@ -218,7 +218,9 @@ class Updates:
         The gradient is g_v - π_v C, of which g is 0 but at sampled behaviours, so that
         ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v².
         """
-        weights = torch.where(active[:, None, None], weights / self._temperature, 0.0)
+        weights = weights / self._temperature
+        if not active.all():
+            weights = torch.where(active[:, None, None], weights, 0.0)
         drift = total(weights)
         pull = policy.blank().scatter_add_(-1, actions, weights)
         pulled = pull.gather(-1, actions)
@@ -246,10 +248,10 @@ class Updates:
         """What gradients are multiplied by, and the runs whose gradients are finite."""
         active = active & self._is_finite("gradient norm", norm, active)
         bound = self._run.optimizer.max_grad_norm
-        scale = torch.ones_like(norm)
+        scale = torch.ones(len(norm))
         if bound > 0:
-            scale = torch.where(norm > bound, bound / norm, scale)
-        return scale.float()[:, None, None], active
+            scale = torch.where(norm > bound, bound / norm, 1.0).float()
+        return scale[:, None, None], active
 
     def _is_finite(
         self, what: str, values: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
