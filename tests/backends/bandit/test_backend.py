@@ -232,6 +232,28 @@ def _features(run: Run, base: Tensor) -> Tensor:
     return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
 
 
+def test_a_shared_map_may_cost_pass_at_64_what_it_gains_at_1(bandit: MakeRun) -> None:
+    """What all prompts share raises the behaviours of most, and those of some are lost."""
+    found = {}
+    for rank in (0, 8):
+        run = bandit(
+            task={"name": "bandit"},
+            model={"name": "table", "rank": rank},
+            optimizer={"name": "sgd", "lr": 20.0},
+            prompts_per_step=56,
+            steps=200,
+            backend={"exact_every": 1},
+        )
+        assert isinstance(run.backend, BanditBackend)
+        stack = BanditStack([run], run.backend)
+        outcomes: list[Any] = [stack.step(step)[0] for step in range(1, 201)]
+        found[rank] = [[o[f"exact/pass@{k}"] for k in (1, 64)] for o in outcomes]
+    for rank, points in found.items():
+        (first_1, first_64), (last_1, last_64) = points[0], points[-1]
+        assert last_1 > first_1 + 0.2, rank
+        assert (last_64 < first_64 - 0.05) == (rank > 0)
+
+
 def test_only_a_shared_map_moves_prompts_that_were_not_drawn(
     bandit: MakeRun, train: Any, tmp_path: Path
 ) -> None:
