@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.backends import fake
+from advsweep.backends.in_turn import InTurn
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.sweep import engine, heartbeat, summaries, worker
@@ -314,7 +315,7 @@ def test_what_befalls_all_of_them_is_tried_with_each_alone(
     def fail(stack: Any, runs: Any) -> None:
         raise RuntimeError("no room for three")
 
-    monkeypatch.setattr(fake._Stack, "__init__", fail)
+    monkeypatch.setattr(InTurn, "__init__", fail)
     outcome, events = run(plan(*STACK), store)
     assert (outcome.done, outcome.failed) == (3, {})
     assert [kind for _, kind in kinds(events)] == [
