@@ -1,4 +1,4 @@
-"""The bandit backend: trains softmax policies over behaviours, a millisecond or two a step."""
+"""The bandit backend: trains softmax policies over behaviours, one run or many together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import loop
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.stack import BanditStack
+from advsweep.backends.bandit.stack import BanditStack, kind_of
 from advsweep.backends.base import Backend, Member, Reporter, StackKey
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
@@ -107,14 +107,13 @@ class BanditBackend(Backend):
             "generation": {k: v for k, v in generation.items() if k not in _OF_RUNS},
             "numbers": [run.prompts_per_step, run.steps],
         }
-        kind = run.group_size, str(run.estimator.identity())
-        return StackKey(json.dumps(shape, sort_keys=True), kind)
+        return StackKey(json.dumps(shape, sort_keys=True), kind_of(run))
 
     def stack_size(self) -> int:
         return self.stack
 
     def train_together(self, members: Sequence[Member]) -> None:
-        alike = sorted(members, key=lambda m: (m.run.group_size, str(m.run.estimator.identity())))
+        alike = sorted(members, key=lambda member: kind_of(member.run))
         loop.train_together(alike, self._stack)
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:

@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 from advsweep.backends.bandit import exact
-from advsweep.backends.bandit.expected import expected_changes, expected_step, weights_of
+from advsweep.backends.bandit.expected import Weights, expected_changes, expected_step, weights_of
 from advsweep.backends.bandit.kept import KeptPolicy
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.noise import Noise
@@ -69,13 +69,13 @@ class BanditStack:
         # In which minibatch a group is, and which comes in a second draw, is random.
         in_order = backend.minibatches == 1 and first.rollout.keeps_all
         self._whole = in_order and first.prompts_per_step == trained == prompts
-        logits = Logits(self._table, self._tables.logits)
-        self._parameters = logits.origin()
-        self._moments = fresh_state(first.optimizer, self._parameters)
-        self._reference = logits.origin()
         self._kept: KeptPolicy | None = None
+        self._weights: list[tuple[slice, Weights | None]] | None = None
         self._parts: list[Part] = []
         self._arrange()
+        self._parameters = self._logits.origin()
+        self._moments = fresh_state(first.optimizer, self._parameters)
+        self._reference = self._logits.origin()
 
     def step(self, step: int) -> list[Mapping[str, float] | Exception]:
         every = self._backend.exact_every
@@ -111,6 +111,11 @@ class BanditStack:
 
     def _expected(self, before: Policy, step: int) -> list[dict[str, float]]:
         """What the step does on average, to first order, of runs for which that is known."""
+        if self._weights is None:
+            alike = stretches([kind_of(run) for run in self._runs])
+            self._weights = [
+                (runs, weights_of(self._runs[runs.start], self._backend)) for runs in alike
+            ]
         found: list[dict[str, float]] = []
         for runs, weights in self._weights:
             if weights is None:
@@ -172,12 +177,8 @@ class BanditStack:
         """Finds the parts of which the stack consists."""
         self._logits = Logits(self._table, self._tables.logits)
         self._temperature = temperatures(self._runs)
-        self._kept = None
+        self._kept = self._weights = None
         sizes = [run.group_size for run in self._runs]
-        alike = [(run.group_size, str(run.estimator.identity())) for run in self._runs]
-        self._weights = [
-            (runs, weights_of(self._runs[runs.start], self._backend)) for runs in stretches(alike)
-        ]
         self._parts = [Part(runs, self._estimators[runs]) for runs in stretches(sizes)]
 
     def _exact_policy(self) -> Policy:
@@ -252,6 +253,11 @@ class BanditStack:
             errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}
             for index, (own, of_update) in enumerate(zip(metrics, trained, strict=True))
         ]
+
+
+def kind_of(run: Run) -> tuple[int, str]:
+    """What runs that are sampled and weighed as one have in common."""
+    return run.group_size, str(run.estimator.identity())
 
 
 def _add(
