@@ -32,7 +32,7 @@ class PlotFormat(Enum):
 
 
 class PlotPoints(Enum):
-    """What is a point of a regression; as `report.figures.chart.Points`, which imports numpy."""
+    """What is a point of a regression; as `report.points.Points`, whose package imports numpy."""
 
     RUNS = "runs"
     ROWS = "rows"
@@ -130,8 +130,9 @@ def plot(
 
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
-    from advsweep.report.figures.chart import Options, Points
+    from advsweep.report.figures.chart import Options
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
+    from advsweep.report.points import Points
     from advsweep.report.where import parse_where
     from advsweep.store import open_store
 

@@ -38,6 +38,7 @@ from advsweep.errors import ConfigError, nearest
 from advsweep.report.assertions import Assertion, parse_assertion
 from advsweep.report.marks import SEEDS_FOR_A_MARK
 from advsweep.report.moments import Moment, parse_moment
+from advsweep.report.points import Points
 from advsweep.report.where import Condition, parse_where, split_list
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
@@ -59,13 +60,6 @@ class Slope(Enum):
 
     RISES = "rises"
     FALLS = "falls"
-
-
-class Points(Enum):
-    """What is a point of a trend: each run, or each row's mean over its seeds."""
-
-    RUNS = "runs"
-    ROWS = "rows"
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from scipy.special import ndtri
 
 from advsweep.errors import FitError, ReportError, StoreError
 from advsweep.report.assertions import Judgement, Verdict, judge
-from advsweep.report.claims import Claim, Claims, Points, Slope, Trend
+from advsweep.report.claims import Claim, Claims, Slope, Trend
 from advsweep.report.differences import MOST_SEEDS, count_seeds
 from advsweep.report.notes import provenance
 from advsweep.report.numbers import show
+from advsweep.report.points import Points
 from advsweep.report.records import Report
 from advsweep.report.report import build_report
 from advsweep.statistics import (

@@ -14,7 +14,7 @@ from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
 from advsweep.report.figures.canvas import save
-from advsweep.report.figures.chart import Options, Points, caption
+from advsweep.report.figures.chart import Options, caption
 from advsweep.report.figures.looks import TOLD_APART, choose_looks
 from advsweep.report.figures.material import Material, running_mean
 from advsweep.report.figures.registry import (
@@ -25,6 +25,7 @@ from advsweep.report.figures.registry import (
     find_figures,
     write,
 )
+from advsweep.report.points import Points
 from advsweep.report.where import parse_where
 from advsweep.statistics import (
     fit_pass_at_k,

@@ -7,13 +7,13 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Curve, Material
+from advsweep.report.points import Points
 from advsweep.statistics import Estimate
 from advsweep.statistics.bands import Band
 
@@ -47,13 +47,6 @@ _CAPTION = 7.5  # points
 _LINE = _CAPTION * 1.3 / 72  # inches
 _LETTERS = 135  # of a caption, to a line
 _LEGEND_LETTER = 0.068  # inches
-
-
-class Points(Enum):
-    """What is a point of a regression: each run, or each row's mean over its seeds."""
-
-    RUNS = "runs"
-    ROWS = "rows"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from advsweep.report.figures.chart import (
     GREY,
     Chart,
     Options,
-    Points,
     add_legend,
     handle,
     legend_height,
@@ -24,6 +23,7 @@ from advsweep.report.figures.looks import SHADED_APART, Look, shaded_looks
 from advsweep.report.figures.material import Material
 from advsweep.report.groups import known_keys, value_of
 from advsweep.report.numbers import show_key
+from advsweep.report.points import Points
 from advsweep.report.where import MISSING
 from advsweep.statistics import Regression, regress
 
