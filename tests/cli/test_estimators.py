@@ -184,6 +184,18 @@ def test_apply_leaves_missing_rollouts_out(run):
     assert "keep" in run("apply", "filter_drop", "--rewards", "1,0;0,0")[0]
 
 
+@pytest.mark.parametrize(("precision", "shown"), [("float32", 0.333333), ("float64", 1 / 3)])
+def test_apply_rounds_what_depends_on_the_processor(run, precision, shown):
+    # Vector units round the last digit of a division differently: 0.9999999999999998 is 1.
+    given = ("apply", "reinforce", "--rewards", "0.9999999999999998,0.33333333333333333")
+    given += ("--precision", precision)
+    found = json.loads(run(*given, "--format", "json")[0])
+    assert found["advantages"] == [[1, pytest.approx(shown, rel=1e-12)]]
+    assert found["rewards"] == found["advantages"]
+    table = rows(run(*given, "--format", "csv")[0])
+    assert [float(row["advantage"]) for row in table] == found["advantages"][0]
+
+
 def test_apply_takes_successes_of_graded_rewards_from_the_mean(run):
     # p = 0.5: d = 0.4, -0.1, -0.3.
     found = json.loads(run("apply", "dr_grpo", "--rewards", "0.9,0.4,0.2", "--format", "json")[0])

@@ -206,7 +206,9 @@ def test_float32_agrees_with_float64(estimator: Estimator) -> None:
     rewards = binary(16, 8)
     single = copy.deepcopy(estimator)(every_input(rewards.float()))
     double = estimator(dataclasses.replace(every_input(rewards.float()), rewards=rewards))
-    assert torch.allclose(single.double(), double, rtol=1e-5, atol=1e-6)
+    # Standardisation divides the rounding errors of rewards by the group's standard deviation:
+    # 2⁻²⁴ by about 0.03, where an estimator spreads rewards as little as t2t does.
+    assert torch.allclose(single.double(), double, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.float16])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,9 @@ from advsweep.cli import options
 from advsweep.cli.options import ListFormat
 from advsweep.cli.output import print_columns, print_csv, print_json, show_number
 from advsweep.errors import BatchError
+
+# The last digits of a float depend on how a processor's vector units round.
+_DIGITS = {"float32": 6, "float64": 12}
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,19 +84,21 @@ def apply(
     for _ in range(repeat):
         advantages = estimator.compute(batch)
     found = _masses(batch, advantages)
+    digits = _DIGITS[precision.value]
     if output is ListFormat.JSON:
-        print_json(
+        rounded = _rounded(
             {
-                "estimator": estimator.plain(),
-                "rewards": batch.rewards,
-                "advantages": advantages.values,
-                "keep": advantages.keep,
+                "rewards": batch.rewards.tolist(),
+                "advantages": advantages.values.tolist(),
+                "keep": advantages.keep.tolist(),
                 "masses": [{"success": m.success, "failure": m.failure} for m in found],
                 "info": advantages.info,
-            }
+            },
+            digits,
         )
+        print_json({"estimator": estimator.plain(), **rounded})
     elif output is ListFormat.CSV:
-        _print_csv(batch, advantages)
+        _print_csv(_rounded(list(_rollouts(batch, advantages)), digits))
     else:
         _print_tables(batch, advantages, found)
 
@@ -166,10 +171,21 @@ def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, 
             yield i + 1, j + 1, None if missing else reward, values[i][j], keep[i][j]
 
 
-def _print_csv(batch: GroupBatch, advantages: Advantages) -> None:
+def _rounded(value: Any, digits: int) -> Any:
+    """Nested lists and mappings with every float rounded to some significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(item, digits) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item, digits) for item in value]
+    return value
+
+
+def _print_csv(rows: Iterable[Sequence[Any]]) -> None:
     print_csv(
         ("group", "rollout", "reward", "advantage", "keep"),
-        ((*row[:-1], str(row[-1]).lower()) for row in _rollouts(batch, advantages)),
+        ((*row[:-1], str(row[-1]).lower()) for row in rows),
     )
 
 
