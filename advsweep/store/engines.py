@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, pool
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError
 from advsweep.store import servers
+from advsweep.store.read_only import ReadOnlyFile, is_read_only, may
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -127,7 +128,7 @@ class Engines:
 
         self.dispose()
         for engine in (self.writer, self.reader):
-            event.listen(engine, "do_connect", connect)
+            event.listen(engine, "do_connect", connect, insert=True)
         try:
             yield
         finally:
@@ -144,14 +145,24 @@ def connect(location: Location) -> Engines:
     """Engines for a store; nothing is opened yet."""
     if location.file is None:
         return Engines(location, *servers.server_engines(location.url, BUSY_SECONDS))
-    writer, reader = _sqlite_engine(location.url, True), _sqlite_engine(location.url, False)
+    writer = _sqlite_engine(location.url, writes=True)
+    reader = _sqlite_engine(location.url, writes=False, read_only=is_read_only(location.file))
     return Engines(location, writer, reader)
 
 
-def _sqlite_engine(url: URL, writes: bool) -> Engine:
+def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine:
     # Autocommit on the driver's side: it would begin transactions late and of the wrong kind.
     arguments = {"timeout": BUSY_SECONDS, "isolation_level": None}
-    engine = create_engine(url, connect_args=arguments)
+    engine = create_engine(
+        url, connect_args=arguments, poolclass=pool.NullPool if read_only else None
+    )
+    if read_only:
+        assert url.database is not None
+        opener = ReadOnlyFile(Path(url.database))
+
+        @event.listens_for(engine, "do_connect")
+        def _connect(_dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
+            return opener.connect(**options)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
@@ -193,10 +204,13 @@ def _meaning(location: Location, error: BaseException) -> str:
         )
     if code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return "expected an advsweep store, got a file that is no SQLite database or a damaged one"
+    if location.file.exists() and not may(location.file, os.R_OK):
+        return "it cannot be opened for reading; give this user the permission to read it"
     if code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
         return (
-            "it cannot be opened for writing, which SQLite needs even to read; the file and its "
-            f"folder {location.file.parent} must both be writable"
+            "it cannot be opened for writing; the file and its folder "
+            f"{location.file.parent} must both be writable (commands that only read, such as "
+            "ls, show and report, do without); make them so, or work on a copy elsewhere"
         )
     if code.startswith("SQLITE_BUSY"):
         return (

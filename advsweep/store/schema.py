@@ -70,7 +70,15 @@ def read_version(location: Location, connection: Connection) -> str | None:
             f"{location.name}: expected an advsweep store, got a database with other tables "
             f"({some}); name another with --store"
         )
-    version: str = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+    versions = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
+    if len(versions) != 1:
+        raise StoreError(
+            f"{location.name}: expected one version in its table alembic_version, got "
+            f"{len(versions)}: it is a damaged store, or an incomplete copy of one; take another "
+            f"copy of it, or, if this advsweep made it, write the version '{HEAD}' back into that "
+            "table"
+        )
+    version: str = versions[0]
     if version not in REVISIONS:
         raise StoreError(
             f"{location.name}: its schema ({version}) is newer than this advsweep's ({HEAD}); "

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from advsweep.errors import StoreError
-from advsweep.store import open_store
+from advsweep.store import NewRun, open_store
 from advsweep.store.schema import HEAD
 
 
@@ -94,6 +95,21 @@ def test_a_newer_store_is_refused(tmp_path):
             open_store(str(path), upgrade=upgrade)
 
 
+@pytest.mark.parametrize("rows", [[], [HEAD, HEAD]])
+def test_a_store_needs_one_row_in_its_version_table(tmp_path, rows):
+    path = tmp_path / "a.db"
+    open_store(str(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE alembic_version")
+        connection.execute("CREATE TABLE alembic_version (version_num)")
+        connection.executemany("INSERT INTO alembic_version VALUES (?)", [(row,) for row in rows])
+    for arguments in ({}, {"create": False}, {"upgrade": True}):
+        with pytest.raises(
+            StoreError, match=rf"one version .* alembic_version, got {len(rows)}: it is a damaged"
+        ):
+            open_store(str(path), **arguments)
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -142,9 +158,81 @@ def test_a_folder_that_cannot_be_written(powerless):
         open_store(str(powerless / "new.db"))
 
 
-def test_a_store_in_a_folder_that_cannot_be_written(powerless):
+@pytest.fixture
+def archive(powerless: Path, new_run: Callable[..., NewRun]) -> Path:
+    """A store with one run in a folder that cannot be written."""
+    with open_store(str(powerless / "archive.db")) as store:
+        store.add_runs([new_run(seed=1)])
     powerless.chmod(0o500)
-    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
+    return powerless / "archive.db"
+
+
+def _seeds(path: Path) -> list[int]:
+    with open_store(str(path), create=False) as store:
+        return [run.seed for run in store.runs(newest_first=False)]
+
+
+def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
+    files = sorted(os.listdir(archive.parent))
+    assert _seeds(archive) == [1]
+    assert sorted(os.listdir(archive.parent)) == files
+    with open_store(str(archive)) as store:
+        with pytest.raises(StoreError, match=r"archive\.db: it cannot be opened for writing.*copy"):
+            store.add_sweep("demo", {})
+        assert store.sweeps() == []
+
+
+def test_a_reader_of_such_a_folder_sees_what_others_write_meanwhile(archive, new_run):
+    with open_store(str(archive), create=False) as reader:
+        assert len(reader.runs()) == 1
+        archive.parent.chmod(0o700)
+        with open_store(str(archive)) as writer:
+            writer.add_runs([new_run(seed=2)])
+            archive.parent.chmod(0o500)
+            assert len(reader.runs()) == 2
+            archive.parent.chmod(0o700)
+        archive.parent.chmod(0o500)
+        assert len(reader.runs()) == 2
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_a_write_ahead_log_in_such_a_folder_is_read(archive, new_run, index, monkeypatch):
+    """What a machine leaves behind that went down in the middle of a sweep."""
+    room = Path(tempfile.mkdtemp(dir=archive.parent.parent))
+    monkeypatch.setattr(tempfile, "tempdir", str(room))
+    archive.parent.chmod(0o700)
+    with open_store(str(archive)) as writer:
+        writer.add_runs([new_run(seed=2)])
+        crashed = archive.parent / "crashed"
+        crashed.mkdir()
+        for ending in ("", "-wal", *(["-shm"] if index else [])):
+            copy = shutil.copy(f"{archive}{ending}", crashed)
+            os.chmod(copy, 0o400)
+    crashed.chmod(0o500)
+    before = {path.name: path.read_bytes() for path in crashed.iterdir()}
+    assert _seeds(crashed / "archive.db") == [1, 2]
+    store = open_store(str(crashed / "archive.db"), create=False)
+    assert len(store.runs()) == len(store.runs()) == 2
+    assert {path.name: path.read_bytes() for path in crashed.iterdir()} == before
+    if index:
+        assert list(room.iterdir()) == []
+    else:
+        [folder] = room.iterdir()
+        assert folder.stat().st_mode & 0o77 == 0
+        room.chmod(0o500)
+        with pytest.raises(StoreError, match="only be read in a copy, which could not be made"):
+            open_store(str(crashed / "archive.db"), create=False)
+        room.chmod(0o700)
+    del store
+    gc.collect()
+    assert list(room.iterdir()) == []
+    room.rmdir()
+    crashed.chmod(0o700)
+
+
+def test_a_store_that_cannot_be_read(powerless):
+    (powerless / "warm-up.db").chmod(0o000)
+    with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for reading"):
         open_store(str(powerless / "warm-up.db"), create=False)
 
 
