@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
+from types import TracebackType
 
 import typer
 
@@ -43,7 +45,9 @@ from advsweep.cli import (
     weights,
     worker,
 )
+from advsweep.cli.output import echo
 from advsweep.errors import AdvsweepError
+from advsweep.printable import printable
 
 app = typer.Typer(
     name="advsweep",
@@ -85,7 +89,7 @@ app.add_typer(db.app, name="db")
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"advsweep {__version__}")
+        echo(f"advsweep {__version__}")
         raise typer.Exit
 
 
@@ -106,12 +110,20 @@ def _format_warning(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    return f"advsweep: {message}\n"
+    return f"advsweep: {printable(str(message))}\n"
+
+
+def _print_exception(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Prints a traceback: messages of errors quote what was read."""
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main() -> None:
     """The console script: errors of the user become one line and exit code 2."""
     warnings.formatwarning = _format_warning
+    sys.excepthook = _print_exception
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
@@ -119,7 +131,7 @@ def main() -> None:
     except AdvsweepError as error:
         if debug:
             raise
-        typer.echo(f"advsweep: {error}", err=True)
+        echo(f"advsweep: {error}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         # The reader (`| head`) has left; Python would complain again when it flushes stdout.

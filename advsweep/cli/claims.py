@@ -10,6 +10,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_claims
+from advsweep.cli.output import echo_rendered
 
 
 class ClaimsFormat(Enum):
@@ -45,7 +46,7 @@ def claims(
 
     listed = read_claims(find_claims(name))
     answers = answer_claims(open_store(store, create=False), listed)
-    typer.echo(render_answers(answers, output.value), nl=False)
+    echo_rendered(render_answers(answers, output.value))
     if strict and answers.count(Verdict.HOLDS) < len(answers.answers):
         raise typer.Exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.output import echo
 
 app = typer.Typer(help="Look after the store's schema.", no_args_is_help=True)
 
@@ -21,9 +22,9 @@ def upgrade(store: options.Store = None) -> None:
 
     opened = open_store(store, create=False, upgrade=True)
     for line in opened.upgraded:
-        typer.echo(line)
+        echo(line)
     if not opened.upgraded:
-        typer.echo(f"{opened.name} is up to date (schema {opened.schema_version()})")
+        echo(f"{opened.name} is up to date (schema {opened.schema_version()})")
 
 
 @app.command("version")
@@ -31,4 +32,4 @@ def version(store: options.Store = None) -> None:
     """Print the store's schema version."""
     from advsweep.store import open_store
 
-    typer.echo(open_store(store, create=False).schema_version())
+    echo(open_store(store, create=False).schema_version())

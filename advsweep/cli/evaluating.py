@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from advsweep.cli.output import echo
+
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.overrides import Override
@@ -228,7 +230,7 @@ def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
 
 def say_change(why: str) -> None:
     """Says that another way of sampling is tried, and why."""
-    typer.echo(f"{why}; trying that", err=True)
+    echo(f"{why}; trying that", err=True)
 
 
 @contextmanager
@@ -239,7 +241,7 @@ def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     if not sys.stderr.isatty():
-        yield lambda done, total: typer.echo(f"{what}: {done}/{total} problems", err=True)
+        yield lambda done, total: echo(f"{what}: {done}/{total} problems", err=True)
         return
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(what)

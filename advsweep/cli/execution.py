@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import print_json
+from advsweep.cli.output import echo, print_json
 from advsweep.cli.records import flat
 
 if TYPE_CHECKING:
@@ -123,7 +121,7 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
 
 def warn(line: str) -> None:
     """A line on stderr, under our name."""
-    typer.echo(f"advsweep: {line}", err=True)
+    echo(f"advsweep: {line}", err=True)
 
 
 def print_config(config: Plain, output: RecordFormat) -> None:
@@ -132,7 +130,7 @@ def print_config(config: Plain, output: RecordFormat) -> None:
         print_json(config)
         return
     for key, value in flat(config):
-        typer.echo(f"{key}={value}")
+        echo(f"{key}={value}")
 
 
 def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
@@ -160,18 +158,18 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
     parts += [f"{outcome.submitted} submitted"] if outcome.submitted else []
     parts += [f"{outcome.queued} queued or running"] if outcome.queued else []
-    typer.echo(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
+    echo(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
-        typer.echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+        echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
     if outcome.halted:
-        typer.echo("so many failed that no more were started", err=True)
+        echo("so many failed that no more were started", err=True)
     for run_id, reason in list(outcome.pruned.items())[:LISTED]:
-        typer.echo(f"  run {run_id} pruned: {reason}", err=True)
+        echo(f"  run {run_id} pruned: {reason}", err=True)
     if outcome.pruned:
-        typer.echo("with stopping=none they go on from their last checkpoint", err=True)
+        echo("with stopping=none they go on from their last checkpoint", err=True)
     if outcome.failed or outcome.unfinished:
-        typer.echo("start the same sweep again to do what is missing", err=True)
+        echo("start the same sweep again to do what is missing", err=True)
     if outcome.submitted or outcome.queued:
-        typer.echo(f"advsweep status {plan.name}   shows how far they are", err=True)
+        echo(f"advsweep status {plan.name}   shows how far they are", err=True)
     if outcome.done or outcome.skipped:
-        typer.echo(f"advsweep report {plan.name}   prints its table", err=True)
+        echo(f"advsweep report {plan.name}   prints its table", err=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.output import echo
 
 
 class ExportFormat(Enum):
@@ -38,5 +39,5 @@ def export(
     spec = build_run(record.config)
     last = record.step if step is None else step
     spec.backend.export(spec, record.directory, last, directory)
-    typer.echo(f"wrote run {record.id} after step {last} to {directory}", err=True)
-    typer.echo(str(directory))
+    echo(f"wrote run {record.id} after step {last} to {directory}", err=True)
+    echo(str(directory))

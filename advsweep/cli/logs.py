@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.output import echo
 from advsweep.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def logs(
         if follow:
             try:
                 for text in followed(opened, record):
-                    typer.echo(text, nl=False)
+                    echo(text, nl=False)
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             return
@@ -47,7 +48,7 @@ def logs(
             f"run {record.id} has no log at {path}: it has not been started on this machine yet, "
             "or its folder was removed"
         )
-    typer.echo(path.read_text(encoding="utf-8", errors="replace"), nl=False)
+    echo(path.read_text(encoding="utf-8", errors="replace"), nl=False)
 
 
 def log_path(run: RunRecord) -> Path:

@@ -8,6 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord
@@ -51,9 +52,9 @@ def ls(
     print_listing([_row(r) for r in runs], output)
     left = opened.count_runs(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
-        typer.echo(f"... and {left} older ones (--all shows them)", err=True)
+        echo(f"... and {left} older ones (--all shows them)", err=True)
     if not runs:
-        typer.echo("no runs", err=True)
+        echo("no runs", err=True)
 
 
 def _refuse_filters(sweep: str | None, status: str | None) -> None:

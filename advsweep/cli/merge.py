@@ -11,6 +11,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -100,15 +101,13 @@ def _print(merged: Merged, what: str, *, dry_run: bool) -> None:
     parts = [f"runs: {counts or 'none'}"]
     parts.append(f"evaluations added: {merged.evaluations}")
     parts.append(f"sweeps added: {', '.join(merged.sweeps) or 'none'}")
-    typer.echo(f"{what}{' (nothing was changed)' if dry_run else ''}\n  " + "\n  ".join(parts))
+    echo(f"{what}{' (nothing was changed)' if dry_run else ''}\n  " + "\n  ".join(parts))
     for run_id, reason in merged.left_out.items():
-        typer.echo(f"advsweep: its run {run_id} was left out: {reason}", err=True)
+        echo(f"advsweep: its run {run_id} was left out: {reason}", err=True)
     for run_id, difference in merged.differing.items():
-        typer.echo(
-            f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True
-        )
+        echo(f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True)
     if merged.without_folder:
-        typer.echo(
+        echo(
             f"advsweep: {len(merged.without_folder)} runs came without their folder (checkpoints "
             "and logs)",
             err=True,

@@ -1,4 +1,8 @@
-"""Data on stdout: JSON without NaN, CSV, and plain aligned tables."""
+"""What is printed: JSON without NaN, CSV, plain aligned tables, and lines of text.
+
+Everything that a command prints goes through `echo`, which escapes control characters: names,
+errors, prompts and logs may come from somebody else's store, data file or model.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,22 @@ from typing import Any
 import typer
 
 from advsweep.cli.options import ListFormat
+from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Prints a text whose control characters, but line breaks and tabs, are escaped.
+
+    Args:
+        err: print on stderr.
+        nl: end with a line break.
+    """
+    typer.echo(printable(str(text)), err=err, nl=nl)  # noqa: TID251 - the one place
+
+
+def echo_rendered(text: str) -> None:
+    """Prints what a renderer of `advsweep.report` made: it escapes its data and may style it."""
+    typer.echo(text, nl=False)  # noqa: TID251 - the styles' escape codes are ours
 
 
 def jsonable(value: Any) -> Any:
@@ -44,16 +64,16 @@ def jsonable(value: Any) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON document, and nothing else, on stdout."""
-    typer.echo(json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    echo(printable_json(text))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Comma-separated data with one header line; nothing is rounded."""
+    """Comma-separated data with one header line; nothing is rounded, and no text a formula."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    typer.echo(buffer.getvalue(), nl=False)
+    writer.writerows([spreadsheet_cell(value) for value in row] for row in (columns, *rows))
+    echo(buffer.getvalue(), nl=False)
 
 
 def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None:
@@ -71,13 +91,13 @@ def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None
 
 def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns wide enough for what is in them; the last one is left ragged."""
-    table = [list(columns), *[list(row) for row in rows]]
+    table = [[printable_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(_width(row[i]) for row in table) for i in range(len(columns))]
     lines = []
     for row in table:
         cells = (c + " " * (width - _width(c)) for c, width in zip(row, widths, strict=True))
         lines.append("  ".join(cells).rstrip())
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def _width(text: str) -> int:

@@ -9,6 +9,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -118,13 +119,13 @@ def _tell_what_is_not_here(plan: Plan) -> None:
     try:
         plan.executor.check()
     except ConfigError as error:
-        typer.echo(f"advsweep: this machine could not execute it: {error}", err=True)
+        echo(f"advsweep: this machine could not execute it: {error}", err=True)
 
 
 def tell_absent(plan: Plan) -> None:
     """Says on stderr which data is to be fetched, or made, before anything can start."""
     if plan.absent:
-        typer.echo(
+        echo(
             f"advsweep: not on this machine: {', '.join(plan.absent)}; problems are checked, and "
             f"identities known, when it is",
             err=True,
@@ -143,18 +144,18 @@ def _print_table(
     )
     tell_cut(len(rows) - cut)
     if plan.duplicates:
-        typer.echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
+        echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
         cut = len(plan.duplicates) if every else LISTED
         for duplicate in plan.duplicates[:cut]:
-            typer.echo(f"  {_describe(duplicate)}")
+            echo(f"  {_describe(duplicate)}")
         tell_cut(len(plan.duplicates) - cut)
     tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
     detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
-    typer.echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
-    typer.echo(describe_rest(left, slots))
+    echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
+    echo(describe_rest(left, slots))
     if together := count_stackable(plan):
-        typer.echo(f"{together} of the runs can be trained together, several in one process")
+        echo(f"{together} of the runs can be trained together, several in one process")
 
 
 def _tally(left: Estimate) -> dict[str, int]:
@@ -178,7 +179,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def tell_cut(more: int) -> None:
     """Says on stderr that there is more than was printed."""
     if more > 0:
-        typer.echo(f"... and {more} more (--all shows them)", err=True)
+        echo(f"... and {more} more (--all shows them)", err=True)
 
 
 def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_claims, complete_sweep
+from advsweep.cli.output import echo, echo_rendered
 
 if TYPE_CHECKING:
     from advsweep.report import Condition, Report
@@ -212,7 +213,7 @@ def report(
             judgements = [judge(judged, assertion) for assertion in asserted]
         _print(shown, opened, output, conditions, claims)
     for judgement in judgements:
-        typer.echo(judgement.text, err=True)
+        echo(judgement.text, err=True)
     if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
         raise typer.Exit(1)
 
@@ -227,7 +228,7 @@ def _print(
     if output is not ReportFormat.HTML:
         from advsweep.report import render
 
-        typer.echo(render(report, output.value), nl=False)
+        echo_rendered(render(report, output.value))
         return
     from advsweep.cli.claims import find_claims
     from advsweep.report import answer_claims, read_claims
@@ -236,4 +237,4 @@ def _print(
     answers = None
     if claims is not None:
         answers = answer_claims(store, read_claims(find_claims(claims)))
-    typer.echo(render_page(report, store, where=where, answers=answers), nl=False)
+    echo_rendered(render_page(report, store, where=where, answers=answers))

@@ -11,6 +11,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_target
 from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ def retry(
         stays = Status.PRUNED if settings["stopping"] is None else None
         left = [run for run in open_ if run.status is not stays]
         if alone := len(found.runs) - len(left):
-            typer.echo(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
+            echo(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
         if not left:
-            typer.echo("nothing to start again", err=True)
+            echo("nothing to start again", err=True)
             return
         plan = plan_again(left, settings)
         trackings = of_sweeps(opened, execution.warn)
@@ -120,6 +121,6 @@ def _print(outcome: Outcome) -> None:
         (outcome.queued, "queued or running"),
     )
     parts = ", ".join(f"{count} {what}" for count, what in counts if count)
-    typer.echo(f"{len(outcome.run_ids)} runs: {parts}", err=True)
+    echo(f"{len(outcome.run_ids)} runs: {parts}", err=True)
     for run_id, error in outcome.failed.items():
-        typer.echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+        echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.output import echo
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def rm(
         for run in runs:
             remove_folder(opened, run.directory)
     kept = len(found.runs) - len(runs)
-    typer.echo(
+    echo(
         f"removed {len(runs)} runs" + (f"; kept {kept} that other sweeps share" if kept else ""),
         err=True,
     )
@@ -77,7 +78,7 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
     if not yes:
         _confirm(f"{len(found)} evaluations of models")
     store.remove_model_evaluations(sorted(found))
-    typer.echo(f"removed {len(found)} evaluations of models", err=True)
+    echo(f"removed {len(found)} evaluations of models", err=True)
 
 
 def remove_folder(store: Store, directory: Path) -> None:

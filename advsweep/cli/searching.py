@@ -10,7 +10,7 @@ import typer
 
 from advsweep.cli import execution
 from advsweep.cli.options import ListFormat, RecordFormat
-from advsweep.cli.output import print_columns, print_json, print_listing, show_number
+from advsweep.cli.output import echo, print_columns, print_json, print_listing, show_number
 from advsweep.cli.plan import LISTED, describe_rest, existing, rest_record, tell_cut
 from advsweep.sweep.search.dimensions import spell
 
@@ -93,7 +93,7 @@ def print_search(
         _print_space(study)
         _print_trials(study, outlook.results, every=every)
         _print_standing(study, outlook)
-        typer.echo(describe_rest(outlook.left, slots))
+        echo(describe_rest(outlook.left, slots))
 
 
 def _dimension(dimension: Dimension) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> No
     shown = results if every else results[-LISTED:]
     lacking = [""] * len(study.search.metrics)
     if shown:
-        typer.echo()
+        echo()
         print_columns(
             ["trial", "state", *study.search.metrics, "point"],
             [
@@ -138,7 +138,7 @@ def _print_standing(study: Study, outlook: Outlook) -> None:
     aims = " and ".join(f"{metric} ({better})" for metric, better in study.search.metrics.items())
     counts = [f"{count} {state}" for state, count in outlook.states.items()]
     counts += [f"{outlook.to_come} to come"] if outlook.to_come else []
-    typer.echo(
+    echo(
         f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
         f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
     )
@@ -160,11 +160,11 @@ def _print_best(
 ) -> None:
     if not best:
         if any(result.is_over for result in results):
-            typer.echo(f"no trial has {' and '.join(study.search.metrics)}", err=err)
+            echo(f"no trial has {' and '.join(study.search.metrics)}", err=err)
         return
     what = "best" if len(study.search.metrics) == 1 else "Pareto front"
-    typer.echo(f"{what} of {len(results)} trials, means over seeds:", err=err)
+    echo(f"{what} of {len(results)} trials, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
-        typer.echo(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)
+        echo(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)

@@ -12,6 +12,7 @@ import typer
 
 from advsweep.cli import evaluating, options
 from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,9 +91,9 @@ def select(
     if output is RecordFormat.JSON:
         print_json({"file": out, "levels": counts, "left_out": left_out})
         return
-    typer.echo(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
+    echo(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
     if left_out:
-        typer.echo(f"{left_out} problems left out, of which no answer could be scored", err=True)
+        echo(f"{left_out} problems left out, of which no answer could be scored", err=True)
 
 
 def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:

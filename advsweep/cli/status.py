@@ -8,6 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def _queued(store: Store, sweep: str | None) -> Sequence[Queued] | None:
     try:
         return queued_runs(store, sweep)
     except ConfigError as error:
-        typer.echo(f"advsweep: {error}", err=True)
+        echo(f"advsweep: {error}", err=True)
         return None
 
 
@@ -70,7 +71,7 @@ def _print_queued(queued: Sequence[Queued]) -> None:
         return
     counts = Counter((run.executor, run.state.lower()) for run in queued)
     told = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
-    typer.echo(f"\njobs: {told}")
+    echo(f"\njobs: {told}")
     print_columns(
         ["run", "estimator", "seed", "job", "state", "why"],
         [
@@ -79,7 +80,7 @@ def _print_queued(queued: Sequence[Queued]) -> None:
         ],
     )
     if len(queued) > LISTED:
-        typer.echo(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
+        echo(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
 
 
 def _print(sweep: str | None, standing: Standing) -> None:
@@ -87,9 +88,9 @@ def _print(sweep: str | None, standing: Standing) -> None:
 
     states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
-    typer.echo(f"{what}: {', '.join([f'{standing.runs} runs', *states])}")
+    echo(f"{what}: {', '.join([f'{standing.runs} runs', *states])}")
     if standing.running:
-        typer.echo()
+        echo()
         print_columns(
             ["run", "estimator", "seed", "step", "stage", "steps/s", "left", "heartbeat", "where"],
             [
@@ -105,7 +106,7 @@ def _print(sweep: str | None, standing: Standing) -> None:
             ],
         )
     if standing.failures:
-        typer.echo()
+        echo()
         print_columns(
             ["run", "estimator", "seed", "step", "status", "why"],
             [

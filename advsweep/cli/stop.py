@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -37,7 +38,7 @@ def stop(
         for run in [*running, *waiting]:
             opened.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
-    typer.echo(
+    echo(
         f"asked {len(running)} running and {len(waiting)} waiting runs to stop; "
         f"{len(runs) - len(running) - len(waiting)} had ended before",
         err=True,
@@ -45,7 +46,7 @@ def stop(
     if kill:
         elsewhere = len(running) - len(killed)
         rest = f"; {elsewhere} are on other machines, or just ended" if elsewhere else ""
-        typer.echo(f"killed {len(killed)} processes{rest}", err=True)
+        echo(f"killed {len(killed)} processes{rest}", err=True)
 
 
 def _kill(store: Store, run_id: int) -> bool:

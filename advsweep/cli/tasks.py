@@ -8,6 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat, RecordFormat
+from advsweep.cli.output import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +87,7 @@ def show(
     try:
         task.check()
     except ConfigError as error:
-        typer.echo(f"advsweep: {error}", err=True)
+        echo(f"advsweep: {error}", err=True)
     if output is RecordFormat.JSON:
         print_json(record)
     else:
@@ -135,16 +136,16 @@ def _print(record: dict[str, Any]) -> None:
         counts = found["levels"].items()
         levels = ", ".join(f"{count} of level {level}" for level, count in counts)
         many = f": {levels}" if len(counts) > 1 else ""
-        typer.echo(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
+        echo(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
     for split, found in record["splits"].items():
         for example in found["examples"]:
             head = f"{split.replace('_', '-')} problem {example['id']}, level {example['level']}"
-            typer.echo(f"\n--- {head}")
+            echo(f"\n--- {head}")
             if example["system"]:
-                typer.echo(f"[system] {example['system']}")
-            typer.echo(example["prompt"])
+                echo(f"[system] {example['system']}")
+            echo(example["prompt"])
             gold = example["gold"]
-            typer.echo(f"--- gold: {gold.get('answer', gold)}")
+            echo(f"--- gold: {gold.get('answer', gold)}")
 
 
 def _verifier(node: Mapping[str, Any]) -> str:

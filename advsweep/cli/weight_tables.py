@@ -10,9 +10,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from advsweep.cli.output import print_columns, print_csv, print_json, to_markdown
+from advsweep.cli.output import echo, print_columns, print_csv, print_json, to_markdown
 from advsweep.diagnostics.weight_changes import HEAD
 from advsweep.sweep.weight_analyses import align_steps
 
@@ -90,7 +88,7 @@ def print_runs(analysed: Sequence[Analysed], shown: Shown) -> None:
     _print(tables, {}, shown, "total")
     bases = {each.last.base for each in analysed}
     if len(bases) > 1:
-        typer.echo(f"{len(bases)} base models: only runs of the same one are aligned", err=True)
+        echo(f"{len(bases)} base models: only runs of the same one are aligned", err=True)
 
 
 def _totals(change: WeightChange) -> list[Row]:
@@ -207,11 +205,11 @@ def _print_table(title: str, rows: Sequence[Row], how: str, *, first: bool) -> N
     columns = list(cells[0])
     lines = [[row[c] for c in columns] for row in cells]
     if not first:
-        typer.echo("")
+        echo("")
     if how == "markdown":
-        typer.echo(to_markdown(columns, lines), nl=False)
+        echo(to_markdown(columns, lines), nl=False)
         return
-    typer.echo(_TITLES[title])
+    echo(_TITLES[title])
     print_columns(columns, lines)
 
 
@@ -279,10 +277,10 @@ def _is_nan(value: Any) -> bool:
 def _print_notes(change: WeightChange) -> None:
     """What the tables do not tell, on stderr."""
     if all(matrix.norm == 0 for matrix in change.matrices):
-        typer.echo("no matrix differs", err=True)
+        echo("no matrix differs", err=True)
     if change.left_out:
         some = [f"{name} ({why})" for name, why in list(change.left_out.items())[:_LISTED]]
         more = (
             f" and {len(change.left_out) - _LISTED} more" if len(change.left_out) > _LISTED else ""
         )
-        typer.echo(f"left out: {', '.join(some)}{more}", err=True)
+        echo(f"left out: {', '.join(some)}{more}", err=True)

@@ -11,7 +11,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
-from advsweep.cli.output import print_columns, print_csv, print_json, show_number
+from advsweep.cli.output import echo, print_columns, print_csv, print_json, show_number
 from advsweep.errors import BatchError
 
 # The last digits of a float depend on how a processor's vector units round.
@@ -204,13 +204,13 @@ def _print_tables(batch: GroupBatch, advantages: Advantages, found: list[Masses]
         for group, rollout, reward, value, keep in _rollouts(batch, advantages)
     ]
     print_columns(columns, rows)
-    typer.echo("")
+    echo("")
     print_columns(
         ("group", "m_S", "m_F"),
         [[str(i), *map(show_number, mass)] for i, mass in enumerate(found, start=1)],
     )
     if advantages.info:
-        typer.echo("")
+        echo("")
         print_columns(
             ("logged", "value"),
             [[key, show_number(value)] for key, value in advantages.info.items()],

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from advsweep.cli.output import echo
+
 app = typer.Typer(help="List estimators, show, apply and plot what they compute.")
 
 
@@ -36,7 +38,7 @@ def root(
     from advsweep.cli.output import print_listing
 
     if output is TableFormat.MARKDOWN:
-        typer.echo(markdown_table(), nl=False)
+        echo(markdown_table(), nl=False)
         return
     print_listing(_records(), ListFormat(output.value))
     if output is TableFormat.TABLE:
@@ -79,7 +81,7 @@ def _print_refused() -> None:
     from advsweep.estimators import ESTIMATORS
 
     names = ", ".join(sorted(ESTIMATORS.unavailable()))
-    typer.echo(
+    echo(
         f"\nnamed in the papers but not defined there: {names}\n"
         "(advsweep estimators show NAME says what is missing)",
         err=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli.options import ListFormat
+from advsweep.cli.output import echo
 from advsweep.errors import BatchError, ConfigError
 
 if TYPE_CHECKING:
@@ -116,17 +117,17 @@ def plot(
         for label, estimator in estimators.items()
     }
     for name in assumed:
-        typer.echo(f"{name} is taken to be {given[name]:g}; --input {name}=... sets it", err=True)
+        echo(f"{name} is taken to be {given[name]:g}; --input {name}=... sets it", err=True)
     if target is not None:
         where = "" if kind is Kind.POPULATION else f", G = {group_size}"
         where += "" if batch_rate is None else f", batch at p = {batch_rate:g}"
         where += "".join(f", {name} = {value:g}" for name, value in given.items())
         _draw(curves, target, f"{kind.value.capitalize()} masses{where}", kind, compare)
-        typer.echo(f"wrote {target}", err=True)
+        echo(f"wrote {target}", err=True)
     if target is None or output is not None:
         _print(curves, kind, group_size, output or ListFormat.TABLE)
     else:
-        typer.echo(str(target))
+        echo(str(target))
 
 
 Curve = list[tuple[float, "Masses"]]

@@ -6,12 +6,10 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from advsweep.cli import options
 from advsweep.cli.estimators.inputs import NEUTRAL
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import print_columns, print_json, show_number
+from advsweep.cli.output import echo, print_columns, print_json, show_number
 from advsweep.errors import BatchError
 
 if TYPE_CHECKING:
@@ -157,36 +155,36 @@ def _group_size(estimator: Estimator, wanted: int) -> int:
 
 def _print(record: dict[str, Any]) -> None:
     also = f" (also {', '.join(record['aliases'])})" if record["aliases"] else ""
-    typer.echo(f"{record['name']}{also}: {record['formula']}")
-    typer.echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
-    typer.echo(f"\n{record['description']}\n")
-    typer.echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
-    typer.echo(f"needs: {', '.join(['rewards', *record['needs']])}")
+    echo(f"{record['name']}{also}: {record['formula']}")
+    echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
+    echo(f"\n{record['description']}\n")
+    echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
+    echo(f"needs: {', '.join(['rewards', *record['needs']])}")
     if record["uses"]:
-        typer.echo(f"reads if given: {', '.join(record['uses'])}")
-    typer.echo(f"rewards: {record['rewards']}")
-    typer.echo(f"group size: {_sizes(record)}")
+        echo(f"reads if given: {', '.join(record['uses'])}")
+    echo(f"rewards: {record['rewards']}")
+    echo(f"group size: {_sizes(record)}")
     if not record["exchangeable"]:
-        typer.echo("order: the order of the rollouts within a group matters")
+        echo("order: the order of the rollouts within a group matters")
     if record["stateful"]:
         start = ", ".join(f"{key} {_plain(value)}" for key, value in record["memory"].items())
-        typer.echo(f"memory, before the first step: {start}")
-    typer.echo("")
+        echo(f"memory, before the first step: {start}")
+    echo("")
     if record["parameters"]:
         columns = ("parameter", "type", "default", "range", "meaning")
         print_columns(columns, [[_plain(v) for v in row.values()] for row in record["parameters"]])
     else:
-        typer.echo("no parameters")
+        echo("no parameters")
     inputs = "".join(f", {name} {value:g}" for name, value in record["inputs"].items())
-    typer.echo(f"\ndegenerate groups, each alone in a first step{inputs}")
+    echo(f"\ndegenerate groups, each alone in a first step{inputs}")
     print_columns(
         ("group", "rewards", "advantages"),
         [[row["group"], _numbers(row["rewards"]), _outcome(row)] for row in record["degenerate"]],
     )
     masses = record["masses"]
-    typer.echo(f"\nexpected masses at group size {masses['group_size']}{inputs}")
+    echo(f"\nexpected masses at group size {masses['group_size']}{inputs}")
     if masses["refused"]:
-        typer.echo(f"refused: {masses['refused']}")
+        echo(f"refused: {masses['refused']}")
         return
     print_columns(
         ("p", "m_S", "m_F"),

@@ -1,0 +1,110 @@
+r"""Text that comes from stores, logs, data files and models, made safe to show.
+
+A terminal obeys control characters: an escape sequence sets the clipboard or hides what is
+printed. Characters that change the direction of text, or that take no room, show one text and
+mean another. All of them are written as escapes, such as `\x1b` and `\u202e`:
+
+    printable(text)         keeps line breaks and tabs: a prompt, a log
+    printable_line(text)    escapes these too: a name, a cell, an error in a list
+    printable_json(text)    a JSON document, by JSON's own escapes, so that its values stay
+    spreadsheet_cell(value) a value of a CSV file: no formula, whatever the text
+
+Escape first and style afterwards. Only the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+# Controls, formats (direction, zero width), surrogates, and separators of lines and paragraphs.
+_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+# What begins a formula in some spreadsheet, full-width signs among it.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+class _Escapes(dict[int, str]):
+    """A table for `str.translate`: what is to be escaped, filled as characters turn up."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__((ord(character), character) for character in kept)
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = self.escape(code) if _is_control(character) else character
+        return self[code]
+
+    def escape(self, code: int) -> str:
+        if code <= 0xFF:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+class _LineEscapes(_Escapes):
+    def escape(self, code: int) -> str:
+        return _SHORT.get(chr(code)) or super().escape(code)
+
+
+class _JsonEscapes(_Escapes):
+    def escape(self, code: int) -> str:
+        units = chr(code).encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+
+
+def _is_control(character: str) -> bool:
+    # XML has no place for U+FFFE and U+FFFF, nor Unicode for their like in other planes.
+    return unicodedata.category(character) in _CATEGORIES or ord(character) & 0xFFFE == 0xFFFE
+
+
+_TEXT = _Escapes("\n\t")
+_LINE = _LineEscapes("")
+_JSON = _JsonEscapes("\n\t")
+
+
+def printable(text: str) -> str:
+    r"""A text of several lines without control characters but line breaks and tabs.
+
+    >>> printable("a\x1b]52;c;eA==\x07b\nc")
+    'a\\x1b]52;c;eA==\\x07b\nc'
+    """
+    return text if text.isprintable() else text.translate(_TEXT)
+
+
+def printable_line(text: str) -> str:
+    r"""A text in one line without control characters; line breaks and tabs are escaped too.
+
+    >>> printable_line("a\nb")
+    'a\\nb'
+    """
+    return text if text.isprintable() else text.translate(_LINE)
+
+
+def printable_json(document: str) -> str:
+    r"""A JSON document whose texts have control characters as JSON's escapes, such as `\u202e`."""
+    return document if document.isprintable() else document.translate(_JSON)
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """A value for a CSV file: a text that a spreadsheet would read as a formula begins with `'`.
+
+    Control characters of a text are escaped. Numbers, and texts that are numbers, stay as they are.
+
+    >>> [spreadsheet_cell(value) for value in ("=1+1", "-0.5", -0.5, "grpo")]
+    ["'=1+1", '-0.5', -0.5, 'grpo']
+    """
+    if not isinstance(value, str):
+        return value
+    if value.startswith(_FORMULA_STARTS) and not _is_number(value):
+        value = f"'{value}"
+    return printable(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    # Python allows spaces around a number; a spreadsheet may not.
+    return text == text.strip()
