@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
+
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
 settings.load_profile("advsweep")
 
@@ -36,6 +38,8 @@ def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
     for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS"):
         monkeypatch.delenv(name, raising=False)
+    for name in (RUN_CODE, RUN_CODE_AS_ROOT):
+        monkeypatch.setenv(name, "")  # set, so that consent given in a test ends with the test
 
 
 Install = Callable[..., Path]

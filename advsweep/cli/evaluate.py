@@ -29,6 +29,8 @@ def evaluate(
         typer.Option("--step", min=0, help="A run's weights after this step (default: last)."),
     ] = None,
     config_dirs: options.ConfigDir = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -46,6 +48,7 @@ def evaluate(
     from advsweep.store import open_store
     from advsweep.sweep.asked import evaluate_weights, weights_of_run
 
+    options.give_consent(run_code, run_code_as_root)
     if (model is None) == (not targets):
         raise ConfigError("expected a run or a sweep, or else --model PATH_OR_ID")
     if model is not None and task is None:

@@ -47,6 +47,8 @@ def hidden_states(
             "the batch gradient at the output head, or that of the head's change.",
         ),
     ] = DirectionName.HIDDEN,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
@@ -68,6 +70,7 @@ def hidden_states(
     from advsweep.store import open_store
     from advsweep.sweep.hidden_analyses import ensure_hidden_states
 
+    options.give_consent(run_code, run_code_as_root)
     rows = []
     with closing(open_store(store, create=False)) as opened:
         runs = find_targets(opened, targets).runs

@@ -145,6 +145,31 @@ MemoryLimit = Annotated[
 ]
 
 
+RunCode = Annotated[
+    bool,
+    typer.Option(
+        "--run-code",
+        help="Allow programs that a model wrote to run here, where the verifier is 'code' "
+        "(or ADVSWEEP_RUN_CODE=1).",
+    ),
+]
+RunCodeAsRoot = Annotated[
+    bool,
+    typer.Option(
+        "--run-code-as-root",
+        help="Allow them to run even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
+    ),
+]
+
+
+def give_consent(run_code: bool, as_root: bool) -> None:
+    """Allows this process and its children what `RunCode` and `RunCodeAsRoot` are given for."""
+    from advsweep.tasks.verifiers import consent
+
+    if run_code or as_root:
+        consent.give_consent(run_code=run_code, as_root=as_root)
+
+
 class ListFormat(Enum):
     """How a listing is printed."""
 

@@ -117,7 +117,7 @@ def _tell_what_is_not_here(plan: Plan) -> None:
 
     tell_absent(plan)
     try:
-        plan.executor.check()
+        plan.check()
     except ConfigError as error:
         echo(f"advsweep: this machine could not execute it: {error}", err=True)
 

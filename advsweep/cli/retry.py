@@ -37,6 +37,8 @@ def retry(
     retry_on: options.RetryOn = "oom,timeout,killed",
     time_limit: options.TimeLimit = None,
     memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
@@ -54,6 +56,7 @@ def retry(
     from advsweep.sweep.resumption import plan_again
     from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
+    options.give_consent(run_code, run_code_as_root)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     names, overrides = split_overrides(arguments)
     if not names:
@@ -70,6 +73,7 @@ def retry(
             echo("nothing to start again", err=True)
             return
         plan = plan_again(left, settings)
+        plan.check()
         trackings = of_sweeps(opened, execution.warn)
         with feeding(opened, trackings, execution.warn) as feed:
             outcome = execution.execute(

@@ -24,6 +24,8 @@ def run(
     retry_on: options.RetryOn = "oom,timeout,killed",
     time_limit: options.TimeLimit = None,
     memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train one run and print what came out of it.
@@ -37,6 +39,7 @@ def run(
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import refuse_search
 
+    options.give_consent(run_code, run_code_as_root)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
@@ -44,7 +47,7 @@ def run(
         tell_absent(plan)
         execution.print_config(plan.runs[0].config, output)
         return
-    plan.executor.check()  # before a store is made
+    plan.check()  # before a store is made
     with execution.opened(store) as opened:
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)

@@ -48,6 +48,8 @@ def select(
         SplitName, typer.Option("--split", help="The problems that levels are made of.")
     ] = SplitName.TRAIN,
     config_dirs: options.ConfigDir = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -62,6 +64,7 @@ def select(
     from advsweep.sweep.asked import evaluate_weights
     from advsweep.tasks.base import Split
 
+    options.give_consent(run_code, run_code_as_root)
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ConfigError(f"--out: expected a file in a folder that is there, got '{out}'")
     asked = evaluating.asked(

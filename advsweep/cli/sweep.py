@@ -42,6 +42,8 @@ def sweep(
     ] = False,
     time_limit: options.TimeLimit = None,
     memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train every combination of the values given; start it again to resume it.
@@ -58,6 +60,7 @@ def sweep(
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
 
+    options.give_consent(run_code, run_code_as_root)
     policy = execution.make_policy(
         retries,
         retry_on,
@@ -73,13 +76,14 @@ def sweep(
         if dry_run:
             searching.print_search(study, store, jobs, how)
             return
+        study.example.check()
         searching.search(study, store, jobs, policy=policy, output=output)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=not dry_run)
     refuse_search(plan)
     if dry_run:
         print_plan(plan, store, jobs, how, force=force)
         return
-    plan.executor.check()  # before a store is made
+    plan.check()  # before a store is made
     with execution.opened(store) as opened:
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(

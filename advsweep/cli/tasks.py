@@ -86,6 +86,7 @@ def show(
     }
     try:
         task.check()
+        task.check_consent()
     except ConfigError as error:
         echo(f"advsweep: {error}", err=True)
     if output is RecordFormat.JSON:

@@ -48,6 +48,8 @@ def worker(
             show_envvar=True,
         ),
     ] = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
 ) -> None:
     """Train runs of a store that nobody trains, until none is left.
@@ -70,6 +72,7 @@ def worker(
     from advsweep.sweep.resumption import changed_settings
     from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
+    options.give_consent(run_code, run_code_as_root)
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")

@@ -27,6 +27,13 @@ _REFUSED = {
     "shuffle": "a sweep must be the same each time it is started; list the values in order",
 }
 
+_RETIRED = {
+    "verifier.enabled": "consent to run programs is no config; expected the option --run-code, or "
+    "ADVSWEEP_RUN_CODE=1 in the environment",
+    "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave it out",
+}
+"""Keys of earlier versions, with what to write instead. Stored configs may still carry them."""
+
 _CALL = re.compile(rf"({'|'.join([*_ALLOWED, *_REFUSED])})\(")
 
 
@@ -111,6 +118,8 @@ def _parse(text: str) -> Override:
             f"{text}: Hydra's own settings are not used; "
             f"its grammar and its config groups are, its launchers and folders are not"
         )
+    if remedy := _RETIRED.get(parsed.key_or_group.removeprefix("task.")):
+        raise ConfigError(f"{text}: {remedy}")
     swept = parsed.is_sweep_override()
     if swept and not values:
         raise ConfigError(f"{text}: expected at least one value to sweep over, got none")

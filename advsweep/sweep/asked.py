@@ -132,6 +132,7 @@ def evaluate_weights(
         SamplerError: the weights can be sampled from in none of the ways.
     """
     task.check()
+    task.check_consent()
     problems = task.problems(split)
     if not problems:
         what = split.value.replace("_", "-")

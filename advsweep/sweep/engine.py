@@ -64,7 +64,7 @@ def execute(
     """
     policy = policy or Policy()
     check_limits(policy, plan.executor)
-    plan.executor.check()
+    plan.check()
     if isinstance(plan.executor, DetachedExecutor):
         check_policy(policy, plan.executor)
     units = make_units(plan, store, force=force)

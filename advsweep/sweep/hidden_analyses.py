@@ -52,6 +52,7 @@ def ensure_hidden_states(
             f"--direction gradient: estimator '{run.estimator.name}' weighs rollouts by those of a "
             "reference model, which are not drawn here; expected hidden or weights"
         )
+    run.task.check_consent()
     backend, folder = run.backend, record.directory
     sampled = backend.sampled_tokens(
         run, folder, step, prompts, advantages=direction is Direction.GRADIENT

@@ -9,14 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from advsweep.errors import LeaseLostError
+from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.store import Owner, Status
 from advsweep.sweep.engine import LOOK_SECONDS, Execution
 from advsweep.sweep.policy import Policy
-from advsweep.sweep.resumption import DEFAULTS, build_alike, changed_settings, recorded_settings
+from advsweep.sweep.resumption import (
+    DEFAULTS,
+    build_alike,
+    changed_settings,
+    recorded_settings,
+    task_of,
+)
 from advsweep.sweep.settings import Resources
 from advsweep.sweep.signals import signals_taken
 from advsweep.sweep.units import Unit
@@ -57,7 +63,8 @@ def join(
         overrides: changes to the sweeps' resources, such as `resources.cpus=2`.
 
     Raises:
-        ConfigError: the executor never has room for a run, or an override does not fit.
+        ConfigError: the executor never has room for a run, an override does not fit, or a run
+            needs the user's consent to run programs.
         NotFoundError: there is no such sweep.
         StoreError: the store cannot be used.
     """
@@ -87,6 +94,7 @@ class _Joining(Execution):
         self._cache: dict[str, Resources] = {}
         self._changed(DEFAULTS["resources"])  # what does not fit is said before a run is had
         self._wanted: dict[int, Resources] = {}
+        self._consented: set[str] = set()
         self._prepared: Resources | None = None
         self._me = Owner.current()
         self._held: set[int] = set()
@@ -94,6 +102,7 @@ class _Joining(Execution):
         self._idle_since: float | None = None
 
     def run(self) -> None:
+        self._check_consent(self._left([self._sweep]))
         try:
             super().run()
         finally:
@@ -135,15 +144,30 @@ class _Joining(Execution):
 
     def _prepare(self, record: RunRecord) -> bool:
         """Whether a run can be given what its sweep says; false while others have other things."""
+        self._check_consent([record])
         resources = self._resources(record)
         if resources != self._prepared:
             if self._workers:
                 return False
             self._executor.close()
-            self._executor.prepare(resources, build_alike([record, *self._left(record)]))
+            left = list(self._left(record.sweeps))
+            self._executor.prepare(resources, build_alike([record, *left]))
             self._executor.check()
             self._slots, self._prepared = self._executor.capacity(), resources
         return True
+
+    def _check_consent(self, records: Iterable[RunRecord]) -> None:
+        """Refuses runs here that their own processes would refuse, and record as failed."""
+        for record in records:
+            key = json.dumps(record.config["task"])
+            if key in self._consented:
+                continue
+            if (task := task_of(record)) is not None:
+                try:
+                    task.check_consent()
+                except ConfigError as error:
+                    raise ConfigError(f"run {record.id}: {error}") from error
+            self._consented.add(key)
 
     def _resources(self, record: RunRecord) -> Resources:
         if record.id not in self._wanted:
@@ -159,9 +183,9 @@ class _Joining(Execution):
             self._cache[key] = Resources.build(changed, where="resources")
         return self._cache[key]
 
-    def _left(self, record: RunRecord) -> Iterator[RunRecord]:
-        """Some of the runs that are likely to come after one, to prepare for."""
-        for sweep in record.sweeps:
+    def _left(self, sweeps: Iterable[str | None]) -> Iterator[RunRecord]:
+        """Some of the runs that are left of these sweeps (None: of all), to prepare for."""
+        for sweep in sweeps:
             for status in LEFT:
                 yield from self._store.runs(sweep=sweep, status=status, limit=LOOKED_AT)
 

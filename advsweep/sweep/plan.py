@@ -87,6 +87,17 @@ class Plan:
         """Data that is not on this machine, without which no run of it can start."""
         return sorted({place for planned in self.runs for place in planned.run.absent})
 
+    def check(self) -> None:
+        """Refuses what this machine or the user's consent does not allow; nothing is started yet.
+
+        Raises:
+            ConfigError: its executor cannot work here, or its runs would verify answers by
+                running what a model wrote.
+        """
+        self.executor.check()
+        for planned in self.runs:
+            planned.run.task.check_consent()
+
     def settings(self) -> Plain:
         """How its runs are executed, as config nodes: what it takes to start them again."""
         resources = self.executor.resources

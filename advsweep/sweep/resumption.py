@@ -16,10 +16,12 @@ from advsweep.sweep.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS
 from advsweep.sweep.settings import Off, Resources
 from advsweep.sweep.tracking.base import NoTracking
+from advsweep.tasks.registry import TASKS
 
 if TYPE_CHECKING:
     from advsweep.backends.run import Run
     from advsweep.store import RunRecord, SweepRecord
+    from advsweep.tasks.base import Task
 
 Settings = Mapping[str, "Plain | None"]
 """Config nodes by group: executor, resources and stopping, None for what each run has."""
@@ -125,6 +127,14 @@ def build_alike(records: Iterable[RunRecord]) -> list[Run]:
             kinds[kind] = _build(config)
         runs.append(kinds[kind])
     return [run for run in runs if run is not None]
+
+
+def task_of(record: RunRecord) -> Task | None:
+    """The task of a run, not checked; None if it cannot be built, as its own process will say."""
+    try:
+        return TASKS.build(record.config["task"], where="task")
+    except ConfigError:
+        return None
 
 
 def _build(config: Plain) -> Run | None:

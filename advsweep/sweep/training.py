@@ -121,6 +121,7 @@ def make_evaluators(
         build_run(record.config | {"evaluation": settings})
         for settings in evaluations or [record.config["evaluation"]]
     ]
+    runs[0].task.check_consent()
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
 
 

@@ -123,6 +123,15 @@ class Task(Component):
             ConfigError: names the key, what was expected of it and what was got.
         """
 
+    def check_consent(self) -> None:
+        """Refuses to verify by running what a model wrote, without the user's consent.
+
+        It is apart from `check`, as plans, exports and the like run nothing.
+
+        Raises:
+            ConfigError: the message names the option that gives it.
+        """
+
     @abstractmethod
     def problems(self, split: Split) -> Sequence[Problem]:
         """Every problem of a split, in a fixed order; splits share no problem."""

@@ -150,6 +150,10 @@ class Dataset(Task):
                 )
             check_gold(self._problems, self._verifier, self._ask)
 
+    def check_consent(self) -> None:
+        with _naming_the_task():
+            self._verifier.check_consent()
+
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._solved[split]
 

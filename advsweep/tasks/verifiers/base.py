@@ -57,6 +57,13 @@ class Verifier(Component):
             ConfigError: the message says what to install or to set.
         """
 
+    def check_consent(self) -> None:
+        """Refuses to run what a model wrote without the user's consent, see `consent`.
+
+        Raises:
+            ConfigError: the message names the option that gives it.
+        """
+
     def prepare(self) -> None:
         """Imports what judging needs, in the process that others are forked from."""
 

@@ -129,12 +129,12 @@ def test_gold_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> No
 
 def test_the_verifier_is_checked(mixed: str) -> None:
     with pytest.raises(ConfigError, match=r"^task\.verifier: 'code' runs programs"):
-        Dataset(data=mixed, train_split="", verifier="code").check()
+        Dataset(data=mixed, train_split="", verifier="code").check_consent()
 
 
 def test_the_deadline_is_beyond_what_a_program_may_take(write: Write) -> None:
     path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
-    verifier = {"name": "code", "enabled": True, "isolation": "limits", "seconds": 5}
+    verifier = {"name": "code", "isolation": "limits", "seconds": 5}
     task = Dataset(data=path, train_split="", tests_column="tests", verifier=verifier)
     with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 7, .* got 5"):
         task.check()

@@ -6,6 +6,7 @@ import http.server
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.code import last_block
+from advsweep.tasks.verifiers.consent import RUN_CODE
 from advsweep.tasks.verifiers.sandbox import namespaces_missing
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
@@ -27,10 +29,15 @@ ISOLATIONS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_CODE, "1")
+
+
 @pytest.fixture(params=ISOLATIONS)
 def judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
     def judge(program: str, **fields: Any) -> Verdict:
-        spec = {"name": "code", "enabled": True, "isolation": request.param, "seconds": 30.0}
+        spec = {"name": "code", "isolation": request.param, "seconds": 30.0}
         verifier = VERIFIERS.build({**spec, **fields})
         verifier.check()
         return verifier.judge(GOLD, f"Here:\n```python\n{program}\n```\n")
@@ -73,16 +80,12 @@ def test_what_a_program_prints_and_leaves_running_does_not_matter(
     assert judge(f"{busy}\n{RIGHT}\nprint('x' * 10**6)").outcome is Outcome.CORRECT
 
 
-def test_a_program_that_takes_too_long_is_unscorable(judge: Callable[..., Verdict]) -> None:
-    found = judge("import time\ntime.sleep(600)", seconds=0.1)
-    assert found.outcome is Outcome.UNSCORABLE
-    assert "more than 0.1 s" in found.reason
-
-
-def test_a_program_that_takes_too_long_may_count_as_wrong() -> None:
-    spec = {"name": "code", "enabled": True, "isolation": "limits", "seconds": 0.1}
-    verifier = VERIFIERS.build({**spec, "slow_is_wrong": True})
-    assert verifier.judge(GOLD, "while True: pass").outcome is Outcome.WRONG
+@pytest.mark.security
+@pytest.mark.parametrize("program", ["import time\ntime.sleep(600)", "while True: pass"])
+def test_a_program_that_takes_too_long_is_wrong(
+    judge: Callable[..., Verdict], program: str
+) -> None:
+    assert judge(program, seconds=0.1) == (Outcome.WRONG, program, "")
 
 
 def test_a_process_that_does_not_start_is_unscorable(
@@ -95,7 +98,7 @@ def test_a_process_that_does_not_start_is_unscorable(
 
 @pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing())
 def test_namespaces_have_no_network_and_no_other_processes() -> None:
-    verifier = VERIFIERS.build({"name": "code", "enabled": True, "seconds": 30.0})
+    verifier = VERIFIERS.build({"name": "code", "seconds": 30.0})
     for program in (
         "import socket\nassert [name for _, name in socket.if_nameindex()] == ['lo']",
         "import os\nassert all(int(p) < 20 for p in os.listdir('/proc') if p.isdigit())",
@@ -124,16 +127,36 @@ def test_gold_tests_must_compile() -> None:
     assert not verifier.reads({"tests": ["assert ("], "setup": ""})
 
 
-def test_it_has_to_be_enabled() -> None:
-    with pytest.raises(ConfigError, match=r"verifier\.enabled=true allows it, verifier\.url="):
-        VERIFIERS.build("code").check()
+@pytest.mark.security
+@pytest.mark.parametrize("config", [{}, {"enabled": True}, {"slow_is_wrong": True}])
+def test_programs_run_with_the_consent_of_the_environment_alone(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 30.0, **config})
+    assert not {"enabled", "slow_is_wrong"} & set(verifier.plain())
+    monkeypatch.setenv(RUN_CODE, "")
+    with pytest.raises(ConfigError, match=r"--run-code or ADVSWEEP_RUN_CODE=1 allows it"):
+        verifier.check_consent()
+    program = f"open({str(tmp_path / 'ran')!r}, 'w')\n{RIGHT}"
+    found = verifier.judge(GOLD, program)
+    assert found.outcome is Outcome.UNSCORABLE
+    assert "--run-code" in found.reason
+    assert not (tmp_path / "ran").exists()
+    monkeypatch.setenv(RUN_CODE, "1")
+    verifier.check_consent()
+    assert verifier.judge(GOLD, program).outcome is Outcome.CORRECT
+
+
+def test_a_sandbox_elsewhere_needs_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_CODE, "")
+    VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"}).check_consent()
 
 
 def test_namespaces_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advsweep.tasks.verifiers.code.namespaces_missing", lambda: "not here")
     with pytest.raises(ConfigError, match=r"not here; verifier\.isolation=limits runs programs"):
-        VERIFIERS.build({"name": "code", "enabled": True}).check()
-    VERIFIERS.build({"name": "code", "enabled": True, "isolation": "limits"}).check()
+        VERIFIERS.build({"name": "code"}).check()
+    VERIFIERS.build({"name": "code", "isolation": "limits"}).check()
     VERIFIERS.build({"name": "code", "url": "http://localhost/run_code"}).check()
 
 
@@ -187,7 +210,7 @@ def test_a_sandbox_elsewhere_is_asked(
         Outcome.CORRECT,
         Outcome.WRONG,
         Outcome.WRONG,
-        Outcome.UNSCORABLE,
+        Outcome.WRONG,
         Outcome.UNSCORABLE,
     ]
     assert found[4].reason.startswith(f"the sandbox at {url} gave no result")

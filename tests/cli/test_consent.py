@@ -1,0 +1,185 @@
+"""Consent to run programs: given by the command line or the environment, by nothing that is stored.
+
+The runs of these tests verify with code on the fake backend; a program that was run would have
+written a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from advsweep.cli import screen
+from advsweep.cli.app import app
+from advsweep.errors import ConfigError
+from advsweep.store import Status, Store, open_store
+from advsweep.sweep.executors.base import Job
+from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.plan import make_plan
+from advsweep.sweep.units import make_units
+from advsweep.sweep.worker import work
+from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT, run_code_allowed
+
+pytestmark = pytest.mark.security
+
+REFUSED = "--run-code or ADVSWEEP_RUN_CODE=1 allows it"
+
+FAKE = ("backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]", "prompts_per_step=2")
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> tuple[str, ...]:
+    """Overrides for programs whose known solutions leave a file behind when they are run."""
+    program = f"open({str(tmp_path / 'ran')!r}, 'w')\ndef f(x):\n    return x"
+    rows = [
+        {"question": f"{i}?", "tests": [f"assert f({i}) == {i}"], "code": program} for i in "123"
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {
+        "data": tmp_path / "data.jsonl",
+        "tests_column": "tests",
+        "program_column": "code",
+        "prompt": "code",
+        "held_out": 1,
+        "deadline": 60,
+        "workers": 1,
+        "verifier": "code",
+        "verifier.isolation": "limits",
+        "verifier.seconds": 30,
+    }
+    return ("task=file", *(f"task.{key}={value}" for key, value in fields.items()))
+
+
+@pytest.fixture
+def store(tmp_path: Path, task: tuple[str, ...]) -> Iterator[Store]:
+    """A store with a pending run whose config allows programs, as in earlier versions."""
+    plan = make_plan([*FAKE, *task, "seed=0"], name="old")
+    for planned in plan.runs:
+        planned.config["task"]["verifier"] |= {"enabled": True, "slow_is_wrong": False}
+    with open_store(str(tmp_path / "old.db")) as store:
+        make_units(plan, store, force=False)
+        yield store
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refuses(result: Result) -> bool:
+    return isinstance(result.exception, ConfigError) and REFUSED in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_a_plan_is_refused_before_a_store_is_made(
+    command: str, task: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert refuses(call(command, *FAKE, *task, "--store", tmp_path / "new.db"))
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_what_a_store_says_is_no_consent(store: Store, tmp_path: Path) -> None:
+    assert store.runs()[0].config["task"]["verifier"]["enabled"]
+    for command in (["retry", 1], ["retry", "old"], ["worker"], ["worker", "old"], ["eval", 1]):
+        assert refuses(call(*command, "--store", store.url)), command
+    process = screen.restart(store, 1, [])
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert REFUSED in errors
+    assert store.runs()[0].status is Status.PENDING
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
+    assert work(store, store.runs()[0], [], None) != 0
+    [record] = store.runs()
+    assert record.status is Status.FAILED
+    assert REFUSED in (record.error or "")
+
+
+@pytest.mark.slow
+def test_the_command_line_gives_consent_to_the_processes_that_it_starts(
+    store: Store, tmp_path: Path
+) -> None:
+    done = call("retry", 1, "--run-code", "--store", store.url)
+    assert done.exit_code == 0, done.output
+    assert store.runs()[0].status is Status.DONE
+    assert (tmp_path / "ran").exists()
+    assert call("report", "old", "--store", store.url).exit_code == 0
+
+
+def test_what_is_stored_can_be_looked_at(store: Store) -> None:
+    for command in (["show", 1], ["ls"], ["status"]):
+        done = call(*command, "--store", store.url)
+        assert done.exit_code == 0, done.output
+    shown = json.loads(call("show", 1, "--format", "json", "--store", store.url).stdout)
+    assert shown["config"]["task"]["verifier"]["enabled"] is True
+
+
+def test_a_plan_can_be_looked_at_without_consent(task: tuple[str, ...], tmp_path: Path) -> None:
+    done = call("plan", *FAKE, *task, "--store", tmp_path / "new.db")
+    assert done.exit_code == 0, done.output
+    assert REFUSED in done.stderr
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_the_earlier_option_names_the_new_one(task: tuple[str, ...], value: str) -> None:
+    text = f"task.verifier.enabled={value}"
+    for command in (
+        ["run", *FAKE, *task, text],
+        ["eval", "--model", "m", "--task", "mbpp", "-o", f"verifier.enabled={value}"],
+        ["tasks", "show", "mbpp", "-o", f"verifier.enabled={value}"],
+    ):
+        error = call(*command).exception
+        assert isinstance(error, ConfigError)
+        assert "verifier.enabled" in str(error)
+        assert "--run-code" in str(error)
+
+
+def test_a_sweep_file_that_allows_programs_gives_no_consent(
+    task: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\nsweep:\n  common: {task.verifier.enabled: true}\n  seeds: 1\n"
+    )
+    arguments = ("+experiment=mine", "--config-dir", tmp_path / "conf", *FAKE, *task)
+    assert refuses(call("sweep", *arguments, "--store", tmp_path / "new.db"))
+    plan = make_plan([*FAKE, *task, "+experiment=mine"], config_dirs=[tmp_path / "conf"])
+    assert "enabled" not in plan.runs[0].config["task"]["verifier"]
+
+
+def test_consent_is_no_part_of_identity(
+    task: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [without] = make_plan([*FAKE, *task], single=True).runs
+    monkeypatch.setenv(RUN_CODE, "1")
+    [given] = make_plan([*FAKE, *task], single=True).runs
+    assert given.run.identity == without.run.identity
+    assert given.config == without.config
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "sweep", "worker", "retry", "eval", "select", "watch", "hidden-states"]
+)
+def test_every_command_that_verifies_takes_consent(command: str) -> None:
+    shown = call(command, "--help").output
+    assert "--run-code " in shown
+    assert "--run-code-as-root" in shown
+
+
+def test_consent_is_of_this_process_and_of_the_jobs_that_it_submits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(run_id=1, directory=tmp_path, store_url="sqlite://", evaluations=())
+    assert Order.of(job, 1).environment.get(RUN_CODE) != "1"
+    call("run", "--run-code", "--run-code-as-root", "no_such_key=1")
+    assert run_code_allowed()
+    assert os.environ[RUN_CODE_AS_ROOT] == "1"
+    assert Order.of(job, 1).environment[RUN_CODE] == "1"
+    monkeypatch.setenv(RUN_CODE, "true")
+    assert not run_code_allowed()
