@@ -6,7 +6,6 @@ what was expected, what was got and what to do); 130 interrupted.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import warnings
@@ -46,6 +45,7 @@ from advsweep.cli import (
     worker,
 )
 from advsweep.cli.output import echo
+from advsweep.cli.streams import discard_stdout, open_closed_streams, tolerate_broken_stderr
 from advsweep.errors import AdvsweepError
 from advsweep.printable import printable
 
@@ -122,6 +122,8 @@ def _print_exception(
 
 def main() -> None:
     """The console script: errors of the user become one line and exit code 2."""
+    open_closed_streams()
+    tolerate_broken_stderr()
     warnings.formatwarning = _format_warning
     sys.excepthook = _print_exception
     arguments = sys.argv[1:]
@@ -135,5 +137,12 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         # The reader (`| head`) has left; Python would complain again when it flushes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         sys.exit(0)
+    except OSError as error:
+        if debug:
+            raise
+        # A full disk, a folder that may not be written: nothing that a traceback explains.
+        echo(f"advsweep: {error}", err=True)
+        discard_stdout()
+        sys.exit(2)
