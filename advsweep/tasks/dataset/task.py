@@ -237,7 +237,7 @@ class Dataset(Task):
             found[i] = verdict
         verdicts = [verdict for verdict in found if verdict is not None]
         assert len(verdicts) == len(completions)
-        _warn_of_unscorable(problems, verdicts)
+        _warn_of_unjudged(problems, verdicts)
         self._judged = (problems, completions, verdicts)
         return verdicts
 
@@ -271,15 +271,17 @@ def _changed(place: str) -> int:
     return max(file.stat().st_mtime_ns for file in files)
 
 
-def _warn_of_unscorable(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:
-    reasons: dict[str, list[str]] = {}
+def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:
+    """Warns of answers that the verifier could not finish with, by what came of them and why."""
+    found: dict[tuple[str, str], list[str]] = {}
     for problem, verdict in zip(problems, verdicts, strict=True):
-        if verdict.outcome is Outcome.UNSCORABLE:
-            reasons.setdefault(verdict.reason, []).append(problem.id)
-    for reason, ids in reasons.items():
+        if verdict.reason:
+            wrong = verdict.outcome is Outcome.WRONG
+            what = "count as wrong" if wrong else "could not be scored"
+            found.setdefault((what, verdict.reason), []).append(problem.id)
+    for (what, reason), ids in found.items():
         warnings.warn(
-            f"{len(ids)} of {len(verdicts)} answers could not be scored: {reason} "
-            f"(problem {ids[0]})",
+            f"{len(ids)} of {len(verdicts)} answers {what}: {reason} (problem {ids[0]})",
             AdvsweepWarning,
             stacklevel=4,
         )

@@ -27,7 +27,8 @@ class Verdict(NamedTuple):
     Attributes:
         answer: the answer in it, in one spelling as far as that is cheap; None where there is
             none to be read.
-        reason: why it could not be scored; empty otherwise.
+        reason: why it could not be scored, or what of it the verifier could not finish, as it
+            took too long, ended the process or raised an error; empty otherwise.
     """
 
     outcome: Outcome
@@ -47,6 +48,7 @@ class Verifier(Component):
         distribution: the package that does the reading of answers, if not this one.
     """
 
+    revision: ClassVar[int] = 2  # in 1, answers that hang or crash were unscorable
     memory_limit: ClassVar[int | None] = 4 * 2**30
     distribution: ClassVar[str | None] = None
 
@@ -82,7 +84,12 @@ class Verifier(Component):
 
     @abstractmethod
     def judge(self, gold: Gold, completion: str) -> Verdict:
-        """The verdict; an exception of any kind makes the completion unscorable."""
+        """The verdict.
+
+        What ends it makes the completion wrong, if the gold answer can be read: the deadline, an
+        exception, the death of the process. `OSError` and `AdvsweepError` are faults of the
+        machine or of the installation, and make it unscorable.
+        """
 
     def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
         """The verdict where it is plain at once; None where `judge` has to be asked."""
@@ -95,6 +102,8 @@ class Verifier(Component):
 
 class QuickVerifier(Verifier):
     """A verifier that needs no process of its own: linear time, whatever the completion."""
+
+    revision: ClassVar[int] = 1
 
     @final
     def reads_quickly(self, gold: Gold) -> bool:

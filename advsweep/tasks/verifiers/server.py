@@ -17,11 +17,12 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from advsweep.tasks.verifiers.base import Gold, Outcome, Verdict, Verifier
+from advsweep.errors import AdvsweepError
+from advsweep.tasks.verifiers.base import UNREADABLE_GOLD, Gold, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.registry import VERIFIERS
 
 Job = tuple[Gold, str | None]
@@ -36,19 +37,98 @@ _CHUNK = 8
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
+_CERTAIN_SHARE = 0.5
+"""Share of the deadline that a job computes for at least, to be at fault beyond doubt."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job on its way to its answer.
+
+    Attributes:
+        number: the job's place in its batch.
+        alone: true for the second try of a job, which has no other beside it.
+        blame: how judging a completion ended. Only the gold answer is read again then: if that
+            succeeds, the completion is to blame, and wrong.
+    """
+
+    number: int
+    job: Job
+    alone: bool = False
+    blame: str = ""
+
+    def answer(self, found: Answer) -> Answer:
+        """The answer to the job, from what a worker found."""
+        if not self.blame:
+            return found
+        if found is None:
+            return Verdict(Outcome.WRONG, reason=self.blame)
+        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
+
+
 @dataclass
 class Worker:
     """A process that judges one job after the other.
 
     Attributes:
-        jobs: the numbers of the jobs it has, the present one first.
+        tasks: those that it has, the present one first.
         since: when it began with the present one.
+        computed: CPU seconds that it and its children had taken by then.
     """
 
     pid: int
     connection: Connection
-    jobs: deque[int] = field(default_factory=deque)
+    tasks: deque[Task] = field(default_factory=deque)
     since: float = 0.0
+    computed: float = 0.0
+
+
+class Batch:
+    """The jobs of one call: those that wait, those that are suspect, and the answers so far.
+
+    A completion that takes longer than the deadline, or that ends its process, is wrong: a model
+    could choose to be left out of the count otherwise. Where the machine may be at fault, as it
+    is short of memory or of time, the job is tried once more with no other beside it.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.answers: list[Answer] = [None] * len(jobs)
+        self._waiting = deque(Task(number, job) for number, job in enumerate(jobs))
+        self._suspects: deque[Task] = deque()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there are tasks that no worker has."""
+        return bool(self._waiting or self._suspects)
+
+    def take(self, others: bool) -> deque[Task]:
+        """The next tasks for a worker; none if there are none for it now.
+
+        Args:
+            others: whether other workers are busy.
+        """
+        if self._waiting:
+            return deque(self._waiting.popleft() for _ in range(min(_CHUNK, len(self._waiting))))
+        return deque([self._suspects.popleft()] if self._suspects and not others else [])
+
+    def answered(self, task: Task, found: Answer) -> None:
+        self.answers[task.number] = task.answer(found)
+
+    def failed(self, tasks: deque[Task], reason: str, *, certain: bool) -> None:
+        """Puts back the tasks of a worker that is gone, of which the first has no answer.
+
+        Args:
+            certain: true if nothing but the job can be at fault.
+        """
+        task, *others = tasks
+        self._waiting.extendleft(reversed(others))
+        gold, completion = task.job
+        if not (certain or task.alone):
+            self._suspects.append(replace(task, alone=True))
+        elif completion is None:
+            self.answered(task, Verdict(Outcome.UNSCORABLE, reason=reason))
+        else:
+            self._waiting.appendleft(Task(task.number, (gold, None), blame=reason))
 
 
 class Server:
@@ -70,57 +150,52 @@ class Server:
         Raises:
             EOFError: the client is gone.
         """
-        answers: list[Answer] = [None] * len(jobs)
-        waiting = deque(range(len(jobs)))
-        died: set[int] = set()
-        while waiting or any(worker.jobs for worker in self._workers):
-            for worker in self._workers:
-                if waiting and not worker.jobs:
-                    chunk = [waiting.popleft() for _ in range(min(_CHUNK, len(waiting)))]
-                    worker.jobs, worker.since = deque(chunk), time.monotonic()
-                    with suppress(OSError):  # it died while it was idle; its end is seen below
-                        worker.connection.send([jobs[number] for number in chunk])
-            busy = [worker for worker in self._workers if worker.jobs]
+        batch = Batch(jobs)
+        while batch.is_left or any(worker.tasks for worker in self._workers):
+            self._hand_out(batch)
+            busy = [worker for worker in self._workers if worker.tasks]
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
                 raise EOFError  # it says nothing before it has its answers
-            for place, worker in enumerate(self._workers):
-                if not worker.jobs:
-                    continue
+            for worker in busy:
                 if worker.connection in ready:
-                    try:
-                        answers[worker.jobs[0]] = worker.connection.recv()
-                    except (EOFError, OSError):
-                        self._workers[place] = self._replace(worker)
-                        self._after_death(worker, waiting, died, answers)
-                        continue
-                    worker.jobs.popleft()
-                    worker.since = time.monotonic()
+                    self._receive(worker, batch)
                 elif time.monotonic() >= worker.since + self._deadline:
-                    self._workers[place] = self._replace(worker)
-                    answers[worker.jobs.popleft()] = Verdict(
-                        Outcome.UNSCORABLE, reason=f"it took more than {self._deadline:g} s"
-                    )
-                    waiting.extendleft(reversed(worker.jobs))
-        return answers
+                    _, computed = self._replace(worker)
+                    certain = computed - worker.computed >= _CERTAIN_SHARE * self._deadline
+                    reason = f"it took more than {self._deadline:g} s"
+                    batch.failed(worker.tasks, reason, certain=certain)
+        return batch.answers
 
-    def _after_death(
-        self, worker: Worker, waiting: deque[int], died: set[int], answers: list[Answer]
-    ) -> None:
-        """Has a job whose worker was killed tried once more: it may not be to blame."""
-        number = worker.jobs[0]
-        if number in died:
-            answers[number] = Verdict(Outcome.UNSCORABLE, reason="it killed the verifier")
-            worker.jobs.popleft()
-        died.add(number)
-        waiting.extendleft(reversed(worker.jobs))
+    def _hand_out(self, batch: Batch) -> None:
+        for worker in self._workers:
+            if not worker.tasks:
+                worker.tasks = batch.take(others=any(other.tasks for other in self._workers))
+                worker.since = time.monotonic()
+                if worker.tasks:
+                    with suppress(OSError):  # it died while it was idle, which `serve` notices
+                        worker.connection.send([task.job for task in worker.tasks])
 
-    def _replace(self, worker: Worker) -> Worker:
+    def _receive(self, worker: Worker, batch: Batch) -> None:
+        """Takes an answer of a worker, or notices that it is dead."""
+        try:
+            found, worker.computed = worker.connection.recv()
+        except (EOFError, OSError):
+            code, _ = self._replace(worker)
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            batch.failed(worker.tasks, f"it ended the verifier ({how})", certain=False)
+        else:
+            batch.answered(worker.tasks.popleft(), found)
+            worker.since = time.monotonic()
+
+    def _replace(self, worker: Worker) -> tuple[int, float]:
+        """Ends a worker and starts another; the exit code and CPU seconds of the first."""
         os.kill(worker.pid, signal.SIGKILL)
-        os.waitpid(worker.pid, 0)
+        _, status, usage = os.wait4(worker.pid, 0)
         worker.connection.close()
-        return self._fork()
+        self._workers[self._workers.index(worker)] = self._fork()
+        return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
     def _fork(self) -> Worker:
         ours, theirs = Pipe()
@@ -135,6 +210,7 @@ class Server:
             for connection in (ours, self._client, *(w.connection for w in self._workers)):
                 connection.close()
             _end_with(parent)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if limit := self._verifier.memory_limit:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             _work(self._verifier, theirs)
@@ -150,18 +226,45 @@ def _work(verifier: Verifier, connection: Connection) -> None:
         except EOFError:
             return
         for gold, completion in jobs:
-            connection.send(_judge(verifier, gold, completion))
+            answer = _judge(verifier, gold, completion)
+            connection.send((answer, sum(os.times()[:4])))  # of this process and its children
 
 
 def _judge(verifier: Verifier, gold: Gold, completion: str | None) -> Answer:
+    """The answer to a job.
+
+    Raises:
+        MemoryError: whose memory was short is not known, so this process ends with it.
+    """
+    if completion is None:
+        return None if _can_read(verifier, gold) else _unscorable(UNREADABLE_GOLD)
     try:
-        if completion is None:
-            readable = verifier.reads(gold)
-            return None if readable else Verdict(Outcome.UNSCORABLE, reason="it cannot be read")
         return verifier.judge(gold, completion)
+    except MemoryError:
+        raise
+    except (OSError, AdvsweepError) as error:
+        return _unscorable(f"the verifier failed ({_text(error)})")
     except Exception as error:  # noqa: BLE001 (whatever libraries make of what models write)
-        text = f"{type(error).__name__}: {error}"[:200]
-        return Verdict(Outcome.UNSCORABLE, reason=f"the verifier failed ({text})")
+        if not _can_read(verifier, gold):
+            return _unscorable(UNREADABLE_GOLD)
+        return Verdict(Outcome.WRONG, reason=f"the verifier failed ({_text(error)})")
+
+
+def _can_read(verifier: Verifier, gold: Gold) -> bool:
+    try:
+        return verifier.reads(gold)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 (whatever libraries make of data)
+        return False
+
+
+def _unscorable(reason: str) -> Verdict:
+    return Verdict(Outcome.UNSCORABLE, reason=reason)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 def _end_with(parent: int) -> None:

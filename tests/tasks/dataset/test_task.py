@@ -50,14 +50,15 @@ def test_known_solutions_are_correct(sums: str) -> None:
     assert task.score(problems, [p.gold["solution"] for p in problems]).all()
 
 
-def test_an_answer_that_hangs_is_unscorable(write: Write) -> None:
+@pytest.mark.security
+def test_an_answer_that_hangs_is_wrong(write: Write) -> None:
     path = write("a.jsonl", [{"question": "a?", "answer": "x"}])
     slow = {"name": "regex", "pattern": r"(?:a+)+$|is ([a-z]+)"}
     task = Dataset(data=path, train_split="", verifier=slow, deadline=0.5, workers=1)
     (problem,) = task.problems(Split.HELD_OUT)
-    with pytest.warns(AdvsweepWarning, match=r"could not be scored: it took more than 0\.5 s"):
+    with pytest.warns(AdvsweepWarning, match=r"1 of 3 answers count as wrong: it took more than"):
         scores = task.score([problem] * 3, ["is x", "a" * 60 + "!", "is y"])
-    assert scores.tolist() == pytest.approx([1, np.nan, 0], nan_ok=True)
+    assert scores.tolist() == [1, 0, 0]
 
 
 def test_draws_have_no_repetition_while_there_are_enough(sums: str) -> None:

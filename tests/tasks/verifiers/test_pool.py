@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -73,7 +72,8 @@ def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., Pool]) -> Non
     assert pool.judge([]) == []
 
 
-def test_an_answer_that_hangs_is_unscorable_and_holds_up_no_other(
+@pytest.mark.security
+def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
     make: Callable[..., Pool],
 ) -> None:
     pool = make(deadline=1.0)
@@ -82,7 +82,7 @@ def test_an_answer_that_hangs_is_unscorable_and_holds_up_no_other(
     answers = pool.judge(jobs)
     assert [a.reason for a in answers if a and a.reason] == ["it took more than 1 s"] * 2
     expected = [Outcome.CORRECT] * 20
-    expected[3] = expected[17] = Outcome.UNSCORABLE
+    expected[3] = expected[17] = Outcome.WRONG
     assert outcomes(answers) == expected
     # Those that were killed are gone, and others have taken their places.
     assert len(children(server_of(pool))) == 2
@@ -96,9 +96,9 @@ def test_gold_answers_are_read(make: Callable[..., Pool]) -> None:
     assert unreadable.outcome is Outcome.UNSCORABLE
 
 
-def test_an_error_of_the_verifier_is_unscorable(make: Callable[..., Pool]) -> None:
+def test_an_error_over_the_gold_answer_is_unscorable(make: Callable[..., Pool]) -> None:
     (answer,) = make().judge([({}, "the answer is x")])
-    assert answer == (Outcome.UNSCORABLE, None, "the verifier failed (KeyError: 'answer')")
+    assert answer == (Outcome.UNSCORABLE, None, "its gold answer cannot be read")
 
 
 def test_a_worker_that_was_killed_is_replaced(make: Callable[..., Pool]) -> None:
@@ -107,23 +107,6 @@ def test_a_worker_that_was_killed_is_replaced(make: Callable[..., Pool]) -> None
     for worker in children(server_of(pool)):
         os.kill(worker, signal.SIGKILL)
     assert outcomes(pool.judge([RIGHT, WRONG] * 20)) == [Outcome.CORRECT, Outcome.WRONG] * 20
-
-
-def test_an_answer_whose_workers_die_is_tried_twice(make: Callable[..., Pool]) -> None:
-    pool = make(workers=1)
-    pool.judge([RIGHT])
-    (first,) = children(server_of(pool))
-    answers: list[Answer] = []
-    judging = threading.Thread(target=lambda: answers.extend(pool.judge([HANGING, RIGHT])))
-    judging.start()
-    os.kill(first, signal.SIGKILL)
-    wait_until(lambda: bool(children(server_of(pool)) - {first}))
-    for second in children(server_of(pool)) - {first}:
-        os.kill(second, signal.SIGKILL)
-    judging.join(60)
-    assert outcomes(answers) == [Outcome.UNSCORABLE, Outcome.CORRECT]
-    assert answers[0] is not None
-    assert answers[0].reason == "it killed the verifier"
 
 
 def test_a_server_that_was_killed_is_started_again(make: Callable[..., Pool]) -> None:
