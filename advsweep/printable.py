@@ -8,12 +8,14 @@ mean another. All of them are written as escapes, such as `\x1b` and `\u202e`:
     printable_line(text)    escapes these too: a name, a cell, an error in a list
     printable_json(text)    a JSON document, by JSON's own escapes, so that its values stay
     spreadsheet_cell(value) a value of a CSV file: no formula, whatever the text
+    markdown_text(text)     a text in Markdown: no image, link, HTML or table cell of its own
 
 Escape first and style afterwards. Only the standard library is imported here.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Any
 
@@ -23,6 +25,11 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 # What begins a formula in some spreadsheet, full-width signs among it.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+# What GitHub's Markdown gives a meaning; an underscore has none inside of a word. A link needs
+# the end of its text and the start of its target beside each other.
+_MARKDOWN = re.compile(r"[\\`*|~$]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
+_ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
 class _Escapes(dict[int, str]):
@@ -84,6 +91,17 @@ def printable_line(text: str) -> str:
 def printable_json(document: str) -> str:
     r"""A JSON document whose texts have control characters as JSON's escapes, such as `\u202e`."""
     return document if document.isprintable() else document.translate(_JSON)
+
+
+def markdown_text(text: str) -> str:
+    r"""A text as Markdown in one line, for the middle of a line or the cell of a table.
+
+    >>> markdown_text("a_grae|![x](http://evil) <b>`")
+    'a_grae\\|![x\\](http://evil) &lt;b>\\`'
+    """
+    text = printable_line(" ".join(text.splitlines()))
+    text = _ENTITY.sub("&amp;", text).replace("<", "&lt;")
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def spreadsheet_cell(value: Any) -> Any:

@@ -44,10 +44,10 @@ from advsweep.cli import (
     weights,
     worker,
 )
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 from advsweep.cli.streams import discard_stdout, open_closed_streams, tolerate_broken_stderr
 from advsweep.errors import AdvsweepError
-from advsweep.printable import printable
+from advsweep.printable import printable, printable_line
 
 app = typer.Typer(
     name="advsweep",
@@ -89,7 +89,7 @@ app.add_typer(db.app, name="db")
 
 def _version(value: bool) -> None:
     if value:
-        echo(f"advsweep {__version__}")
+        echo_line(f"advsweep {__version__}")
         raise typer.Exit
 
 
@@ -110,7 +110,7 @@ def _format_warning(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    return f"advsweep: {printable(str(message))}\n"
+    return f"advsweep: {printable_line(str(message))}\n"
 
 
 def _print_exception(
@@ -133,7 +133,7 @@ def main() -> None:
     except AdvsweepError as error:
         if debug:
             raise
-        echo(f"advsweep: {error}", err=True)
+        echo_line(f"advsweep: {error}", err=True)
         sys.exit(2)
     except BrokenPipeError:
         # The reader (`| head`) has left; Python would complain again when it flushes stdout.
@@ -143,6 +143,6 @@ def main() -> None:
         if debug:
             raise
         # A full disk, a folder that may not be written: nothing that a traceback explains.
-        echo(f"advsweep: {error}", err=True)
+        echo_line(f"advsweep: {error}", err=True)
         discard_stdout()
         sys.exit(2)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
 
 from advsweep.errors import AdvsweepError
+from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
 
 OFFERED = 50
 """Runs to choose from; of more than these a user types the id."""
+
+_PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
 
 def complete_estimator(incomplete: str) -> list[str]:
@@ -100,9 +104,13 @@ def _store(context: typer.Context) -> Store | None:
 
 
 def _sweeps(store: Store | None) -> list[str]:
-    return [] if store is None else [sweep.name for sweep in store.sweeps()]
+    """Names that a shell reads as one plain word: what is completed is run by it."""
+    names = [] if store is None else [sweep.name for sweep in store.sweeps()]
+    return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 
 def _runs(store: Store | None) -> list[tuple[str, str]]:
     runs = [] if store is None else store.runs(limit=OFFERED)
-    return [(str(r.id), f"{r.estimator} seed={r.seed} {r.status.value}") for r in runs]
+    return [
+        (str(r.id), printable_line(f"{r.estimator} seed={r.seed} {r.status.value}")) for r in runs
+    ]

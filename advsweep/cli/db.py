@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 app = typer.Typer(help="Look after the store's schema.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ def upgrade(store: options.Store = None) -> None:
     for line in opened.upgraded:
         echo(line)
     if not opened.upgraded:
-        echo(f"{opened.name} is up to date (schema {opened.schema_version()})")
+        echo_line(f"{opened.name} is up to date (schema {opened.schema_version()})")
 
 
 @app.command("version")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
@@ -230,19 +230,22 @@ def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
 
 def say_change(why: str) -> None:
     """Says that another way of sampling is tried, and why."""
-    echo(f"{why}; trying that", err=True)
+    echo_line(f"{why}; trying that", err=True)
 
 
 @contextmanager
 def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """How far an evaluation is, on stderr: a bar on a terminal, otherwise a line per piece."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
+
+    from advsweep.printable import printable_line
 
     console = Console(stderr=True)
     if not sys.stderr.isatty():
-        yield lambda done, total: echo(f"{what}: {done}/{total} problems", err=True)
+        yield lambda done, total: echo_line(f"{what}: {done}/{total} problems", err=True)
         return
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(what)
+        task = bar.add_task(escape(printable_line(what)))
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo, print_json
+from advsweep.cli.output import echo, echo_line, print_json
 from advsweep.cli.records import flat
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
 
 def warn(line: str) -> None:
     """A line on stderr, under our name."""
-    echo(f"advsweep: {line}", err=True)
+    echo_line(f"advsweep: {line}", err=True)
 
 
 def print_config(config: Plain, output: RecordFormat) -> None:
@@ -130,7 +130,7 @@ def print_config(config: Plain, output: RecordFormat) -> None:
         print_json(config)
         return
     for key, value in flat(config):
-        echo(f"{key}={value}")
+        echo_line(f"{key}={value}")
 
 
 def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
@@ -158,18 +158,18 @@ def print_outcome(plan: Plan, outcome: Outcome) -> None:
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
     parts += [f"{outcome.submitted} submitted"] if outcome.submitted else []
     parts += [f"{outcome.queued} queued or running"] if outcome.queued else []
-    echo(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
+    echo_line(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
-        echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
     if outcome.halted:
         echo("so many failed that no more were started", err=True)
     for run_id, reason in list(outcome.pruned.items())[:LISTED]:
-        echo(f"  run {run_id} pruned: {reason}", err=True)
+        echo_line(f"  run {run_id} pruned: {reason}", err=True)
     if outcome.pruned:
         echo("with stopping=none they go on from their last checkpoint", err=True)
     if outcome.failed or outcome.unfinished:
         echo("start the same sweep again to do what is missing", err=True)
     if outcome.submitted or outcome.queued:
-        echo(f"advsweep status {plan.name}   shows how far they are", err=True)
+        echo_line(f"advsweep status {plan.name}   shows how far they are", err=True)
     if outcome.done or outcome.skipped:
-        echo(f"advsweep report {plan.name}   prints its table", err=True)
+        echo_line(f"advsweep report {plan.name}   prints its table", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 
 class ExportFormat(Enum):
@@ -39,5 +39,5 @@ def export(
     spec = build_run(record.config)
     last = record.step if step is None else step
     spec.backend.export(spec, record.directory, last, directory)
-    echo(f"wrote run {record.id} after step {last} to {directory}", err=True)
+    echo_line(f"wrote run {record.id} after step {last} to {directory}", err=True)
     echo(str(directory))

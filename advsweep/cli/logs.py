@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
+import stat
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
 
 LOOK_SECONDS = 0.25
+
+READ_BYTES = 1 << 20
+"""Bytes of a log that are in memory at a time."""
 
 
 def logs(
@@ -43,12 +48,14 @@ def logs(
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             return
-    if not path.exists():
+    if not path.is_file():
         raise NotFoundError(
             f"run {record.id} has no log at {path}: it has not been started on this machine yet, "
             "or its folder was removed"
         )
-    echo(path.read_text(encoding="utf-8", errors="replace"), nl=False)
+    tail = Tail(path)
+    while text := tail.read():
+        echo(text, nl=False)
 
 
 def log_path(run: RunRecord) -> Path:
@@ -65,7 +72,7 @@ def followed(store: Store, run: RunRecord) -> Iterator[str]:
     while True:
         # The state first: what was written before the end is read after it.
         ended = _has_ended(store, run.id)
-        if text := tail.read():
+        while text := tail.read():
             yield text
         if ended:
             return
@@ -80,26 +87,47 @@ def _has_ended(store: Store, run_id: int) -> bool:
 
 
 class Tail:
-    """Reads a file that grows, from its beginning, and again when it was cut or replaced."""
+    """Reads a file that grows, from its beginning, and again when it was cut or replaced.
 
-    def __init__(self, path: Path) -> None:
+    Every kind of line end is read as a line break: a terminal would print over the line after a
+    carriage return.
+
+    Args:
+        last: begin so many bytes before the end; by default at the beginning.
+    """
+
+    def __init__(self, path: Path, last: int | None = None) -> None:
         self._path = path
+        self._last = last
         self._read = 0
         self._file_number: int | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
 
     def read(self) -> str:
-        """What has come since the last time; nothing where there is no file."""
+        """What follows, `READ_BYTES` at most; nothing where nothing has come, or no file is."""
+        # Some bytes may come to no text yet: a part of a character, or of a line's end.
+        while data := self._more():
+            if text := self._decoder.decode(data):
+                return text
+        return ""
+
+    def _more(self) -> bytes:
         try:
-            file = open(self._path, "rb")  # noqa: SIM115 - closed by the `with` below
+            # Opening a FIFO would wait for a writer, and a device has no end.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
-            return ""
-        with file:
-            state = os.fstat(file.fileno())
+            return b""
+        with open(descriptor, "rb") as file:
+            state = os.fstat(descriptor)
+            if not stat.S_ISREG(state.st_mode):
+                return b""
+            if self._file_number is None and self._last is not None:
+                self._file_number, self._read = state.st_ino, max(0, state.st_size - self._last)
             if state.st_ino != self._file_number or state.st_size < self._read:
                 self._file_number, self._read = state.st_ino, 0
                 self._decoder.reset()
             file.seek(self._read)
-            data = file.read()
+            data = file.read(READ_BYTES)
         self._read += len(data)
-        return self._decoder.decode(data)
+        return data

@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord
@@ -52,7 +52,7 @@ def ls(
     print_listing([_row(r) for r in runs], output)
     left = opened.count_runs(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
-        echo(f"... and {left} older ones (--all shows them)", err=True)
+        echo_line(f"... and {left} older ones (--all shows them)", err=True)
     if not runs:
         echo("no runs", err=True)
 

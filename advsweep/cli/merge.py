@@ -11,7 +11,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -101,11 +101,13 @@ def _print(merged: Merged, what: str, *, dry_run: bool) -> None:
     parts = [f"runs: {counts or 'none'}"]
     parts.append(f"evaluations added: {merged.evaluations}")
     parts.append(f"sweeps added: {', '.join(merged.sweeps) or 'none'}")
-    echo(f"{what}{' (nothing was changed)' if dry_run else ''}\n  " + "\n  ".join(parts))
+    echo_line(f"{what}{' (nothing was changed)' if dry_run else ''}")
+    for part in parts:
+        echo_line(f"  {part}")
     for run_id, reason in merged.left_out.items():
-        echo(f"advsweep: its run {run_id} was left out: {reason}", err=True)
+        echo_line(f"advsweep: its run {run_id} was left out: {reason}", err=True)
     for run_id, difference in merged.differing.items():
-        echo(f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True)
+        echo_line(f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True)
     if merged.without_folder:
         echo(
             f"advsweep: {len(merged.without_folder)} runs came without their folder (checkpoints "

@@ -25,13 +25,18 @@ from advsweep.printable import printable, printable_json, printable_line, spread
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text whose control characters, but line breaks and tabs, are escaped.
+    """Prints a text of any number of lines, whose other control characters are escaped.
 
     Args:
         err: print on stderr.
         nl: end with a line break.
     """
     typer.echo(printable(str(text)), err=err, nl=nl)  # noqa: TID251 - the one place
+
+
+def echo_line(text: str, *, err: bool = False) -> None:
+    """Prints one line: a line break in a name or an error must not look like a line of ours."""
+    echo(printable_line(text), err=err)
 
 
 def echo_rendered(text: str) -> None:
@@ -108,11 +113,9 @@ def _width(text: str) -> int:
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in GitHub's Markdown; bars in its cells are escaped."""
+    """A table in GitHub's Markdown, of cells in Markdown."""
     lines = [columns, [":--"] * len(columns), *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
-    )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def show_number(value: float) -> str:

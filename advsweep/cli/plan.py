@@ -9,7 +9,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -119,7 +119,7 @@ def _tell_what_is_not_here(plan: Plan) -> None:
     try:
         plan.check()
     except ConfigError as error:
-        echo(f"advsweep: this machine could not execute it: {error}", err=True)
+        echo_line(f"advsweep: this machine could not execute it: {error}", err=True)
 
 
 def tell_absent(plan: Plan) -> None:
@@ -147,15 +147,16 @@ def _print_table(
         echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
         cut = len(plan.duplicates) if every else LISTED
         for duplicate in plan.duplicates[:cut]:
-            echo(f"  {_describe(duplicate)}")
+            echo_line(f"  {_describe(duplicate)}")
         tell_cut(len(plan.duplicates) - cut)
     tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
     detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
-    echo(f"\nsweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
+    echo()
+    echo_line(f"sweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
     echo(describe_rest(left, slots))
     if together := count_stackable(plan):
-        echo(f"{together} of the runs can be trained together, several in one process")
+        echo_line(f"{together} of the runs can be trained together, several in one process")
 
 
 def _tally(left: Estimate) -> dict[str, int]:
@@ -179,7 +180,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def tell_cut(more: int) -> None:
     """Says on stderr that there is more than was printed."""
     if more > 0:
-        echo(f"... and {more} more (--all shows them)", err=True)
+        echo_line(f"... and {more} more (--all shows them)", err=True)
 
 
 def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:

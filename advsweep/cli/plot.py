@@ -11,7 +11,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_figure, complete_target
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 
 if TYPE_CHECKING:
     from advsweep.report.figures.chart import Chart, Options
@@ -167,13 +167,14 @@ def plot(
         charts, refused = collect_all(material, asked)
         for reason in dict.fromkeys(refused.values()):
             names = [name for name, own in refused.items() if own == reason]
-            echo(f"left out: {', '.join(names)}: {reason}", err=True)
+            echo_line(f"left out: {', '.join(names)}: {reason}", err=True)
     if numbers is PlotFormat.CSV:
         _refuse_several(charts)
     if target is not None or numbers is None:
         where_to = target or _default_target(material, charts, suffix, chosen=bool(chosen))
         for path in _write(charts, where_to, suffix):
-            echo(str(path) if numbers is None else f"wrote {path}", err=numbers is not None)
+            written = str(path) if numbers is None else f"wrote {path}"
+            echo_line(written, err=numbers is not None)
     if numbers is not None:
         _print(charts, numbers)
 
@@ -288,7 +289,7 @@ def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
         )
         return
     for note in charts[0].notes:
-        echo(note, err=True)
+        echo_line(note, err=True)
     records = charts[0].records()
     print_csv(list(records[0]), (_cells(record) for record in records))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -87,7 +87,8 @@ def print_whole(store: Store, run: RunRecord) -> None:
         echo("\nenvironment")
         _print_pairs(dict(flat(environment)), indent="  ")
     for evaluation in store.evaluations([run.id]):
-        print_evaluation(evaluation, f"\nevaluation after step {evaluation.step}: ")
+        echo()
+        print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
     names = store.metric_names(run.id)
     if last := store.last_values([run.id], names).get(run.id):
         echo("\nmetrics, last values")
@@ -95,11 +96,11 @@ def print_whole(store: Store, run: RunRecord) -> None:
     if checkpoints := store.checkpoints(run.id):
         echo("\ncheckpoints")
         for checkpoint in checkpoints:
-            echo(f"  step {checkpoint.step}: {checkpoint.path}")
+            echo_line(f"  step {checkpoint.step}: {checkpoint.path}")
     if analyses := store.analyses([run.id]):
         echo("\nanalyses")
         for analysis in analyses:
-            echo(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
+            echo_line(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
     if run.traceback:
         echo(f"\n{run.traceback.rstrip()}")
 
@@ -109,12 +110,12 @@ def print_summary(store: Store, run: RunRecord) -> None:
     took = ""
     if run.started and run.finished:
         took = f" in {(run.finished - run.started).total_seconds():.0f} s"
-    echo(
+    echo_line(
         f"run {run.id}: {run.estimator}, seed {run.seed}: {run.status.value}, "
         f"step {run.step} of {run.steps}{took}"
     )
     if run.error:
-        echo(f"  {run.error}")
+        echo_line(f"  {run.error}")
     rows = []
     for name, label in SUMMARISED:
         values = store.series([run.id], name).get(run.id)
@@ -127,9 +128,9 @@ def print_summary(store: Store, run: RunRecord) -> None:
         rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
         rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
     if rows:
-        echo(f"  {'':<24} {'first':>8} {'last':>8}")
+        echo_line(f"  {'':<24} {'first':>8} {'last':>8}")
     for label, before, after in rows:
-        echo(f"  {label:<24} {before:8.3f} {after:8.3f}")
+        echo_line(f"  {label:<24} {before:8.3f} {after:8.3f}")
     echo(f"\nadvsweep show {run.id} has the rest.", err=True)
 
 
@@ -156,18 +157,18 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
     by = f", sampled by {s['sampler']}" if "sampler" in s else ""
     how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems{by}"
-    echo(f"{head}{e.task}, {how}")
+    echo_line(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
     by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
     counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
     rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
-    echo(f"  pass@1 by level  {rates}")
+    echo_line(f"  pass@1 by level  {rates}")
 
 
 def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
     width = max((len(key) for key in pairs), default=0)
     for key, value in pairs.items():
-        echo(f"{indent}{key.ljust(width)}  {value}")
+        echo_line(f"{indent}{key.ljust(width)}  {value}")
 
 
 def _status(run: RunRecord) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_claims, complete_sweep
-from advsweep.cli.output import echo, echo_rendered
+from advsweep.cli.output import echo_line, echo_rendered
 
 if TYPE_CHECKING:
     from advsweep.report import Condition, Report
@@ -213,7 +213,7 @@ def report(
             judgements = [judge(judged, assertion) for assertion in asserted]
         _print(shown, opened, output, conditions, claims)
     for judgement in judgements:
-        echo(judgement.text, err=True)
+        echo_line(judgement.text, err=True)
     if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
         raise typer.Exit(1)
 

@@ -11,7 +11,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_target
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def retry(
         stays = Status.PRUNED if settings["stopping"] is None else None
         left = [run for run in open_ if run.status is not stays]
         if alone := len(found.runs) - len(left):
-            echo(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
+            echo_line(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
         if not left:
             echo("nothing to start again", err=True)
             return
@@ -125,6 +125,6 @@ def _print(outcome: Outcome) -> None:
         (outcome.queued, "queued or running"),
     )
     parts = ", ".join(f"{count} {what}" for count, what in counts if count)
-    echo(f"{len(outcome.run_ids)} runs: {parts}", err=True)
+    echo_line(f"{len(outcome.run_ids)} runs: {parts}", err=True)
     for run_id, error in outcome.failed.items():
-        echo(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)

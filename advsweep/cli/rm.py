@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
     if not yes:
         _confirm(f"{len(found)} evaluations of models")
     store.remove_model_evaluations(sorted(found))
-    echo(f"removed {len(found)} evaluations of models", err=True)
+    echo_line(f"removed {len(found)} evaluations of models", err=True)
 
 
 def remove_folder(store: Store, directory: Path) -> None:

@@ -21,6 +21,7 @@ from textual.widgets import DataTable, Footer, Input, RichLog, Static
 from advsweep.cli.logs import Tail, log_path
 from advsweep.cli.status import duration
 from advsweep.errors import StoreError
+from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.sweep.live import METRICS
 from advsweep.sweep.standing import SILENT, seconds_per_step
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 1.0
 LOG_SECONDS = 0.5
+LOG_BYTES = 1 << 20
+"""Bytes before the end of a log from which on it is shown."""
+LOG_LINES = 20_000
+"""Lines of a log that can be scrolled back to."""
 
 SHOWN_RUNS = 200
 """Rows of the table; of more runs those come first that something happens to."""
@@ -130,6 +135,11 @@ def _fits(line: RunLine, words: str) -> bool:
     return all(word in text.lower() or identity.startswith(word) for word in words.lower().split())
 
 
+def _markup(text: str) -> str:
+    """A text in one line, as Textual's markup."""
+    return escape(printable_line(text))
+
+
 class LogScreen(ModalScreen[None]):
     """A run's log as it grows."""
 
@@ -141,21 +151,21 @@ class LogScreen(ModalScreen[None]):
     def __init__(self, store: Store, run_id: int) -> None:
         super().__init__()
         [run] = store.runs(ids=[run_id])
-        self._tail = Tail(log_path(run))
+        self._tail = Tail(log_path(run), last=LOG_BYTES)
         self._title = f"run {run_id}: {log_path(run)}"
 
     def compose(self) -> ComposeResult:
-        yield RichLog(wrap=True)
+        yield RichLog(wrap=True, max_lines=LOG_LINES)
         yield Footer()
 
     def on_mount(self) -> None:
-        self.query_one(RichLog).border_title = escape(self._title)
+        self.query_one(RichLog).border_title = _markup(self._title)
         self._more()
         self.set_interval(LOG_SECONDS, self._more)
 
     def _more(self) -> None:
         if text := self._tail.read():
-            self.query_one(RichLog).write(text.rstrip("\n"))
+            self.query_one(RichLog).write(printable(text.rstrip("\n")))
 
 
 class Watch(App[None]):
@@ -221,7 +231,7 @@ class Watch(App[None]):
             view = self._reader.read(words)
         except StoreError as error:
             # One that is locked for long, say; the next look may fare better.
-            self.call_from_thread(self.notify, escape(str(error)), severity="error")
+            self.call_from_thread(self.notify, _markup(str(error)), severity="error")
             self._reading = False
         else:
             self.call_from_thread(self._take, words, view)
@@ -237,11 +247,11 @@ class Watch(App[None]):
         what = f"sweep {self._sweep}" if self._sweep else "all sweeps"
         states = ", ".join(f"{count} {status.value}" for status, count in view.states.items())
         hosts = ", ".join(f"{host} {count}" for host, count in sorted(view.slots.items()))
-        self.query_one("#head", Static).update(f"{what}: {states or 'no runs'}")
+        self.query_one("#head", Static).update(printable_line(f"{what}: {states or 'no runs'}"))
         found = f"{len(view.runs)} of {view.matching} runs shown"
         words = f"; filter: {self._words}" if self._words else ""
         slots = f"; at work: {hosts}" if hosts else ""
-        self.query_one("#foot", Static).update(found + words + slots)
+        self.query_one("#foot", Static).update(printable_line(found + words + slots))
         self._fill(view)
         self._report_restarts()
 
@@ -273,10 +283,10 @@ class Watch(App[None]):
         why = SILENT if line.status is Status.LOST else (line.error or "").partition("\n")[0]
         curves = view.curves[line.id]
         return [
-            *(str(line.id), escape(line.estimator), str(line.seed), status),
+            *(str(line.id), _markup(line.estimator), str(line.seed), status),
             *(f"{line.step}/{line.steps}", duration(left) if running else ""),
             *(curves.get(name, "") for name in METRICS),
-            escape(where or why),
+            _markup(where or why),
         ]
 
     def _selected(self) -> int | None:
@@ -344,7 +354,7 @@ class Watch(App[None]):
             assert process.stderr is not None
             if process.returncode == 2:
                 lines = process.stderr.read().splitlines()
-                self.notify(escape(lines[-1] if lines else "not started"), severity="error")
+                self.notify(_markup(lines[-1] if lines else "not started"), severity="error")
 
 
 def restart(store: Store, run_id: int, settings: Sequence[str]) -> subprocess.Popen[str]:

@@ -10,7 +10,14 @@ import typer
 
 from advsweep.cli import execution
 from advsweep.cli.options import ListFormat, RecordFormat
-from advsweep.cli.output import echo, print_columns, print_json, print_listing, show_number
+from advsweep.cli.output import (
+    echo,
+    echo_line,
+    print_columns,
+    print_json,
+    print_listing,
+    show_number,
+)
 from advsweep.cli.plan import LISTED, describe_rest, existing, rest_record, tell_cut
 from advsweep.sweep.search.dimensions import spell
 
@@ -160,11 +167,11 @@ def _print_best(
 ) -> None:
     if not best:
         if any(result.is_over for result in results):
-            echo(f"no trial has {' and '.join(study.search.metrics)}", err=err)
+            echo_line(f"no trial has {' and '.join(study.search.metrics)}", err=err)
         return
     what = "best" if len(study.search.metrics) == 1 else "Pareto front"
-    echo(f"{what} of {len(results)} trials, means over seeds:", err=err)
+    echo_line(f"{what} of {len(results)} trials, means over seeds:", err=err)
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
-        echo(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)
+        echo_line(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)

@@ -12,7 +12,7 @@ import typer
 
 from advsweep.cli import evaluating, options
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +94,9 @@ def select(
     if output is RecordFormat.JSON:
         print_json({"file": out, "levels": counts, "left_out": left_out})
         return
-    echo(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
+    echo_line(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
     if left_out:
-        echo(f"{left_out} problems left out, of which no answer could be scored", err=True)
+        echo_line(f"{left_out} problems left out, of which no answer could be scored", err=True)
 
 
 def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:

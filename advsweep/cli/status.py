@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _queued(store: Store, sweep: str | None) -> Sequence[Queued] | None:
     try:
         return queued_runs(store, sweep)
     except ConfigError as error:
-        echo(f"advsweep: {error}", err=True)
+        echo_line(f"advsweep: {error}", err=True)
         return None
 
 
@@ -71,7 +71,8 @@ def _print_queued(queued: Sequence[Queued]) -> None:
         return
     counts = Counter((run.executor, run.state.lower()) for run in queued)
     told = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
-    echo(f"\njobs: {told}")
+    echo()
+    echo_line(f"jobs: {told}")
     print_columns(
         ["run", "estimator", "seed", "job", "state", "why"],
         [
@@ -80,7 +81,7 @@ def _print_queued(queued: Sequence[Queued]) -> None:
         ],
     )
     if len(queued) > LISTED:
-        echo(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
+        echo_line(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
 
 
 def _print(sweep: str | None, standing: Standing) -> None:
@@ -88,7 +89,7 @@ def _print(sweep: str | None, standing: Standing) -> None:
 
     states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
-    echo(f"{what}: {', '.join([f'{standing.runs} runs', *states])}")
+    echo_line(f"{what}: {', '.join([f'{standing.runs} runs', *states])}")
     if standing.running:
         echo()
         print_columns(

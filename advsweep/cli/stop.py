@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli import options
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -46,7 +46,7 @@ def stop(
     if kill:
         elsewhere = len(running) - len(killed)
         rest = f"; {elsewhere} are on other machines, or just ended" if elsewhere else ""
-        echo(f"killed {len(killed)} processes{rest}", err=True)
+        echo_line(f"killed {len(killed)} processes{rest}", err=True)
 
 
 def _kill(store: Store, run_id: int) -> bool:

@@ -14,7 +14,7 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.completion import complete_tracker
 from advsweep.cli.options import RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def _print(tracker: str, synced: Synced) -> None:
         (len(synced.left_out), "left out"),
         (len(synced.failed), "failed"),
     )
-    echo(f"{tracker}: " + (", ".join(f"{n} {what}" for n, what in counts if n) or "no runs"))
+    echo_line(f"{tracker}: " + (", ".join(f"{n} {what}" for n, what in counts if n) or "no runs"))
     for run_id, reason in list(synced.left_out.items())[:LISTED]:
-        echo(f"  run {run_id} left out: {reason}", err=True)
+        echo_line(f"  run {run_id} left out: {reason}", err=True)
     for run_id, error in list(synced.failed.items())[:LISTED]:
-        echo(f"  run {run_id} failed: {error}", err=True)
+        echo_line(f"  run {run_id} failed: {error}", err=True)

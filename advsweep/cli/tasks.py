@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.options import ListFormat, RecordFormat
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo, echo_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def show(
         task.check()
         task.check_consent()
     except ConfigError as error:
-        echo(f"advsweep: {error}", err=True)
+        echo_line(f"advsweep: {error}", err=True)
     if output is RecordFormat.JSON:
         print_json(record)
     else:
@@ -137,16 +137,17 @@ def _print(record: dict[str, Any]) -> None:
         counts = found["levels"].items()
         levels = ", ".join(f"{count} of level {level}" for level, count in counts)
         many = f": {levels}" if len(counts) > 1 else ""
-        echo(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
+        echo_line(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
     for split, found in record["splits"].items():
         for example in found["examples"]:
             head = f"{split.replace('_', '-')} problem {example['id']}, level {example['level']}"
-            echo(f"\n--- {head}")
+            echo()
+            echo_line(f"--- {head}")
             if example["system"]:
-                echo(f"[system] {example['system']}")
+                echo_line(f"[system] {example['system']}")
             echo(example["prompt"])
             gold = example["gold"]
-            echo(f"--- gold: {gold.get('answer', gold)}")
+            echo_line(f"--- gold: {gold.get('answer', gold)}")
 
 
 def _verifier(node: Mapping[str, Any]) -> str:

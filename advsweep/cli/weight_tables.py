@@ -10,8 +10,9 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advsweep.cli.output import echo, print_columns, print_csv, print_json, to_markdown
+from advsweep.cli.output import echo, echo_line, print_columns, print_csv, print_json, to_markdown
 from advsweep.diagnostics.weight_changes import HEAD
+from advsweep.printable import markdown_text
 from advsweep.sweep.weight_analyses import align_steps
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def print_runs(analysed: Sequence[Analysed], shown: Shown) -> None:
     _print(tables, {}, shown, "total")
     bases = {each.last.base for each in analysed}
     if len(bases) > 1:
-        echo(f"{len(bases)} base models: only runs of the same one are aligned", err=True)
+        echo_line(f"{len(bases)} base models: only runs of the same one are aligned", err=True)
 
 
 def _totals(change: WeightChange) -> list[Row]:
@@ -207,7 +208,8 @@ def _print_table(title: str, rows: Sequence[Row], how: str, *, first: bool) -> N
     if not first:
         echo("")
     if how == "markdown":
-        echo(to_markdown(columns, lines), nl=False)
+        cells_in_markdown = [[markdown_text(cell) for cell in line] for line in lines]
+        echo(to_markdown(columns, cells_in_markdown), nl=False)
         return
     echo(_TITLES[title])
     print_columns(columns, lines)
@@ -283,4 +285,4 @@ def _print_notes(change: WeightChange) -> None:
         more = (
             f" and {len(change.left_out) - _LISTED} more" if len(change.left_out) > _LISTED else ""
         )
-        echo(f"left out: {', '.join(some)}{more}", err=True)
+        echo_line(f"left out: {', '.join(some)}{more}", err=True)

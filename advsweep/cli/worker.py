@@ -10,7 +10,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.completion import complete_sweep
-from advsweep.cli.output import echo
+from advsweep.cli.output import echo_line
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def worker(
     parts = [f"{outcome.done} done"]
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
-    echo(f"worker: {', '.join(parts)}", err=True)
+    echo_line(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(outcome.exit_code)
 
 
@@ -113,4 +113,4 @@ def _tell(event: Event) -> None:
     if isinstance(event, RunEvent):
         run, reason = event.run, f": {event.message}" if event.message else ""
         what = f"run {run.id} ({run.estimator} seed={run.seed})"
-        echo(f"{what} {event.kind.value}{reason}", err=True)
+        echo_line(f"{what} {event.kind.value}{reason}", err=True)

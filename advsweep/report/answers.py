@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.assertions import Verdict
 from advsweep.report.differences import MOST_SEEDS
 from advsweep.report.markup import to_latex, to_markdown
@@ -125,7 +126,7 @@ def _to_csv(answers: Answers) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: spreadsheet_cell(v) for key, v in row.items()} for row in rows)
     return buffer.getvalue()
 
 
@@ -135,7 +136,8 @@ def _to_json(answers: Answers) -> str:
         "claims": [_plain(answer) for answer in answers.answers],
         "provenance": list(answers.provenance),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(text) + "\n"
 
 
 ANSWER_FORMATS: Mapping[str, Callable[[Answers], str]] = {

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.provenance import Provenance
 from advsweep.report.records import Cell, Difference, Report
 
@@ -23,7 +24,7 @@ def to_csv(report: Report) -> str:
     """One line for each row: its group, n, and for each column NAME, _low, _high and _n.
 
     Columns that rows are compared in have the difference to the baseline besides. What a row
-    does not have is empty.
+    does not have is empty. A text that a spreadsheet would read as a formula begins with `'`.
     """
     keys = report.keys
     names = [column.name for column in report.columns]
@@ -33,7 +34,8 @@ def to_csv(report: Report) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     of_columns = [f"{name}{suffix}" for name in names for suffix in ("", "_low", "_high", "_n")]
     of_differences = [f"{name}_{part}" for name in compared for part in _COMPARED]
-    writer.writerow([*keys, "n", *of_columns, *of_differences])
+    header = [*keys, "n", *of_columns, *of_differences]
+    writer.writerow(map(spreadsheet_cell, header))
     for i, row in enumerate(report.rows):
         group = [_plain_key(row.group.get(key, "")) for key in keys]
         fields = [f for name in names for f in _fields(row.cells[name])]
@@ -41,7 +43,7 @@ def to_csv(report: Report) -> str:
             difference = differences.get((i, name))
             parts = {} if difference is None else _plain_difference(difference)
             fields += [_field(parts.get(part)) for part in _COMPARED]
-        writer.writerow([*group, row.n, *fields])
+        writer.writerow(map(spreadsheet_cell, [*group, row.n, *fields]))
     return buffer.getvalue()
 
 
@@ -107,7 +109,8 @@ def to_json(report: Report) -> str:
             "better": {column.name: column.better.value for column in report.columns},
         },
     }
-    return json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(text) + "\n"
 
 
 def _provenance(provenance: Provenance) -> dict[str, Any]:

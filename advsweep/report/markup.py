@@ -1,11 +1,17 @@
-"""Markdown and LaTeX: for notes and papers."""
+"""Markdown and LaTeX: for notes and papers; texts of the data are escaped, in one line each."""
 
 from __future__ import annotations
 
+import re
+
+from advsweep.printable import markdown_text, printable_line
 from advsweep.report.table import MISSING, Document, Entry, Line, Mark, Table
 
 _MARKDOWN = {Mark.BEST: "**{}**", Mark.SECOND: "<u>{}</u>", None: "{}"}
 _MARKDOWN_LEGEND = {Mark.BEST: "**bold**", Mark.SECOND: "<u>underlined</u>"}
+_COMMAND = re.compile(r"(`advsweep [\w .=:+-]*`)")
+# What begins a heading, a quotation, a list or the target of a link at the start of an item.
+_BLOCK = re.compile(r"^(\s*\d*)(\[|>|#|[-+.)](?=\s))")
 _LATEX = {Mark.BEST: r"\textbf{{{}}}", Mark.SECOND: r"\underline{{{}}}", None: "{}"}
 _LATEX_LEGEND = {Mark.BEST: "bold", Mark.SECOND: "underlined"}
 _LATEX_SPECIAL = {
@@ -25,8 +31,14 @@ _LATEX_SPECIAL = {
 def to_markdown(document: Document) -> str:
     """Tables with best means bold and second ones underlined, and what stands below them."""
     blocks = [_markdown_table(table) for table in document.tables]
-    legend = [f"{_MARKDOWN_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
-    below = [f"- {line}" for line in (*document.notes, *legend, *document.provenance)]
+    legend = [
+        f"{_MARKDOWN_LEGEND[mark]}: {_markdown_note(text)}"
+        for mark, text in document.legend.items()
+    ]
+    notes, provenance = (
+        map(_markdown_note, texts) for texts in (document.notes, document.provenance)
+    )
+    below = [f"- {line}" for line in (*notes, *legend, *provenance)]
     return "\n\n".join([*blocks, "\n".join(below)]) + "\n"
 
 
@@ -36,34 +48,42 @@ def _markdown_table(table: Table) -> str:
     left = len(table.names) - table.numbers
     alignment = [*(":--" for _ in range(left)), *("--:" for _ in header[left:])]
     rows = [
-        [*map(_markdown, line.names), *(_markdown_entry(entry) for entry in line.entries)]
+        [*map(markdown_text, line.names), *(_markdown_entry(entry) for entry in line.entries)]
         for line in table.lines
     ]
-    title = [f"**{_markdown(table.title)}**", ""] if table.title else []
-    lines = [[_markdown(title) for title in header], alignment, *rows]
+    title = [f"**{markdown_text(table.title)}**", ""] if table.title else []
+    lines = [[markdown_text(title) for title in header], alignment, *rows]
     return "\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines)])
 
 
-def _markdown(text: str) -> str:
-    return text.replace("|", r"\|").replace("<", "&lt;")
+def _markdown_note(text: str) -> str:
+    """A sentence as an item of a list; commands of ours in backticks stay code."""
+    parts = _COMMAND.split(text)
+    escaped = "".join(part if i % 2 else markdown_text(part) for i, part in enumerate(parts))
+    return _BLOCK.sub(r"\1\\\2", escaped, count=1)
 
 
 def _markdown_entry(entry: Entry) -> str:
-    parts = [_MARKDOWN[entry.mark].format(_markdown(entry.text))]
+    parts = [_MARKDOWN[entry.mark].format(markdown_text(entry.text))]
     parts += [f"±{entry.half_width}"] if entry.half_width else []
-    return " ".join([*parts, *([_markdown(entry.aside)] if entry.aside else [])])
+    return " ".join([*parts, *([markdown_text(entry.aside)] if entry.aside else [])])
 
 
 def to_latex(document: Document) -> str:
     r"""A `tabular` for each table, with the booktabs package; what stands below is in comments."""
+    document = document.map_texts(_one_line)
     legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
     below = [*document.notes, *legend, *document.provenance]
     lines = [r"% \usepackage{booktabs}"]
     for i, table in enumerate(document.tables):
         lines += [r"\par\bigskip"] if i else []
         lines += _latex_table(table)
-    # A line break in a name must not end the comment.
-    return "\n".join([*lines, *(f"% {' '.join(line.split())}" for line in below), ""])
+    return "\n".join([*lines, *(f"% {line}" for line in below), ""])
+
+
+def _one_line(text: str) -> str:
+    """A line break ends a comment, and an empty line a paragraph."""
+    return printable_line(" ".join(text.splitlines()))
 
 
 def _latex_table(table: Table) -> list[str]:
@@ -74,7 +94,7 @@ def _latex_table(table: Table) -> list[str]:
         body += [r"  \midrule"] if i else []
         body += [_latex_line(line) for line in section]
     return [
-        *([f"% {' '.join(table.title.split())}"] if table.title else []),
+        *([f"% {table.title}"] if table.title else []),
         rf"\begin{{tabular}}{{{aligned}}}",
         r"  \toprule",
         *_latex_header(table),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
 
@@ -57,6 +57,16 @@ class Line:
     names: tuple[str, ...]
     entries: tuple[Entry, ...]
 
+    def map_texts(self, escape: Callable[[str], str]) -> Line:
+        """The same line with another form of every text in it."""
+        return Line(
+            tuple(map(escape, self.names)),
+            tuple(
+                replace(entry, text=escape(entry.text), aside=escape(entry.aside))
+                for entry in self.entries
+            ),
+        )
+
 
 @dataclass(frozen=True)
 class Table:
@@ -96,6 +106,21 @@ class Table:
             numbers=self.numbers,
         )
 
+    def map_texts(self, escape: Callable[[str], str]) -> Table:
+        """The same table with another form of every text in it."""
+        return replace(
+            self,
+            names=tuple(map(escape, self.names)),
+            columns=tuple(
+                replace(heading, levels=tuple(map(escape, heading.levels)))
+                for heading in self.columns
+            ),
+            sections=tuple(
+                tuple(line.map_texts(escape) for line in lines) for lines in self.sections
+            ),
+            title=escape(self.title),
+        )
+
     def spans(self, level: int) -> list[tuple[str, int]]:
         """The headings of a level, and over how many columns each stands."""
         above = [heading.levels[: level + 1] for heading in self.columns]
@@ -118,3 +143,12 @@ class Document:
     notes: tuple[str, ...] = ()
     provenance: tuple[str, ...] = ()
     legend: Mapping[Mark, str] = field(default_factory=dict)
+
+    def map_texts(self, escape: Callable[[str], str]) -> Document:
+        """The same document with another form of every text in it."""
+        return Document(
+            tables=tuple(table.map_texts(escape) for table in self.tables),
+            notes=tuple(map(escape, self.notes)),
+            provenance=tuple(map(escape, self.provenance)),
+            legend={mark: escape(text) for mark, text in self.legend.items()},
+        )

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from advsweep.printable import printable_line
 from advsweep.report.table import Document, Entry, Mark, Table
 
 _STYLES = {Mark.BEST: "bold", Mark.SECOND: "underline"}
@@ -24,6 +25,8 @@ _GAP = 2  # spaces between columns
 
 def to_table(document: Document, *, width: int | None = None, styled: bool | None = None) -> str:
     """Best means bold and second ones underlined, or with signs where nothing can be styled.
+
+    Control characters of texts are escaped; those that are left are our styles.
 
     Columns that do not fit go to a table of their own, by families where that is possible.
 
@@ -44,6 +47,7 @@ def to_table(document: Document, *, width: int | None = None, styled: bool | Non
         highlight=False,
         legacy_windows=False,
     )
+    document = document.map_texts(printable_line)
     names = _WORDS if styled else _SIGNS
     legend = [f"{names[mark]}: {text}" for mark, text in document.legend.items()]
     with wide.capture() as captured:

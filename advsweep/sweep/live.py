@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from advsweep.printable import printable, printable_line
 from advsweep.sweep.events import Added, Event, EventKind, Progress, RunEvent
 from advsweep.sweep.labels import labels
 
@@ -104,7 +105,10 @@ class View(ABC):
         """Prints a line that stays."""
 
     def _name(self, run: RunRecord) -> str:
-        return f"run {run.id} ({self._labels.get(run.identity, run.estimator)})"
+        return f"run {run.id} ({self._label(run)})"
+
+    def _label(self, run: RunRecord) -> str:
+        return printable_line(self._labels.get(run.identity, run.estimator))
 
     def _refresh(self) -> None:
         """Reads anew the runs that are being worked on."""
@@ -164,7 +168,7 @@ class LineView(View):
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
-        self._stream.write(f"{line}\n")
+        self._stream.write(f"{printable(line)}\n")
         self._stream.flush()
 
 
@@ -187,7 +191,7 @@ class TerminalView(View):
             self._draw()
 
     def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False)
+        self._console.print(printable(line), markup=False, highlight=False)
 
     @abstractmethod
     def _draw(self) -> None:
@@ -212,6 +216,7 @@ class TableView(TerminalView):
 
     def _table(self) -> RenderableType:
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=None, pad_edge=False, caption=self._counts(), caption_justify="left")
         table.add_column("run", justify="right")
@@ -225,12 +230,13 @@ class TableView(TerminalView):
         for run in shown:
             own = values.get(run.id, {})
             numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
-            label = self._labels.get(run.identity, run.estimator)
             end = self._ends.get(run.id)
             status = end.value if end else _status(run)
             style = _STYLES[end] if end else None
             table.add_row(
-                str(run.id), label, status, f"{run.step}/{run.steps}", *numbers, style=style
+                *(str(run.id), Text(self._label(run)), Text(printable_line(status))),
+                *(f"{run.step}/{run.steps}", *numbers),
+                style=style,
             )
         return table
 
@@ -250,7 +256,7 @@ class BarView(TerminalView):
         from rich.progress import Progress as Bar
 
         with Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
@@ -268,7 +274,9 @@ class BarView(TerminalView):
                 continue  # its process is still loading what it needs
             stage, done, total = _stage(run)
             if stage not in self._tasks:
-                self._tasks[stage] = self._bar.add_task(stage, total=total, numbers="")
+                self._tasks[stage] = self._bar.add_task(
+                    printable_line(stage), total=total, numbers=""
+                )
             values = self._store.last_values([run.id], list(METRICS)).get(run.id, {})
             numbers = "  ".join(f"{METRICS[n]} {values[n]:.3f}" for n in METRICS if n in values)
             self._bar.update(self._tasks[stage], completed=done, numbers=numbers)

@@ -53,7 +53,7 @@ def markdown_table() -> str:
         [
             record["family"],
             ", ".join(f"`{name}`" for name in (record["name"], *record["aliases"])),
-            record["formula"],
+            record["formula"].replace("|", r"\|"),
             record["source"],
         ]
         for record in _records()

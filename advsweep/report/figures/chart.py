@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from advsweep.printable import printable
 from advsweep.report.figures.looks import Look
 from advsweep.report.figures.material import Curve, Material
 from advsweep.report.points import Points
@@ -135,13 +136,27 @@ def _caption_height(chart: Chart) -> float:
 
 
 def compose(chart: Chart, canvas: FigureBase) -> None:
-    """Draws a figure with its title and its caption."""
+    """Draws a figure with its title and its caption.
+
+    Texts stand there as they are: a dollar sign begins no formula, and control characters, which
+    an SVG must not have, are escaped.
+    """
     ratios = [chart.height, _caption_height(chart)]
     body, below = canvas.subfigures(2, 1, height_ratios=ratios, squeeze=False)[:, 0]
     body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
     chart.draw(body)
     # A point's width from the left edge, in line with the title.
     below.text(0.012, 1.0, caption(chart), ha="left", va="top", fontsize=_CAPTION, color=GREY)
+    _show_plainly(canvas)
+
+
+def _show_plainly(canvas: FigureBase) -> None:
+    from matplotlib.text import Text
+
+    for text in canvas.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_parse_math(False)
+        text.set_text(printable(text.get_text()))
 
 
 def legend_columns(labels: Sequence[str]) -> int:

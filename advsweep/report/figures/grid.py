@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
+from advsweep.printable import printable_line
 from advsweep.report.figures.chart import Chart, Options, seeds_note
 from advsweep.report.figures.material import Material
 from advsweep.report.groups import value_of
@@ -95,8 +96,8 @@ class HeatMap(Chart):
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-        axes.set_xticks(range(len(self.xs)), [show_key(value) for value in self.xs])
-        axes.set_yticks(range(len(self.ys)), [show_key(value) for value in self.ys])
+        axes.set_xticks(range(len(self.xs)), _ticks(self.xs))
+        axes.set_yticks(range(len(self.ys)), _ticks(self.ys))
         axes.set_xlabel(self.x)
         axes.set_ylabel(self.y)
         bar = canvas.colorbar(image, ax=axes, label=self.metric, pad=0.015, aspect=8 * self.height)
@@ -115,6 +116,10 @@ class HeatMap(Chart):
             }
             for (row, column), cell in sorted(self.cells.items())
         ]
+
+
+def _ticks(values: Sequence[Any]) -> list[str]:
+    return [printable_line(show_key(value)) for value in values]
 
 
 def _keys(material: Material, options: Options) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from advsweep.printable import printable
 from advsweep.report.answers import lay_out_answers
 from advsweep.report.figures.material import Material
 from advsweep.report.html.curves import (
@@ -66,7 +67,7 @@ def render_page(
         sections.append(("runs", "Runs", _asset("runs.html") + table))
     if answers is not None:
         sections.append(("claims", "Claims", document_html(lay_out_answers(answers))))
-    return _page(title, document.provenance, sections, data)
+    return _page(printable(title), document.map_texts(printable).provenance, sections, data)
 
 
 def _page(
@@ -129,6 +130,17 @@ def _digest(text: str) -> str:
 
 
 def _embedded(data: dict[str, Any]) -> str:
-    """JSON in which nothing can end the element that holds it."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """JSON in which nothing can end the element that holds it, and no text turns its direction."""
+    text = json.dumps(_shown(data), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c")
+
+
+def _shown(value: Any) -> Any:
+    """The same data with control characters of texts escaped, as the page shows them."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_shown(key): _shown(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(item) for item in value]
+    return value

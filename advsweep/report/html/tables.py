@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from advsweep.printable import printable
 from advsweep.report.table import Document, Entry, Line, Mark, Table
 
 _TAGS = {Mark.BEST: "strong", Mark.SECOND: "u"}
@@ -15,7 +16,7 @@ _LEGEND = {Mark.BEST: "bold", Mark.SECOND: "underlined"}
 def document_html(document: Document) -> str:
     """The tables, and what stands below them."""
     legend = [f"{_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
-    notes = [f"<li>{escape(text)}</li>" for text in (*document.notes, *legend)]
+    notes = [f"<li>{escape(printable(text))}</li>" for text in (*document.notes, *legend)]
     below = ['<ul class="notes">', *notes, "</ul>"] if notes else []
     return "\n".join([*map(table_html, document.tables), *below])
 
@@ -26,6 +27,7 @@ def table_html(table: Table, ids: Sequence[int] = ()) -> str:
     Args:
         ids: of each line what a button in its first place opens; none for no buttons.
     """
+    table = table.map_texts(printable)
     opened = iter(ids)
     bodies = [
         [_line_html(table, line, next(opened, None)) for line in section]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page
 
+from advsweep.printable import printable
 from advsweep.report import build_model_report, build_report
 from advsweep.report.html import render_page
 from advsweep.report.html.curves import pack
@@ -248,9 +249,10 @@ def test_no_text_of_a_store_becomes_markup(lab, constant, visit):
         lab.run("grpo", seed, sweep=HOSTILE, task__name="other", points=constant(reward__mean=0.5))
     page = visit(_render(lab.store, HOSTILE))
     assert page.evaluate("window.hurt") is None
-    assert page.locator("h1").text_content() == HOSTILE
+    # Characters that end a line or turn its direction are escaped.
+    assert page.locator("h1").text_content() == printable(HOSTILE)
     page.locator("button.open").first.click()
-    assert HOSTILE in page.locator("tr.details dd").all_text_contents()
+    assert printable(HOSTILE) in page.locator("tr.details dd").all_text_contents()
     page.mouse.move(300, 700)
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
