@@ -25,6 +25,7 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -102,6 +103,31 @@ def is_out_of_memory(error: BaseException) -> bool:
     return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
     )
+
+
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "PytorchStreamWriter failed writing file",
+    "disk is full",
+)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a file could not grow: a full disk, a quota, or a limit on the size of files.
+
+    Libraries that write files by themselves say so in words alone, in the error or its cause.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _DISK_ERRORS:
+            return True
+        if any(words in str(found) for words in _DISK_FULL):
+            return True
+        found = found.__cause__
+    return False
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

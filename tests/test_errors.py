@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
 from advsweep import errors
-from advsweep.errors import nearest
+from advsweep.errors import StoreError, is_disk_full, nearest
 
 
 def test_every_error_is_in_one_tree() -> None:
@@ -15,6 +17,16 @@ def test_every_error_is_in_one_tree() -> None:
     for error in raised:
         assert issubclass(error, errors.AdvsweepError | errors.AdvsweepWarning)
         assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_what_tells_a_full_disk() -> None:
+    full = OSError(errno.EFBIG, "File too large")
+    assert is_disk_full(full)
+    assert is_disk_full(RuntimeError("PytorchStreamWriter failed writing file data/0: file write"))
+    wrapped = StoreError("a.db: its disk cannot be written")
+    assert not is_disk_full(wrapped)
+    wrapped.__cause__ = full
+    assert is_disk_full(wrapped)
 
 
 def test_nearest_names() -> None:

@@ -121,7 +121,8 @@ RetryOn = Annotated[
         "--retry-on",
         metavar="CLASS,...",
         help="The failures after which it is: oom (no memory left), timeout (--time-limit), "
-        "killed (a signal, or no sign of life), error (an exception, and all else).",
+        "killed (a signal, or no sign of life), disk (full, or files may not grow), error (an "
+        "exception, and all else).",
     ),
 ]
 TimeLimit = Annotated[

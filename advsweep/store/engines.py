@@ -202,6 +202,11 @@ def _meaning(location: Location, error: BaseException) -> str:
             "the disk is full, or the file may not grow; make room and start again (metrics so "
             "far are kept)"
         )
+    if code == "SQLITE_IOERR_WRITE" and (largest := _largest_file()) is not None:
+        return (
+            f"the disk is full, or the file may not grow: files of this process may have {largest} "
+            "bytes (ulimit -f); raise that limit and start again (metrics so far are kept)"
+        )
     if code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return "expected an advsweep store, got a file that is no SQLite database or a damaged one"
     if location.file.exists() and not may(location.file, os.R_OK):
@@ -220,3 +225,11 @@ def _meaning(location: Location, error: BaseException) -> str:
     if code.startswith("SQLITE_IOERR"):
         return f"its disk cannot be read or written ({error}); see that it is there and not full"
     return str(error).strip()
+
+
+def _largest_file() -> int | None:
+    """How many bytes a file may have; None for no limit."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit

@@ -43,12 +43,14 @@ class Failure(Enum):
     """The class of what a run failed of, by which it is tried again or not.
 
     `OOM` is a want of memory, `TIMEOUT` a time limit, `KILLED` a signal from outside or a
-    process that fell silent, and `ERROR` everything else: an exception, an exit, a full disk.
+    process that fell silent, `DISK` a full disk, a quota or a limit on the size of files, and
+    `ERROR` everything else: an exception, an exit.
     """
 
     OOM = "oom"
     TIMEOUT = "timeout"
     KILLED = "killed"
+    DISK = "disk"
     ERROR = "error"
 
 

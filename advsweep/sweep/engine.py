@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from advsweep.errors import is_disk_full
 from advsweep.store import Failure, Status
 from advsweep.sweep import stacks, supervision
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress
@@ -208,7 +209,8 @@ class Execution(Settling):
         try:
             handle = self._executor.start(job)
         except OSError as error:
-            cause = Cause(Failure.ERROR, f"its process could not be started: {error}")
+            failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
+            cause = Cause(failure, f"its process could not be started: {error}")
             for unit in units:
                 self._end_unrecorded(unit, cause)
             return True

@@ -11,7 +11,7 @@ STOPPED = 11
 ELSEWHERE = 12
 """Another process has the run."""
 UNRECORDED = 13
-"""The store took nothing any more: its disk is full, most likely."""
+"""The store took nothing any more."""
 ORPHANED = 14
 """The process that started it was gone, and it did not stop in time."""
 OUT_OF_MEMORY = 15
@@ -20,3 +20,5 @@ PRUNED = 16
 """A rule for early stopping ended the run, with a checkpoint."""
 TOGETHER = 17
 """What came of each of the runs that were trained together is in its record."""
+DISK_FULL = 18
+"""The store took nothing any more: its disk is full, or its file may not grow."""

@@ -162,7 +162,7 @@ class Settling:
             asked = self._stopping or record.stop_requested
             if stacks.has_ended(unit, record) and (told or asked or not interrupted):
                 self._settle(unit, stacks.CODES[record.status], None)
-            elif asked or code == exits.UNRECORDED:
+            elif asked or code in (exits.UNRECORDED, exits.DISK_FULL):
                 self._end_unrecorded(unit, cause, asked=record.stop_requested)
             elif record.status is Status.RUNNING:
                 self._settle(unit, exits.ELSEWHERE, None)

@@ -133,8 +133,13 @@ class Coroner:
         if code == exits.OUT_OF_MEMORY:
             return Cause(Failure.OOM, "out of memory")
         if code == exits.UNRECORDED:
-            reason = "its process could not write to the store any more; is the disk full?"
-            return Cause(Failure.ERROR, reason)
+            return Cause(Failure.ERROR, "its process could not use the store any more")
+        if code in (exits.DISK_FULL, -signal.SIGXFSZ):
+            reason = (
+                "its process could not write any more: the disk is full, or a quota or a limit on "
+                "the size of files (ulimit -f) is reached"
+            )
+            return Cause(Failure.DISK, reason)
         if code == -signal.SIGKILL and kernel_kills() > self._kernel_kills[0]:
             return Cause(Failure.OOM, "killed by the kernel, which had run out of memory")
         if code < 0:

@@ -31,6 +31,7 @@ from advsweep.sweep.training import (
     evaluate_missing,
     make_evaluators,
     record_end,
+    unrecorded,
 )
 
 if TYPE_CHECKING:
@@ -97,14 +98,13 @@ def _work(
             if seat.goes_on:
                 with seat.guard():
                     seat.give_up(failed)
-        return UNRECORDED if any(seat.is_open for seat in seats) else failed.code
+        return next((seat.unrecorded for seat in seats if seat.is_open), failed.code)
     for seat in trained:
         if seat.goes_on:
             with seat.guard():
                 seat.finish()
-    if any(seat.is_open for seat in seats):
-        return UNRECORDED
-    return STOPPED if everyone.reason is not None else TOGETHER
+    told = STOPPED if everyone.reason is not None else TOGETHER
+    return next((seat.unrecorded for seat in seats if seat.is_open), told)
 
 
 class Seat:
@@ -114,6 +114,7 @@ class Seat:
         member: what its backend trains, once it is taken.
         end: how it ended; None while it has not, or where it is another process's by now.
         is_open: whether its end is yet to be recorded by this process.
+        unrecorded: the exit code of a process that cannot record it.
     """
 
     member: Member
@@ -138,6 +139,7 @@ class Seat:
         self.stop = OwnStopRequest(everyone)
         self.end: End | None = None
         self.is_open = True
+        self.unrecorded = UNRECORDED
 
     @property
     def goes_on(self) -> bool:
@@ -230,6 +232,7 @@ class Seat:
             raise
         except StoreError as error:
             _log.error("%s", error)
+            self.unrecorded = unrecorded(error)
             return
         self.is_open = False
 

@@ -18,10 +18,19 @@ from advsweep.errors import (
     LeaseLostError,
     NoMemoryError,
     StoreError,
+    is_disk_full,
     is_out_of_memory,
 )
 from advsweep.store import Failure, Status
-from advsweep.sweep.exits import DONE, FAILED, OUT_OF_MEMORY, PRUNED, STOPPED
+from advsweep.sweep.exits import (
+    DISK_FULL,
+    DONE,
+    FAILED,
+    OUT_OF_MEMORY,
+    PRUNED,
+    STOPPED,
+    UNRECORDED,
+)
 from advsweep.sweep.interruption import RunStopped
 
 if TYPE_CHECKING:
@@ -75,12 +84,18 @@ def end_of(error: BaseException) -> End:
     where = "".join(traceback.format_exception(error))
     if isinstance(error, NoMemoryError):
         return End(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
+    failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
     if isinstance(error, AdvsweepError):
-        return End(FAILED, Status.FAILED, str(error), failure=Failure.ERROR)
+        return End(FAILED, Status.FAILED, str(error), failure=failure)
     message = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
         return End(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
-    return End(FAILED, Status.FAILED, message, where, Failure.ERROR)
+    return End(FAILED, Status.FAILED, message, where, failure)
+
+
+def unrecorded(error: StoreError) -> int:
+    """Exit code of a worker whose store does not take its runs' ends."""
+    return DISK_FULL if is_disk_full(error) else UNRECORDED
 
 
 def record_end(

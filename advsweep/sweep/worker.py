@@ -18,7 +18,7 @@ from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError
 from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.environment import describe_environment
-from advsweep.sweep.exits import ELSEWHERE, UNRECORDED
+from advsweep.sweep.exits import ELSEWHERE
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import StopRequest
 from advsweep.sweep.logs import RunLogs
@@ -34,6 +34,7 @@ from advsweep.sweep.training import (
     evaluate_missing,
     make_evaluators,
     record_end,
+    unrecorded,
 )
 
 if TYPE_CHECKING:
@@ -74,15 +75,19 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
         datefmt="%Y-%m-%d %H:%M:%S",
     )
     logging.captureWarnings(True)
-    if store is None:
-        store = open_store(options.store, create=False)
     holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
-    if len(options.run) > 1:
-        return work_together(
-            store, options.run, options.evaluation, options.parent_pid, holder=holder
-        )
-    [record] = store.runs(ids=options.run)
-    return work(store, record, options.evaluation, options.parent_pid, holder)
+    try:
+        if store is None:
+            store = open_store(options.store, create=False)
+        if len(options.run) > 1:
+            return work_together(
+                store, options.run, options.evaluation, options.parent_pid, holder=holder
+            )
+        [record] = store.runs(ids=options.run)
+        return work(store, record, options.evaluation, options.parent_pid, holder)
+    except StoreError as error:
+        _log.error("%s", error)
+        return unrecorded(error)
 
 
 def work(
@@ -119,7 +124,7 @@ def work(
             return ELSEWHERE
         except StoreError as error:
             _log.error("%s", error)
-            return UNRECORDED
+            return unrecorded(error)
     return end.code
 
 

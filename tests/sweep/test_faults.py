@@ -46,6 +46,7 @@ from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.memory import held_bytes
 from advsweep.sweep.plan import Plan
 from advsweep.sweep.policy import Policy, spell_size
+from advsweep.sweep.units import make_units
 from advsweep.sweep.worker import work
 
 pytestmark = pytest.mark.slow
@@ -600,6 +601,27 @@ def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
         (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
     )
     with open_store(str(moved / "advsweep.db")) as store:
+        assert execute(forty, store).exit_code == 0
+        assert_sound(store, undisturbed, forty)
+
+
+def test_files_that_may_not_grow_are_a_failure_of_the_disk(
+    plan: Planner, tmp_path: Path, undisturbed: Measured
+) -> None:
+    """`ulimit -f`, below what the store's write-ahead log comes to."""
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        make_units(forty, store, force=False)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, before[1]))
+        try:
+            outcome = execute(forty, store)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert len(outcome.failed) == 2
+        assert all("ulimit -f" in error for error in outcome.failed.values())
+        left = {(run.status, run.failure) for run in store.runs(ids=list(outcome.failed))}
+        assert left <= {(Status.FAILED, Failure.DISK), (Status.LOST, None)}
         assert execute(forty, store).exit_code == 0
         assert_sound(store, undisturbed, forty)
 

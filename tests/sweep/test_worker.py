@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import signal
 import threading
@@ -19,6 +21,7 @@ from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, ope
 from advsweep.sweep import evaluations, heartbeat
 from advsweep.sweep.evaluations import Evaluator
 from advsweep.sweep.exits import (
+    DISK_FULL,
     DONE,
     ELSEWHERE,
     FAILED,
@@ -31,8 +34,9 @@ from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import RunStopped, StopRequest
 from advsweep.sweep.plan import Plan, make_plan
 from advsweep.sweep.reporter import StoreReporter
+from advsweep.sweep.training import end_of
 from advsweep.sweep.units import new_run
-from advsweep.sweep.worker import work
+from advsweep.sweep.worker import main, work
 
 Planner = Callable[..., Plan]
 Measured = list[tuple[str, int, float]]
@@ -193,15 +197,30 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
     assert not reserve.exists()
 
 
+@pytest.mark.parametrize(
+    ("message", "code"), [("the disk is full", DISK_FULL), ("it does not answer", UNRECORDED)]
+)
 def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
-    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch, message: str, code: int
 ) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
-        raise StoreError("the disk is full")
+        raise StoreError(message)
 
     record = added(plan(), store)
-    monkeypatch.setattr(store, "finish", refuse)
-    assert work(store, record, (), None) == UNRECORDED
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "finish", refuse)
+        assert work(store, record, (), None) == code
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "claim", refuse)
+        patch.setattr(logging, "captureWarnings", lambda capture: None)
+        assert main(["--run", str(record.id)], store) == code
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
+    end = end_of(OSError(number, os.strerror(number)))
+    assert (end.code, end.status, end.failure) == (FAILED, Status.FAILED, Failure.DISK)
+    assert end_of(OSError(errno.EACCES, "no")).failure is Failure.ERROR
 
 
 def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
