@@ -122,6 +122,15 @@ class Backend(Component):
         """CPU threads that a run computes with; its executor gives it as many cores."""
         return 1
 
+    def completion_tokens(self, run: Run) -> int:
+        """The most tokens that a rollout of the run can have, its end mark included.
+
+        By default the longest answer of a task over a small alphabet, and 1 for other tasks.
+        """
+        from advsweep.tasks.base import SymbolTask
+
+        return run.task.max_completion_length if isinstance(run.task, SymbolTask) else 1
+
     @abstractmethod
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         """Trains to the last step, or until the reporter asks to stop.

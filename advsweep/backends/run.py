@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.backends.registry import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
@@ -167,6 +167,9 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
     nodes = {key: registry.build(config[key], where=key) for key, registry in NODES.items()}
     absent = () if fetch else nodes["task"].absent()
     run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS}, absent=absent)
+    objective = run.objective.for_completions(run.backend.completion_tokens(run))
+    if objective is not run.objective:
+        run = replace(run, objective=objective)
     _check(run)
     return run
 

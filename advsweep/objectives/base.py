@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
@@ -83,6 +83,14 @@ class Objective(Component):
     def needs_entropy(self) -> bool:
         """True where `LossInputs.entropies` must be given, with gradient."""
         return False
+
+    def for_completions(self, max_tokens: int) -> Self:
+        """This objective for completions of at most `max_tokens` tokens.
+
+        A run's objective is made so before anything else reads it: a constant that depends on
+        the length, and that nobody gave, is then part of the run's config and identity.
+        """
+        return self
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> LossOutput:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
@@ -47,17 +47,17 @@ class Tokenwise(Objective):
         Aggregation.SEQ_MEAN_TOKEN_MEAN, help="how token losses become one number"
     )
     max_tokens: int | None = option(
-        None, ge=1, help="tokens per rollout that aggregation=constant divides by"
+        None,
+        ge=1,
+        help="tokens per rollout that aggregation=constant divides by; null: the most that a "
+        "completion of the run can have",
     )
     kl_coef: float = option(0.0, ge=0, help="weight of the KL penalty to the base model")
     entropy_coef: float = option(0.0, ge=0, help="weight of the entropy bonus")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        constant = self.aggregation is Aggregation.CONSTANT
-        if constant and self.max_tokens is None:
-            raise ConfigError("max_tokens: expected >= 1 with aggregation=constant, got null")
-        if not constant and self.max_tokens is not None:
+        if self.aggregation is not Aggregation.CONSTANT and self.max_tokens is not None:
             raise ConfigError(
                 f"max_tokens: expected null with aggregation={self.aggregation.value}, "
                 f"got {self.max_tokens}; only aggregation=constant divides by it"
@@ -74,6 +74,11 @@ class Tokenwise(Objective):
     @property
     def needs_entropy(self) -> bool:
         return self.entropy_coef > 0
+
+    def for_completions(self, max_tokens: int) -> Self:
+        if self.aggregation is Aggregation.CONSTANT and self.max_tokens is None:
+            return replace(self, max_tokens=max_tokens)
+        return self
 
     @abstractmethod
     def _token_losses(
@@ -109,7 +114,11 @@ class Tokenwise(Objective):
         if self.aggregation is Aggregation.TOKEN_MEAN:
             return total(values) / inputs.tokens
         if self.aggregation is Aggregation.CONSTANT:
-            assert self.max_tokens is not None
+            if self.max_tokens is None:
+                raise ConfigError(
+                    "max_tokens: expected >= 1 with aggregation=constant, got null; give the "
+                    "length of the longest completion"
+                )
             return total(values) / (inputs.rollouts * self.max_tokens)
         lengths = inputs.completion_mask.sum(dim=-1).clamp(min=1)
         return (values.sum(dim=-1) / lengths).sum(dim=-1) / inputs.rollouts

@@ -131,6 +131,23 @@ def test_a_preset_is_no_part_of_a_run() -> None:
     assert planned("method=dr_grpo").identity == planned(*spelt).identity
 
 
+@pytest.mark.parametrize(
+    "method", ["asym_grpo", "a_grae_on_dr_grpo", "dr_grpo", "fade", "maxrl", "power_alpha"]
+)
+def test_losses_are_divided_by_the_length_of_the_runs_own_completions(method: str) -> None:
+    pytest.importorskip("trl")
+    trl = ["backend=trl", "model=hf", "model.path=a/model", "generation=transformers"]
+
+    def divisor(*overrides: str) -> Any:
+        plan = make_plan([f"method={method}", *trl, *overrides], single=True, fetch=False)
+        return plan.runs[0].config["objective"]["max_tokens"]
+
+    assert divisor("task=gsm8k") == 512
+    assert divisor("task=gsm8k", "generation.max_tokens=64") == 64
+    assert divisor("task=gsm8k", "objective.max_tokens=99") == 99
+    assert divisor() == 10
+
+
 def test_every_preset_trains(
     method: str, small_config: Callable[..., dict[str, Any]], train: Any, tmp_path: Path
 ) -> None:

@@ -43,7 +43,7 @@ def test_every_preset_is_listed_with_its_axes(listed: Callable[..., str]) -> Non
     assert found["a_grae_on_dr_grpo"] == {
         "name": "a_grae_on_dr_grpo",
         "estimator": {"name": "a_grae", "base": "dr_grpo"},
-        "objective": {"name": "clipped", "aggregation": "constant", "max_tokens": 10},
+        "objective": {"name": "clipped", "aggregation": "constant"},
         "rollout": {"name": "plain"},
         "description": "A-GRAE (arXiv:2602.05548) on Dr. GRPO: its advantages, and one constant "
         "for all lengths.",

@@ -84,13 +84,18 @@ def test_a_key_below_a_name_makes_it_a_mapping(composer: Composer) -> None:
 
 
 def test_a_deleted_key_is_at_its_default(composer: Composer) -> None:
-    composed = composer.compose({"method": "dr_grpo"})
+    composed = composer.compose({"method": "dapo"})
     config = composer.patched(
-        composed, {"objective.aggregation": Delete(), "objective.max_tokens": Delete((10,))}
+        composed,
+        {
+            "objective.aggregation": Delete(),
+            "objective.clip_low": Delete(),
+            "objective.clip_high": Delete((0.28,)),
+        },
     )
     assert config["objective"] == {"name": "clipped"}
-    with pytest.raises(ConfigError, match=r"~objective.max_tokens: expected it to be 3, got 10"):
-        composer.patched(composed, {"objective.max_tokens": Delete((3,))})
+    with pytest.raises(ConfigError, match=r"~objective.clip_high: expected it to be 3, got 0.28"):
+        composer.patched(composed, {"objective.clip_high": Delete((3,))})
 
 
 def test_interpolations_see_the_patched_values(composer: Composer) -> None:

@@ -194,10 +194,6 @@ def test_declares_what_it_needs(
     [
         ({"aggregation": "token_means"}, "objective.aggregation: .*did you mean 'token_mean'"),
         (
-            {"aggregation": "constant"},
-            "objective.max_tokens: expected >= 1 with aggregation=constant, got null",
-        ),
-        (
             {"aggregation": "seq_mean_token_mean", "max_tokens": 5},
             "objective.max_tokens: expected null with aggregation=seq_mean_token_mean, got 5",
         ),
@@ -208,6 +204,21 @@ def test_aggregations_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         OBJECTIVES.build({"name": name, **values}, where="objective")
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+def test_a_constant_that_nobody_gave_is_the_length_of_completions(
+    name: str, random_inputs: Callable[..., LossInputs]
+) -> None:
+    objective = OBJECTIVES.build({"name": name, "aggregation": "constant"})
+    with pytest.raises(ConfigError, match="max_tokens: expected >= 1 with aggregation=constant"):
+        objective.loss(random_inputs(2))
+    fitted = objective.for_completions(7)
+    given = OBJECTIVES.build({"name": name, "aggregation": "constant", "max_tokens": 7})
+    assert fitted == given
+    assert given.for_completions(512) is given
+    other = OBJECTIVES.build(name)
+    assert other.for_completions(512) is other
 
 
 COUNTS = {"rollouts", "tokens"}

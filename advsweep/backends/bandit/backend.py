@@ -90,6 +90,9 @@ class BanditBackend(Backend):
                 f"{run.prompts_per_step}, got {self.minibatches}"
             )
 
+    def completion_tokens(self, run: Run) -> int:
+        return 1
+
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         self.train_together([Member(run, directory, reporter)])
 
