@@ -131,7 +131,7 @@ def asked(
     from advsweep.config.compose import Composed, Composer
     from advsweep.config.settings import Generation
     from advsweep.errors import ConfigError
-    from advsweep.sweep.points import GROUPS, KEYS
+    from advsweep.sweep.points import GROUPS, KEYS, with_fitting_k
 
     overrides = _one_value_each(fields)
     chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
@@ -167,7 +167,7 @@ def asked(
             values["evaluation.n"] = samples
         nodes = composer.patched(Composed(nodes, composed.late), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
-        nodes["evaluation"] = _with_fitting_k(nodes["evaluation"])
+        nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
     return Asked(nodes, samples_with)
 
 
@@ -215,17 +215,6 @@ def _is_of_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
         fields = {field.name: field for field in dataclasses.fields(samples_with[0])}
         return rest[0] not in fields or option_of(fields[rest[0]]).identity
     return group in _OF_MODELS
-
-
-def _with_fitting_k(node: Mapping[str, Any]) -> Plain:
-    from advsweep.backends.registry import EVALUATIONS
-
-    # Built once with the largest n, for the default of k, and all else checked below.
-    default = EVALUATIONS.get(node["name"])().k
-    n = node["n"]
-    ks = node.get("k", default)
-    fitting = [k for k in ks if k <= n] if isinstance(n, int) else ks
-    return {**node, "k": sorted({*fitting, n}) if len(fitting) < len(ks) else fitting}
 
 
 def say_change(why: str) -> None:

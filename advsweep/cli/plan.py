@@ -103,6 +103,7 @@ def print_plan(
                 **_tally(left),
                 **rest_record(left),
                 "jobs": slots,
+                "warnings": list(plan.warnings),
             }
         )
     elif how is ListFormat.CSV:
@@ -116,10 +117,17 @@ def _tell_what_is_not_here(plan: Plan) -> None:
     from advsweep.errors import ConfigError
 
     tell_absent(plan)
+    print_warnings(plan)
     try:
         plan.check()
     except ConfigError as error:
         echo_line(f"advsweep: this machine could not execute it: {error}", err=True)
+
+
+def print_warnings(plan: Plan) -> None:
+    """Says on stderr which settings of a plan have no effect."""
+    for warning in plan.warnings:
+        typer.echo(f"advsweep: warning: {warning}", err=True)
 
 
 def tell_absent(plan: Plan) -> None:

@@ -35,7 +35,7 @@ def run(
     """
     from advsweep.cli import execution, records
     from advsweep.cli.output import print_json
-    from advsweep.cli.plan import tell_absent
+    from advsweep.cli.plan import print_warnings, tell_absent
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import refuse_search
 
@@ -43,6 +43,7 @@ def run(
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
+    print_warnings(plan)
     if dry_run:
         tell_absent(plan)
         execution.print_config(plan.runs[0].config, output)

@@ -56,7 +56,7 @@ def sweep(
     """
     from advsweep.cli import execution, searching
     from advsweep.cli.output import print_json
-    from advsweep.cli.plan import print_plan
+    from advsweep.cli.plan import print_plan, print_warnings
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
 
@@ -83,6 +83,7 @@ def sweep(
     if dry_run:
         print_plan(plan, store, jobs, how, force=force)
         return
+    print_warnings(plan)
     plan.check()  # before a store is made
     with execution.opened(store) as opened:
         with execution.tracked(plan, opened) as feed:

@@ -33,6 +33,9 @@ class Optimizer(Component):
     number of successes at the run's group size: `diagnostics.matching` says how.
     """
 
+    scale_invariant: ClassVar[bool] = False
+    """True if the size of its steps does not depend on the size of gradients."""
+
     lr: float = option(3e-4, gt=0, help="learning rate after the warm-up")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
@@ -45,6 +48,11 @@ class Optimizer(Component):
         super().__post_init__()
         if not isinstance(self.match_reference, Component):
             self.match_reference = ESTIMATORS.build(self.match_reference, where="match_reference")
+
+    @property
+    def decays_weights(self) -> bool:
+        """Whether weights change where no gradient does."""
+        return False
 
     def identity(self) -> Plain:
         """As of any component; without matching, no more than before there was any."""
@@ -64,11 +72,16 @@ class AdamW(Optimizer):
     """
 
     name: ClassVar[str] = "adamw"
+    scale_invariant: ClassVar[bool] = True
 
     beta1: float = option(0.9, ge=0, lt=1, help="decay of the gradient's running mean")
     beta2: float = option(0.999, ge=0, lt=1, help="decay of the squared gradient's running mean")
     eps: float = option(1e-8, gt=0, help="added to the denominator of the update")
     weight_decay: float = option(0.0, ge=0, help="decoupled weight decay")
+
+    @property
+    def decays_weights(self) -> bool:
+        return self.weight_decay > 0
 
 
 @dataclass(kw_only=True)
@@ -92,6 +105,11 @@ class Generation(Component):
     """What samples, where evaluations are to say so: another than the backend's own code."""
 
     temperature: float = option(1.0, gt=0, help="sampling temperature of the rollouts")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is always taken, so that all rollouts of a prompt agree."""
+        return False
 
 
 @dataclass(kw_only=True)

@@ -22,7 +22,9 @@ from advsweep.config.printed import Printed
 from advsweep.config.space import Space, read_space
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor
+from advsweep.sweep.no_effect import idle_rule
 from advsweep.sweep.points import GROUPS, KEYS, Points
+from advsweep.sweep.settings import Off
 from advsweep.sweep.stopping.base import Stopping
 from advsweep.sweep.tracking.base import Tracking, remembered
 
@@ -71,6 +73,7 @@ class Plan:
         search: what chooses further runs, if anything.
         tracking: where else its runs are shown.
         spec: what was asked for, in JSON types.
+        warnings: settings that have no effect, and parameters that some components lack.
     """
 
     name: str | None
@@ -81,6 +84,7 @@ class Plan:
     search: Component
     tracking: Tracking
     spec: Plain
+    warnings: Sequence[str] = ()
 
     @property
     def absent(self) -> Sequence[str]:
@@ -112,6 +116,7 @@ def make_plan(
     single: bool = False,
     whole: bool = True,
     fetch: bool = True,
+    strict: bool = False,
 ) -> Plan:
     """Plans a sweep, or a single run.
 
@@ -124,6 +129,8 @@ def make_plan(
         whole: false for one trial of a search, for which conditions of a sweep file need
             not hold.
         fetch: as in `build_run`: false for a plan that is only looked at.
+        strict: refuse an override of a parameter that some of the chosen components lack. By
+            default it is set for those that have it, with a warning.
 
     Raises:
         ConfigError: anything that does not fit. Errors of several runs come as one message.
@@ -134,7 +141,7 @@ def make_plan(
         _refuse_sweeps(parsed)
     with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
         spaces = _spaces(composer, parsed, whole=whole)
-        points = Points(composer)
+        points = Points(composer, shared=() if strict else {o.key for o in parsed})
         asked = list(_asked(spaces))
         if not asked:
             raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
@@ -145,10 +152,12 @@ def make_plan(
                 f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(points)}; "
                 f"start it with `advsweep sweep`"
             )
-        built, settings = points.build(fetch=fetch)
+        built, settings, warnings = points.build(fetch=fetch)
     runs, duplicates = _unique(built, asked)
     executor = settings["executor"]
     executor.prepare(settings["resources"], [planned.run for planned in runs])
+    if isinstance(settings["search"], Off) and not single:
+        warnings += filter(None, [idle_rule(settings["stopping"], [p.run for p in runs])])
     if not single:
         name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
     return Plan(
@@ -160,6 +169,7 @@ def make_plan(
         search=settings["search"],
         tracking=settings["tracking"],
         spec={"overrides": texts, "runs": len(runs), **remembered(settings["tracking"])},
+        warnings=warnings,
     )
 
 

@@ -219,7 +219,7 @@ def test_an_unnamed_sweep_is_named_by_its_content() -> None:
         ("optimizer.lr=0", "optimizer.lr: expected > 0, got 0"),
         ("optimizer.lr=fast", "optimizer.lr: expected a number, got 'fast'"),
         ("executor.jobs=0", "executor.jobs: expected >= 1, got 0"),
-        ("evaluation.n=4", "evaluation.k: expected every k of pass@k to be at most n=4"),
+        ("evaluation.k=[1,256]", "evaluation.k: expected every k of pass@k to be at most n=128"),
         ("~estimator", "estimator: expected one of a_grae, "),
         ("estimator=null", "estimator: expected one of a_grae, "),
         ("estimator.name=fade", "estimator.name: expected another key; choose by estimator=NAME"),
@@ -243,8 +243,20 @@ def test_a_delta_of_zero_is_refused() -> None:
     assert said == "estimator.delta: expected > 0, got 0"
 
 
-def test_a_key_that_some_estimators_lack_names_them() -> None:
-    said = refused("estimator=grpo,asym_grpo,fade", "estimator.delta=0.5")
+def test_a_key_that_some_estimators_lack_is_given_to_the_others(tmp_path: Path) -> None:
+    plan = make_plan([FAKE, "estimator=grpo,asym_grpo,fade", "estimator.delta=0.25,0.75"])
+    found = [(p.run.estimator.name, p.config["estimator"].get("delta")) for p in plan.runs]
+    assert found == [("grpo", None), ("asym_grpo", 0.25), ("asym_grpo", 0.75), ("fade", None)]
+    assert plan.warnings == [
+        "estimator.delta: set for asym_grpo alone, as fade, grpo have no such parameter"
+    ]
+    blocks = "sweep: {blocks: [{estimator: grpo}, {estimator: [asym_grpo, fade]}]}"
+    over = study(tmp_path, blocks, "estimator.delta=0.25")
+    assert [p.config["estimator"].get("delta") for p in over.runs] == [None, 0.25, None]
+
+
+def test_a_key_that_some_estimators_of_a_search_lack_is_refused() -> None:
+    said = refused("estimator=grpo,asym_grpo,fade", "estimator.delta=0.5", strict=True)
     assert said.startswith("estimator.delta: fade, grpo have no parameter 'delta', asym_grpo has;")
 
 

@@ -35,6 +35,10 @@ class TransformersGeneration(Generation):
     top_p: float = option(1.0, gt=0, le=1, help="share of the probability that is sampled from")
     top_k: int = option(0, ge=0, help="tokens that are sampled from; 0: all")
 
+    @property
+    def is_greedy(self) -> bool:
+        return self.top_k == 1
+
     def check(self) -> None:
         """Refuses what this machine's packages cannot do.
 

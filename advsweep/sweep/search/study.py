@@ -98,7 +98,11 @@ class Study:
         """
         given = [override(key, value) for key, value in params.items()]
         return make_plan(
-            [*self.fixed, *given], config_dirs=self.config_dirs, name=self.name, whole=False
+            [*self.fixed, *given],
+            config_dirs=self.config_dirs,
+            name=self.name,
+            whole=False,
+            strict=True,
         )
 
     def overlaps(self, slots: int) -> bool:
@@ -175,7 +179,9 @@ def plan_search(
     dimensions = {k: d for k, d in dimensions.items() if k not in {o.key for o in parsed}} | given
     _refuse_dimensions(dimensions, nodes)
     first = [override(key, dimension.ends[0]) for key, dimension in dimensions.items()]
-    example = make_plan([*fixed, *first], config_dirs=config_dirs, name=name, whole=False)
+    example = make_plan(
+        [*fixed, *first], config_dirs=config_dirs, name=name, whole=False, strict=True
+    )
     _refuse_several(example)
     corners = _corners(example, fixed, dimensions, config_dirs, name)
     assert isinstance(example.search, OptunaSearch)
@@ -243,11 +249,12 @@ def _corners(
                 config_dirs=config_dirs,
                 name=name,
                 whole=False,
+                strict=True,
             )
             for key in ends
         ]
     grid = [override(key, *values) for key, values in ends.items()]
-    plan = make_plan([*fixed, *grid], config_dirs=config_dirs, name=name)
+    plan = make_plan([*fixed, *grid], config_dirs=config_dirs, name=name, strict=True)
     asked = len(plan.runs) + len(plan.duplicates)
     if asked > size:
         raise ConfigError(ONE_CONFIGURATION.format("several; `when` gives keys several values"))

@@ -28,6 +28,10 @@ class Asha(Comparison):
     grace: int = option(25, ge=1, help="steps to the first rung")
     factor: int = option(3, ge=2, help="one of so many passes a rung; the next is so much later")
 
+    @property
+    def least_configurations(self) -> int:
+        return self.factor
+
     def is_due(self, step: int) -> bool:
         rung = self.grace
         while rung < step:

@@ -35,6 +35,11 @@ class Trial:
 class Stopping(Component, ABC):
     """Base of all rules. A rule keeps nothing between its judgements."""
 
+    @property
+    def least_configurations(self) -> int:
+        """How many configurations there must be for any run to be stopped."""
+        return 1
+
     def rule(self) -> Plain | None:
         """The rule as the store keeps it; None where nothing is ever stopped."""
         return self.plain()

@@ -28,6 +28,10 @@ class MedianRule(Comparison):
     every: int = option(25, ge=1, help="steps between two judgements")
     minimum: int = option(4, ge=1, help="other configurations that a judgement takes")
 
+    @property
+    def least_configurations(self) -> int:
+        return self.minimum + 1
+
     def is_due(self, step: int) -> bool:
         return step >= self.grace and (step - self.grace) % self.every == 0
 
