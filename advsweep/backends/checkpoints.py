@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.errors import CheckpointError
+from advsweep.private_files import make_private_folder, open_private
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -99,7 +100,7 @@ class Checkpoints:
         partial, aside = self._scratch(step), self._scratch(step)
         target = self.path(step)
         try:
-            partial.mkdir(parents=True)
+            make_private_folder(partial)
             write(partial)
             sums = {}
             for path in sorted(partial.rglob("*")):
@@ -254,7 +255,7 @@ def _renamed(source: Path, target: Path) -> bool:
 
 def write_durably(path: Path, content: bytes) -> None:
     """Writes a file and waits until the disk has it."""
-    with path.open("wb") as file:
+    with open_private(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

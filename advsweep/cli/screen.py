@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -361,7 +362,9 @@ def restart(store: Store, run_id: int, settings: Sequence[str]) -> subprocess.Po
     """Starts `advsweep retry RUN KEY=VALUE...`, which outlives this process."""
     program = "from advsweep.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", program, "retry", str(run_id), *settings, "--store", store.url],
+        [sys.executable, "-P", "-c", program, "retry", str(run_id), *settings],
+        # Command lines are there for all users of the machine to read.
+        env={**os.environ, "ADVSWEEP_STORE": store.url},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.evaluation.evaluate import ProblemResult, count
+from advsweep.private_files import make_private_folder, open_private
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings
@@ -66,9 +67,9 @@ def _seed(seed: int, number: int) -> int:
 
 def _write(file: Path, results: Sequence[ProblemResult]) -> None:
     """Writes a piece whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(file.parent)
     rows: list[dict[str, Any]] = [{**asdict(r), "problem": r.problem.id} for r in results]
-    with open(part := file.with_suffix(".part"), "w", encoding="utf-8") as written:
+    with open_private(part := file.with_suffix(".part"), "w", encoding="utf-8") as written:
         json.dump(rows, written)
         written.flush()
         os.fsync(written.fileno())

@@ -70,6 +70,12 @@ def locate(text: str | None) -> Location:
         return _locate_file(url.database)
     # Parameters are left out of the name: a password may be among them.
     name = url.set(query={}).render_as_string()
+    if "@" in (url.host or ""):
+        # Part of the password is taken for the host then, which messages name.
+        raise StoreError(
+            f"{url.drivername}://...: expected one @ in the URL, got more; write an @ of the user "
+            "or the password as %40"
+        )
     if not url.database:
         raise StoreError(f"{name}: expected the name of a database at the end of the URL")
     return Location(url=servers.with_driver(url, name), name=name, file=None)

@@ -35,6 +35,7 @@ from advsweep.store.models import (
     Trial,
 )
 from advsweep.store.records import RunRecord, Status
+from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
 
 _EVALUATION = (ProblemSet.digest, ProblemSet.problems, *Evaluation.__table__.columns)
@@ -165,6 +166,8 @@ class _Merging:
             row = connection.execute(select(Run.__table__).where(Run.id == there.id)).one()
         # A None by itself would become JSON's null in a column of JSON.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
+        if row.environment is not None:
+            values["environment"] = without_secrets(row.environment)
         points = self._source.points(there.id)
         summaries = self._source.summaries([there.id]).get(there.id, {})
         with self._target._write_alone() as connection:

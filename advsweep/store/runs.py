@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Select, Text, cast, func, insert, null, select, update
 
 from advsweep.errors import NotFoundError, nearest
+from advsweep.redaction import redacted_command
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.lease import Owner, is_held
 from advsweep.store.models import Run, Sweep, SweepRun
@@ -278,13 +279,16 @@ class Runs(StorePart):
             )
 
     def environments(self, run_ids: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Where and with what each run was made; runs that never started are left out."""
+        """Where and with what each run was made; runs that never started are left out.
+
+        Secrets in commands are masked: older versions have stored them.
+        """
         found: dict[int, dict[str, Any]] = {}
         with self._read() as connection:
             for ids in chunks(run_ids):
                 query = select(Run.id, Run.environment).where(Run.id.in_(ids))
                 rows = connection.execute(query.where(Run.environment.is_not(None)))
-                found.update((row.id, row.environment) for row in rows)
+                found.update((row.id, without_secrets(row.environment)) for row in rows)
         return found
 
     def distinct_environments(self, run_ids: Sequence[int]) -> list[dict[str, Any]]:
@@ -297,7 +301,7 @@ class Runs(StorePart):
                 found.update(
                     connection.execute(query.where(Run.environment.is_not(None))).scalars()
                 )
-        return [json.loads(text) for text in sorted(found)]
+        return [without_secrets(json.loads(text)) for text in sorted(found)]
 
     def environment(self, run_id: int) -> dict[str, Any]:
         """Where and with what a run was made; empty for one that never started."""
@@ -387,3 +391,11 @@ def _matching(status: Status | None) -> Select[Any]:
 def _is_decided_late(status: Status | None) -> bool:
     """Whether a status depends on processes and clocks, which no query sees."""
     return status in (Status.RUNNING, Status.LOST)
+
+
+def without_secrets(environment: dict[str, Any]) -> dict[str, Any]:
+    """An environment as stored, with the secrets in its command masked."""
+    command = environment.get("command")
+    if not isinstance(command, str):
+        return environment
+    return {**environment, "command": redacted_command(command)}

@@ -6,11 +6,14 @@ one that is up to date compares two texts.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError
+from advsweep.private_files import FILE_MODE
 from advsweep.store.engines import Engines, Location, translated
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
@@ -107,6 +110,11 @@ def _check_file(location: Location, file: Path, *, create: bool) -> None:
             f"{location.name}: the store cannot be made, as {file.parent} is no folder; make it "
             "or name another place with --store"
         )
+    if create:
+        # For its owner alone; SQLite gives its other files the same mode. Where the file exists,
+        # or cannot be made, SQLite goes on from there.
+        with contextlib.suppress(OSError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def _use_write_ahead_log(engines: Engines) -> None:

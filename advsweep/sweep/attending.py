@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Plain
-from advsweep.errors import StoreError
+from advsweep.errors import ConfigError, StoreError
 from advsweep.store import Status, lease, open_store
 from advsweep.sweep.engine import Execution
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.remote import Order, ProcessHandle
+from advsweep.sweep.executors.remote import STORE_VARIABLE, Order, ProcessHandle
 from advsweep.sweep.units import Unit
 
 if TYPE_CHECKING:
@@ -45,8 +45,15 @@ class Attending(Execution):
     """
 
     def __init__(self, order: Order, policy: Policy, retries: int) -> None:
-        # The store's URL and the folder of its runs are among them.
+        # The store's URL, unless it holds a password, and the folder of its runs are among them.
         os.environ.update(order.environment)
+        if STORE_VARIABLE not in os.environ:
+            raise ConfigError(
+                f"expected the store's URL in the job's environment as ${STORE_VARIABLE}, got "
+                "none: the URL holds a password, which no file of a job holds, and the queue does "
+                "not pass the environment on (SBATCH_EXPORT, --export); set $PGPASSWORD where "
+                "jobs run and leave the password out of the URL"
+            )
         store = open_store(create=False)
         self._here = _Here(order)
         # It is no unit from the start: those that were asked to stop would be started.

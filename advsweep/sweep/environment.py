@@ -6,23 +6,26 @@ import functools
 import importlib.metadata
 import os
 import platform
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import advsweep
 from advsweep.components import Plain
+from advsweep.redaction import redacted_arguments
 
 COMMAND_VARIABLE = "ADVSWEEP_COMMAND"
-"""Through it an executor tells its workers what the user typed."""
+"""Through it an executor passes to its workers what the user typed, without secrets."""
 
 _PACKAGES = ("torch", "numpy", "scipy", "sqlalchemy", "hydra-core", "transformers", "trl")
 
 
 def describe_environment() -> Plain:
-    """The code's git state, versions of what computes, the machine and the command."""
-    command = os.environ.get(COMMAND_VARIABLE, shlex.join(sys.argv))
+    """The code's git state, versions of what computes, the machine and the command.
+
+    Secrets in the command are masked.
+    """
+    command = os.environ.get(COMMAND_VARIABLE, redacted_arguments(sys.argv))
     return {**_of_this_process(), "command": command}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from advsweep.evaluation import ProblemResult, evaluate, evaluation_identity
+from advsweep.private_files import make_private_folder
 from advsweep.store import NewEvaluation, ProblemCounts
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def subject_of(run: Run, attempt: int, step: int) -> str:
 def lock_of(store: Store, identity: str) -> FileLock:
     """Held while an evaluation is made that others may want at the same time."""
     locks = store.runs_directory / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    make_private_folder(locks)
     return FileLock(locks / f"evaluation-{identity[:16]}.lock")
 
 

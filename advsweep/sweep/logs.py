@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from advsweep.private_files import open_private
+
 LOG_NAME = "log.txt"
 
 _log_file: ContextVar[Path | None] = ContextVar("log_file", default=None)
@@ -35,7 +37,7 @@ class RunLogs(logging.StreamHandler):  # type: ignore[type-arg]
             super().emit(record)
             return
         try:
-            with open(file, "a", encoding="utf-8") as log:
+            with open_private(file, "a", encoding="utf-8") as log:
                 log.write(self.format(record) + self.terminator)
         except OSError:
             self.handleError(record)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from advsweep.private_files import make_private_folder, open_private
+
 RESERVED_BYTES = 512 * 1024
 
 
@@ -23,8 +25,9 @@ class Reserve:
     def held(self) -> Iterator[None]:
         """The stretch for which the room is kept, where there is any."""
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_bytes(bytes(RESERVED_BYTES))
+            make_private_folder(self._path.parent)
+            with open_private(self._path, "wb") as file:
+                file.write(bytes(RESERVED_BYTES))
         try:
             yield
         finally:

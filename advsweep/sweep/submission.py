@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from filelock import FileLock
 
 from advsweep.errors import ConfigError
+from advsweep.private_files import make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Job
@@ -67,8 +68,7 @@ def submit(
     """
     ids = [unit.run_id for unit in units]
     folder = store.runs_directory / executor.name
-    # The queue's copies of the jobs hold the store's URL, which may hold a password.
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     with FileLock(folder / "jobs.lock"):
         names = _read(folder)
         known = executor.queued(names.values())
@@ -187,5 +187,6 @@ def _read(folder: Path) -> dict[int, str]:
 
 def _write(folder: Path, names: Mapping[int, str]) -> None:
     new = folder / "jobs.json.new"
-    new.write_text(json.dumps(names, indent=0), encoding="utf-8")
+    with open_private(new, "w", encoding="utf-8") as file:
+        json.dump(names, file, indent=0)
     new.replace(folder / "jobs.json")

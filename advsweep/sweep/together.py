@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError
+from advsweep.private_files import make_private_folder
 from advsweep.store import Owner, Status
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.exits import STOPPED, TOGETHER, UNRECORDED
@@ -156,7 +157,7 @@ class Seat:
         from advsweep.backends.base import Member
 
         record = self._record
-        record.directory.mkdir(parents=True, exist_ok=True)
+        make_private_folder(record.directory)
         self._store.set_environment(record.id, describe_environment())
         with self.stop.interruptible():
             self._evaluators = make_evaluators(self._store, record, evaluations)

@@ -25,12 +25,17 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.model_config import HfModel
 
 
+# Unset, transformers asks at the terminal whether to run code that comes with a model.
+_NO_CODE = {"trust_remote_code": False}
+
+
 def model_arguments(model: HfModel) -> dict[str, Any]:
     """What `from_pretrained` is given beside the place."""
     arguments = {
         "dtype": model.dtype.value,
         "revision": model.hub_revision,
         "attn_implementation": model.attention,
+        **_NO_CODE,
     }
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -54,7 +59,9 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         _check_hub(model)
         known = _config(model, place, revision).get_text_config().vocab_size
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(
+            place, revision=revision, padding_side="left", **_NO_CODE
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model with a tokeniser, got {model.path}: {_first(error)}"
@@ -109,7 +116,7 @@ def _check_hub(model: HfModel) -> None:
 def _config(model: HfModel, place: str, revision: str | None) -> Any:
     """The model's configuration, refused where it is no causal language model's."""
     try:
-        config = AutoConfig.from_pretrained(place, revision=revision)
+        config = AutoConfig.from_pretrained(place, revision=revision, **_NO_CODE)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.path: expected a model that transformers loads, got {model.path}: "

@@ -70,13 +70,15 @@ def _command(backend: TrlBackend, processes: int, job: Path) -> list[str]:
         file = str(Path(backend.accelerate).expanduser())
         launcher = ["accelerate.commands.launch", "--config_file", file]
         launcher += ["--num_machines", "1", "--num_processes", str(processes)]
-    return [sys.executable, "-m", *launcher, "-m", "advsweep.backends.trl.process", str(job)]
+    program = ["-m", "advsweep.backends.trl.process", str(job)]
+    return [sys.executable, "-P", "-m", *launcher, *program]
 
 
 @contextmanager
 def _started(command: Sequence[str], threads: int) -> Iterator[subprocess.Popen[bytes]]:
     """The launcher; whatever is left of it in the end is ended."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    # The launcher does not pass `-P` on to the processes that it starts.
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONSAFEPATH": "1"}
     # In a session of its own: Ctrl-C is for this process, which has a checkpoint written.
     launcher = subprocess.Popen(command, env=environment, start_new_session=True)
     try:

@@ -97,7 +97,7 @@ def collect_runs(store: Store, runs: Sequence[RunRecord]) -> dict[str, Any]:
         str(run.id): {
             "is": _identity(run),
             "config": pooled(_flat(run.config)),
-            "environment": pooled(_flat(environments.get(run.id, {}))),
+            "environment": pooled(_flat(_published(environments.get(run.id, {})))),
             "last": [_round(last.get(run.id, {}).get(name)) for name in metrics],
             "evaluations": [
                 [e.step, pooled([("task", e.task), *_flat(e.settings)]), _scores(e)]
@@ -107,6 +107,11 @@ def collect_runs(store: Store, runs: Sequence[RunRecord]) -> dict[str, Any]:
         for run in runs
     }
     return {"pairs": [list(pair) for pair in places], "metrics": metrics, "runs": described}
+
+
+def _published(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment without its command line: pages are passed on, and it names files."""
+    return {key: value for key, value in environment.items() if key != "command"}
 
 
 def _identity(run: RunRecord) -> dict[str, str]:

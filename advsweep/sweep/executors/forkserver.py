@@ -47,7 +47,7 @@ class ForkServer:
         module, descriptor = "advsweep.sweep.executors.server", theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(descriptor), *modules],
+                [sys.executable, "-P", "-m", module, str(descriptor), *modules],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

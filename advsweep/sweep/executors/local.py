@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import warnings
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.cache import cache_folder
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.private_files import make_private_folder, open_private
+from advsweep.redaction import redacted_arguments
 from advsweep.sweep.environment import COMMAND_VARIABLE
 from advsweep.sweep.executors.base import Executor, Handle, Job, kill_session
 from advsweep.sweep.executors.devices import VISIBLE, Device, visible_devices
@@ -118,7 +119,7 @@ class LocalExecutor(Executor):
             self._tell_who_waits()
             return None
         try:
-            job.directory.mkdir(parents=True, exist_ok=True)
+            make_private_folder(job.directory)
             process = self._fork(job, slot) or self._spawn(job, slot)
         except OSError:
             self._slots.give_back(slot)
@@ -162,9 +163,9 @@ class LocalExecutor(Executor):
             return None
 
     def _spawn(self, job: Job, slot: Slot) -> subprocess.Popen[bytes]:
-        with open(_log(job), "ab") as log:
+        with open_private(_log(job), "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "advsweep.sweep.worker", *_arguments(job)],
+                [sys.executable, "-P", "-m", "advsweep.sweep.worker", *_arguments(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -243,4 +244,4 @@ def _arguments(job: Job) -> list[str]:
 
 def _told(job: Job) -> dict[str, str]:
     # The store's URL may hold a password, and command lines are there for all to read.
-    return {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: shlex.join(sys.argv)}
+    return {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: redacted_arguments(sys.argv)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +32,9 @@ _OBJECT_STORE_BYTES = 80 * 2**20
 _CALLS = 4
 """Threads of an actor: one waits for the worker, the others take what is asked meanwhile."""
 
+_CLIENT = "ray://"
+"""Begins the address of a cluster whose own process connects in place of this one."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +47,9 @@ class RayExecutor(Executor):
     Runs end with the command that started them, as Ray ends all that a driver has left when
     it is gone. Then, and when an actor or its machine dies, they are lost: free again at once
     on the same machine and after their lease elsewhere, to go on from their last checkpoint.
+
+    A cluster of the command's own listens on the loopback interface alone and requires a random
+    token (Ray 2.52 and newer), which its processes get through their environment.
     """
 
     name: ClassVar[str] = "ray"
@@ -77,6 +85,8 @@ class RayExecutor(Executor):
     @cached_property
     def _ray(self) -> Any:
         """The module, connected to a cluster that has room for a run."""
+        if self.address == LOCAL:
+            _protect_own_cluster()
         ray = _import_ray()
         if not ray.is_initialized():
             self._connect(ray)
@@ -96,7 +106,9 @@ class RayExecutor(Executor):
         if self.address == LOCAL:
             options |= {"num_cpus": _cores(), "include_dashboard": False}
             options |= {"object_store_memory": _OBJECT_STORE_BYTES}
-        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if not self.address.startswith(_CLIENT):
+            options["job_config"] = _job_config()
+        host, _, port = self.address.removeprefix(_CLIENT).rpartition(":")
         try:
             if port.isdecimal():
                 # Ray itself tries for minutes where nobody listens.
@@ -191,6 +203,41 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _protect_own_cluster() -> None:
+    """Has Ray start its own cluster on the loopback interface, with a token of this process.
+
+    Ray reads these variables when it is imported. What the user has set stays.
+    """
+    # Its name notwithstanding, Ray obeys this on each system; ray.init replaces an address of
+    # the loopback interface by one of the network.
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    if "ray" in sys.modules or os.environ.keys() & _AUTHENTICATION:
+        return
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+_AUTHENTICATION = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+
+
+class _NoFolders(list[str]):
+    """Folders that the actors search for modules: stays empty.
+
+    Ray adds the working folder, in front of all others: a `json.py` in it would run in each
+    actor.
+    """
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Adds nothing."""
+
+
+def _job_config() -> Any:
+    from ray.job_config import JobConfig
+
+    config = JobConfig()
+    config._py_driver_sys_path = _NoFolders()
+    return config
 
 
 def _import_ray() -> Any:

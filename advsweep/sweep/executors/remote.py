@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from advsweep.private_files import make_private_folder, open_private
+from advsweep.redaction import redacted, redacted_arguments
 from advsweep.sweep.environment import COMMAND_VARIABLE
 from advsweep.sweep.executors.base import Handle, Job, kill_session
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+STORE_VARIABLE = "ADVSWEEP_STORE"
+"""Holds the store's URL for a process that is started; command lines are public."""
 
 _OWN = "ADVSWEEP_"
 
@@ -42,9 +46,21 @@ class Order:
         environment = {key: value for key, value in os.environ.items() if key.startswith(_OWN)}
         environment |= dict.fromkeys(_THREADS, str(threads))
         environment |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
-        environment |= {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: shlex.join(sys.argv)}
+        environment |= {STORE_VARIABLE: job.store_url}
+        environment |= {COMMAND_VARIABLE: redacted_arguments(sys.argv)}
         evaluations = tuple(json.dumps(settings) for settings in job.evaluations)
         return cls(job.run_id, evaluations, job.directory, environment)
+
+    def without_secrets(self) -> Self:
+        """The order without the store's URL if that holds a secret, for a file or a queue.
+
+        The process that gets the order must then find the URL in its own environment.
+        """
+        url = self.environment[STORE_VARIABLE]
+        if redacted(url) == url:
+            return self
+        environment = {k: v for k, v in self.environment.items() if k != STORE_VARIABLE}
+        return replace(self, environment=environment)
 
     def evaluation_settings(self) -> tuple[dict[str, Any], ...]:
         """The job's `evaluations`."""
@@ -57,14 +73,14 @@ class Order:
             OSError: the run's folder or the process cannot be made.
         """
         command = [
-            *(sys.executable, "-m", "advsweep.sweep.worker"),
+            *(sys.executable, "-P", "-m", "advsweep.sweep.worker"),
             *("--run", str(self.run_id)),
             *("--parent-pid", str(os.getpid())),
         ]
         for settings in self.evaluations:
             command += ["--evaluation", settings]
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with open(self.directory / "log.txt", "ab") as log:
+        make_private_folder(self.directory)
+        with open_private(self.directory / "log.txt", "ab") as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

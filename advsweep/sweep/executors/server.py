@@ -19,6 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from advsweep.errors import StoreError
+from advsweep.private_files import FILE_MODE
 from advsweep.store import open_store
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.rehearsal import rehearse
@@ -92,7 +93,7 @@ def _work(order: dict[str, Any], store: Store | None) -> NoReturn:
         os.chdir(order["folder"])
         os.environ.clear()
         os.environ.update(order["environment"])
-        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         os.dup2(log, sys.stdout.fileno())
         os.dup2(log, sys.stderr.fileno())
         os.close(log)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import getpass
 import math
+import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +20,7 @@ from advsweep.errors import ConfigError
 from advsweep.store.lease import process_started
 from advsweep.sweep.executors.base import Job
 from advsweep.sweep.executors.detached import DetachedExecutor, Place
-from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.executors.remote import STORE_VARIABLE, Order
 from advsweep.sweep.policy import Policy
 
 if TYPE_CHECKING:
@@ -122,9 +126,9 @@ class SlurmExecutor(DetachedExecutor):
             # The limit is an array's own; those of one command share what there may be.
             executor = self._executor(folder, max(1, side_by_side // len(batches)))
             try:
-                with executor.batch():
-                    works = [Work(Order.of(job, threads), policy) for job in batch]
-                    submitted = [executor.submit(work) for work in works]
+                with _passed_on(batch[0].store_url), executor.batch():
+                    orders = [Order.of(job, threads).without_secrets() for job in batch]
+                    submitted = [executor.submit(Work(order, policy)) for order in orders]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -135,7 +139,8 @@ class SlurmExecutor(DetachedExecutor):
     def _executor(self, folder: Path, side_by_side: int) -> Any:
         submitit = _import_submitit()
         try:
-            executor = submitit.AutoExecutor(folder=folder, cluster=self.cluster.value)
+            python = {f"{self.cluster.value}_python": f"{shlex.quote(sys.executable)} -P"}
+            executor = submitit.AutoExecutor(folder, self.cluster.value, **python)
         except RuntimeError as error:
             raise ConfigError(
                 f"executor: expected a machine of a Slurm cluster: {error} "
@@ -191,6 +196,26 @@ class Work:
             self._attending.interrupt()
             retries = self._attending.retries
         return _import_submitit().helpers.DelayedSubmission(Work(self.order, self.policy, retries))
+
+
+@contextmanager
+def _passed_on(store_url: str) -> Iterator[None]:
+    """A stretch in which jobs are submitted: Slurm gives them the environment of `sbatch`.
+
+    The files that submitit writes for them hold no URL with a password.
+    """
+    # submitit starts its local jobs without `-P`.
+    changes = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
+    before = {key: os.environ.get(key) for key in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
 
 
 def _batches(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
 from advsweep.errors import ConfigError, StoreError
+from advsweep.private_files import make_private_folder, open_private
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.tracking.base import REMEMBERED, Tracking, sync_command
@@ -127,10 +128,10 @@ class Feed:
         self._order({"run": run.id, "tracking": tracking.plain()})
 
     def _start(self) -> bool:
-        command = [sys.executable, "-m", "advsweep.sweep.tracking.follower"]
+        command = [sys.executable, "-P", "-m", "advsweep.sweep.tracking.follower"]
         try:
-            self._store.runs_directory.mkdir(parents=True, exist_ok=True)
-            with open(self._store.runs_directory / LOG, "ab") as log:
+            make_private_folder(self._store.runs_directory)
+            with open_private(self._store.runs_directory / LOG, "ab") as log:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,

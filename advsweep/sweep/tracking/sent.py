@@ -14,6 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from advsweep.private_files import make_private_folder, open_private
+
 Points = Iterable[tuple[str, int, float]]
 
 
@@ -67,7 +69,7 @@ class SentFile:
             filelock.Timeout: another process has it.
             OSError: the folder cannot be written to.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._path.parent)
         self._lock.acquire(timeout=0)
 
     def release(self) -> None:
@@ -84,5 +86,6 @@ class SentFile:
     def write(self, sent: Sent) -> None:
         new = self._path.with_suffix(".new")
         text = json.dumps({"destination": self._destination, **asdict(sent)})
-        new.write_text(text, encoding="utf-8")
+        with open_private(new, "w", encoding="utf-8") as file:
+            file.write(text)
         new.replace(self._path)

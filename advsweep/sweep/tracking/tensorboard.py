@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
+from advsweep.private_files import make_private_folder
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import Track, Tracking, group_of
 
@@ -40,6 +41,8 @@ class TensorboardTracking(Tracking):
 
     def open(self, record: RunRecord, sent: Sent) -> Track:
         folder = self._folder(record.directory.parent) / record.directory.name
+        if self.directory is None:
+            make_private_folder(folder)
         return TensorboardTrack(folder, record, sent)
 
     def _folder(self, runs: Path) -> Path:

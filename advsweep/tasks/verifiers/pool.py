@@ -90,7 +90,7 @@ class Pool:
                 # In a session of its own: an interrupt from the terminal is for the training,
                 # which verifies what it has and stops in order.
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", module, str(descriptor)],
+                    [sys.executable, "-P", "-m", module, str(descriptor)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     pass_fds=[descriptor],

@@ -39,7 +39,7 @@ def main(arguments, store=None):
 worker.main = main
 if __name__ == "__main__":
     time.sleep(0.3)  # until it has been moved to its cores
-    sys.exit(main(sys.argv[3:]))
+    sys.exit(main(sys.argv[4:]))
 """
 
 NVIDIA_SMI = """#!/bin/sh
@@ -70,7 +70,7 @@ def other_python(stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     script = tmp_path / "python"
     module = tmp_path / "modules" / f"{stand_in}.py"
     script.write_text(
-        f'#!/bin/sh\n[ "$2" = advsweep.sweep.worker ] && exec {sys.executable} {module} "$@"\n'
+        f'#!/bin/sh\n[ "$3" = advsweep.sweep.worker ] && exec {sys.executable} {module} "$@"\n'
         f'exec {sys.executable} "$@"\n'
     )
     script.chmod(0o755)
