@@ -159,6 +159,8 @@ def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = 
     how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems{by}"
     echo_line(f"{head}{e.task}, {how}")
     _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
+    if e.unjudged:
+        echo(f"  {len(e.unjudged)} problems have no pass@k: none of their samples could be scored")
     by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
     counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
     rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)

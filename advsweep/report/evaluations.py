@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,12 +65,9 @@ class Evaluated:
         return sorted(set(self.tasks) - {self.main, OWN_TASKS})
 
     @property
-    def unscorable(self) -> float:
-        """The share of the final evaluations' samples that the verifier could not judge."""
-        records = [record for task in self.tasks.values() for record in task.final.values()]
-        unscorable = sum(int(record.unscorable.sum()) for record in records)
-        scored = sum(int(record.n.sum()) for record in records)
-        return unscorable / max(unscorable + scored, 1)
+    def final(self) -> list[EvaluationRecord]:
+        """The final evaluations on all tasks."""
+        return [record for task in self.tasks.values() for record in task.final.values()]
 
     def of(self, task: str | None) -> TaskEvaluations | None:
         """Those on a task, by default the main one; None if there are none.
@@ -126,6 +123,11 @@ def choose_evaluations(
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
     return _with_main(runs, tasks, differing, mixed=mixed)
+
+
+def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
+    """How many problems have an evaluation in which none of their samples could be scored."""
+    return len({(record.task, problem) for record in records for problem in record.unjudged})
 
 
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:

@@ -146,6 +146,9 @@ def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
     if cell.n == 0:
         return Entry()
     asides = [f"(n={cell.n})"] if cell.n != n else []
+    if cell.is_one_sided:
+        asides.insert(0, f"[{show(cell.low)}, {show(cell.high)}]")
+        return Entry(show(cell.mean), "", mark, " ".join(asides), cell.mean)
     mean, half_width = show_interval(cell.mean, cell.half_width)
     if not math.isnan(cell.over_problems):
         mean, half = show_interval(cell.mean, cell.over_problems)

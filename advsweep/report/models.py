@@ -14,14 +14,21 @@ from dataclasses import replace
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.choice import choose_columns
 from advsweep.report.columns import Column, parse_column
-from advsweep.report.evaluations import Evaluated, Protocol, TaskEvaluations, model_evaluations
+from advsweep.report.evaluations import (
+    Evaluated,
+    Protocol,
+    TaskEvaluations,
+    model_evaluations,
+    unjudged_problems,
+)
 from advsweep.report.groups import Group
 from advsweep.report.measure import by_problem, over_tasks
 from advsweep.report.provenance import Provenance
 from advsweep.report.records import Cell, Report, Row
 from advsweep.report.rows import make_cell
-from advsweep.statistics import bootstrap_over_problems
+from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
+from advsweep.store.records import unscorable_share
 
 _OF_TASK = ("task", "problems")
 
@@ -56,7 +63,8 @@ def build_model_report(store: Store, columns: Sequence[str] | None = None) -> Re
         rows=tuple(_row(group, by_task, chosen, tasks) for group, by_task in rows),
         left_out={},
         pruned={},
-        unscorable=_unscorable([record for _, record in made]),
+        unscorable=unscorable_share([record for _, record in made]),
+        unjudged=unjudged_problems(record for _, record in made),
         provenance=Provenance(
             store=store.name,
             sweep=None,
@@ -157,13 +165,9 @@ def _cell(by_task: dict[str, EvaluationRecord], column: Column, tasks: Sequence[
     if record is None:
         return make_cell([])
     mean, low, high, n = bootstrap_over_problems(by_problem([record], column)[0])
+    if column.k is not None and n and mean in (0.0, 1.0):
+        low, high = all_or_none_interval(mean, n)
     return Cell(mean, low, high, 1, (mean,)) if n else make_cell([])
-
-
-def _unscorable(records: Sequence[EvaluationRecord]) -> float:
-    unscorable = sum(int(record.unscorable.sum()) for record in records)
-    scored = sum(int(record.n.sum()) for record in records)
-    return unscorable / max(unscorable + scored, 1)
 
 
 def _distinct(protocols: Sequence[Protocol]) -> list[Protocol]:

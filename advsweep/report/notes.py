@@ -42,6 +42,11 @@ def notes(report: Report, marked: Marked) -> list[str]:
             "mean ± half the 95 % interval over problems like these (bootstrap), which says "
             "nothing of another training; n: evaluations"
         ]
+        if any(cell.is_one_sided for row in report.rows for cell in row.cells.values()):
+            lines.append(
+                "[low, high]: where all problems have the same pass@k, the 95 % Clopper-Pearson "
+                "interval of the share of problems"
+            )
     elif any(not math.isnan(c.over_problems) for row in report.rows for c in row.cells.values()):
         lines.append(
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
@@ -58,8 +63,13 @@ def notes(report: Report, marked: Marked) -> list[str]:
         lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
     if report.unscorable:
         lines.append(
-            f"{report.unscorable:.2%} of the samples could not be scored: neither right nor wrong; "
-            "problems with fewer than k others are left out of pass@k"
+            f"{report.unscorable:.2%} of the samples could not be scored, through no fault of the "
+            "model's; they count as not correct"
+        )
+    if report.unjudged:
+        lines.append(
+            f"problems left out of pass@k, as none of their samples could be scored: "
+            f"{report.unjudged} (as a rule their gold answer cannot be read)"
         )
     lines += _pruned(report)
     seeds = sum(row.n for row in report.rows if not row.is_base)

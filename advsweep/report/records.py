@@ -40,6 +40,11 @@ class Cell:
     def half_width(self) -> float:
         return (self.high - self.low) / 2
 
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether the mean is one end of an interval that has a width."""
+        return self.low < self.high and self.mean in (self.low, self.high)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -104,7 +109,8 @@ class Report:
             sweep's plan, or as they were sorted.
         left_out: how many runs are not in the table, by their state.
         pruned: how many of these were stopped early, by the name of the rule.
-        unscorable: share of the evaluations' samples that the verifier could not judge.
+        unscorable: share of the evaluations' samples that the verifier failed on.
+        unjudged: how many problems have no scores, as none of their samples could be scored.
         pivot: config keys whose values are columns of the written table, beside the metrics.
         apart: keys whose values are not compared with each other.
         remarks: sentences on how runs were chosen and put together.
@@ -120,6 +126,7 @@ class Report:
     pruned: Mapping[str, int]
     unscorable: float
     provenance: Provenance
+    unjudged: int = 0
     pivot: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()

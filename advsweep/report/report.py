@@ -25,7 +25,7 @@ from advsweep.report.differences import (
     default_baseline,
     parse_baseline,
 )
-from advsweep.report.evaluations import Evaluated, choose_evaluations
+from advsweep.report.evaluations import Evaluated, choose_evaluations, unjudged_problems
 from advsweep.report.groups import (
     Group,
     group_by,
@@ -59,6 +59,7 @@ from advsweep.report.styles import (
 )
 from advsweep.report.where import MISSING, Condition, describe
 from advsweep.store import RunRecord, Status, Store
+from advsweep.store.records import unscorable_share
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message
@@ -155,7 +156,8 @@ def build_report(
         rows=tuple(listed),
         left_out=choice.left_out,
         pruned=Counter(run.stopping["name"] for run in choice.pruned if run.stopping),
-        unscorable=evaluated.unscorable,
+        unscorable=unscorable_share(evaluated.final),
+        unjudged=unjudged_problems(evaluated.final),
         provenance=describe_provenance(
             store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
         ),

@@ -1,6 +1,7 @@
 """Statistics of the product on numpy arrays; never imports torch."""
 
 from advsweep.statistics.bootstrap import (
+    all_or_none_interval,
     bootstrap_over_problems,
     interquartile_mean,
     iqm_interval,
@@ -38,6 +39,7 @@ __all__ = [
     "PowerLaw",
     "Regression",
     "SolveRateFit",
+    "all_or_none_interval",
     "answer_entropy",
     "bca_interval",
     "benjamini_hochberg",

@@ -33,7 +33,7 @@ def bootstrap_over_problems(
     farther out by as much, which makes the interval Student's t on normal data: at
     Φ(∓t · √(n/(n-1))) (Hesterberg, 2015, "expanded percentile interval"). Where all problems
     have the same value the interval has no width; resampling cannot tell how many problems
-    of other values there are.
+    of other values there are (`all_or_none_interval` can).
 
     Args:
         per_problem_values: [problems], such as pass@k of each.
@@ -59,6 +59,22 @@ def bootstrap_over_problems(
     )
     low, high = np.quantile(means, _tails(level, n, n - 1))
     return Interval(mean, float(low), float(high), n)
+
+
+def all_or_none_interval(value: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a mean of n values in [0, 1] that are all 0, or all 1, as `value` is.
+
+    Of the share of values that differ from these, Clopper and Pearson's interval (1934) goes from
+    0 to 1 - ((1 - level)/2)^(1/n). A mean is no farther away than that share.
+
+    Raises:
+        AdvsweepError: the level is not in (0, 1).
+    """
+    check_share("level", level)
+    assert value in (0.0, 1.0)
+    assert n > 0
+    most = 1 - ((1 - level) / 2) ** (1 / n)
+    return (0.0, most) if value == 0 else (1 - most, 1.0)
 
 
 def interquartile_mean(values: ArrayLike) -> float:

@@ -177,6 +177,7 @@ def _column(problems: Sequence[ProblemCounts], name: str) -> np.ndarray[Any, Any
 
 def _parts(row: AnyRow, problems: Problems) -> dict[str, Any]:
     names, prompts, levels = problems
+    scored, unscorable = row.n.astype(np.int64), row.unscorable.astype(np.int64)
     return {
         "identity": row.identity,
         "subject": row.subject,
@@ -186,10 +187,11 @@ def _parts(row: AnyRow, problems: Problems) -> dict[str, Any]:
         "problem_ids": names,
         "prompts": prompts,
         "levels": levels,
-        "n": row.n.astype(np.int64),
+        # The verifier's failures count as not correct, but where there is nothing else.
+        "n": np.where(scored > 0, scored + unscorable, 0),
         "c": row.c.astype(np.int64),
         "distinct": row.distinct.astype(np.int64),
-        "unscorable": row.unscorable.astype(np.int64),
+        "unscorable": unscorable,
         "answer_entropy": row.answer_entropy,
         "token_entropy": row.token_entropy,
     }

@@ -259,10 +259,10 @@ class ProblemCounts:
 
     Attributes:
         problem_id: stable name of the problem within its task.
-        n: samples that could be scored.
+        n: samples that were scored, fewer than were drawn where the verifier failed.
         c: correct ones among them.
         distinct: different answers among the samples.
-        unscorable: samples that the verifier could not judge.
+        unscorable: the other samples: the verifier failed, or cannot read the gold answer.
         answer_entropy: of the answers' empirical distribution, in nats.
         token_entropy: mean per generated token, in nats; None where nobody can tell.
     """
@@ -309,7 +309,9 @@ class EvaluationRecord:
     Attributes:
         run_id: None where it was asked for without a run.
         problem_ids, prompts, levels: the problems; the arrays after them are in their order.
-        n, c: samples that could be scored, and correct ones among them.
+        n, c: samples that were drawn, and correct ones among them. Both are 0 for a problem none
+            of whose samples could be scored, as a rule for its gold answer: it has no scores.
+        unscorable: samples that the verifier failed on; they count as not correct.
         answer_entropy, token_entropy: in nats; token_entropy is NaN where nobody can tell.
     """
 
@@ -330,8 +332,15 @@ class EvaluationRecord:
     answer_entropy: Float[np.ndarray, " problems"]
     token_entropy: Float[np.ndarray, " problems"]
 
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """The ids of problems none of whose samples could be scored."""
+        return tuple(self.problem_ids[i] for i in np.flatnonzero(self.n == 0))
+
     def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
         """pass@k, answer and token entropy: means over the problems that have them, by name.
+
+        Where the verifier failed on samples, also `evaluation/unscorable`, their share.
 
         Args:
             ks: the k of pass@k; by default those that the evaluation was first asked for.
@@ -345,4 +354,12 @@ class EvaluationRecord:
             **{f"pass@{k}": float(mean_over_problems(pass_at_k(self.n, self.c, k))) for k in ks},
             "entropy/answer": float(self.answer_entropy.mean()),
             "entropy/token": float(self.token_entropy.mean()),
+            **({"evaluation/unscorable": share} if (share := unscorable_share([self])) else {}),
         }
+
+
+def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
+    """The share of samples that the verifier failed on, of the problems that have scores."""
+    drawn = sum(int(e.n.sum()) for e in evaluations)
+    failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
+    return failed / drawn if drawn else 0.0

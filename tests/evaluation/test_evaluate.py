@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.errors import ConfigError
+from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.evaluation import evaluate, evaluation_identity
+from advsweep.statistics import pass_at_k
 from advsweep.tasks.base import Completions, Problem, Split
 from advsweep.tasks.registry import TASKS
 
@@ -68,6 +69,26 @@ def test_correct_answers_are_counted(task):
     # Six answers; equal digits make pairs of them coincide.
     entropy = math.log(6) if digits[0] != digits[1] else math.log(3)
     assert result.answer_entropy == pytest.approx(entropy)
+
+
+@pytest.mark.security
+@pytest.mark.parametrize(
+    ("verifier", "gold", "right", "hanging"),
+    [
+        ({"name": "regex", "pattern": r"(?:a+)+$|is ([a-z]+)"}, "x", "is x", "a" * 60 + "!"),
+        ("boxed_math", "1/3", r"\boxed{1/3}", r"\boxed{9^{9^{9}}}"),
+    ],
+)
+def test_answers_that_hang_stay_in_the_count(verifier, gold, right, hanging, tmp_path):
+    (tmp_path / "data.jsonl").write_text(json.dumps({"question": "a?", "answer": gold}))
+    data = str(tmp_path / "data.jsonl")
+    spec = {"name": "file", "data": data, "train_split": "", "verifier": verifier}
+    task = TASKS.build({**spec, "deadline": 1.0, "workers": 2})
+    sampler, settings = Scripted([right, *[hanging] * 3]), EvaluationSettings(n=4, k=(1,))
+    with pytest.warns(AdvsweepWarning, match="3 of 4 answers count as wrong: it took more than"):
+        [result] = evaluate(sampler, task, settings)
+    assert (result.n, result.c, result.unscorable) == (4, 1, 0)
+    assert float(pass_at_k(result.n, result.c, 1)) == pytest.approx(0.25)
 
 
 def test_identity_depends_on_what_changes_the_counts(task):

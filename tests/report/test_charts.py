@@ -193,16 +193,17 @@ def test_pass_at_k_has_every_power_of_two_and_the_base(full):
 
 @pytest.mark.parametrize(("problems", "lacks"), [(15, 0), (14, 0), (15, 1)])
 def test_laws_have_intervals_of_problems_where_there_are_enough(problems, lacks, lab):
-    lab.samples, lab.unscorable = 16, (lacks,) + (0,) * 14
-    seeds = [np.arange(problems), np.arange(problems)[::-1]]
+    lab.samples, lab.unscorable = 16, (16 * lacks,) + (0,) * 14
+    seeds = [np.arange(problems), np.arange(problems)[::-1].copy()]
+    seeds[1][0] *= 1 - lacks
     for seed, solved in enumerate(seeds):
         run = lab.run("grpo", seed, solved=None)
         lab.evaluate(run, f"of seed {seed}", 20, solved.tolist())
     found = records_of(lab, "passk")[0]
     n, ks = np.full(problems, 16), (1, 2, 4, 8, 16)
-    n[0] -= lacks
+    n[0] -= 16 * lacks
     table = np.array([[pass_at_k(n, c, k) for k in ks] for c in seeds])  # [seeds, k, problems]
-    # Of a problem that lacks samples there is no pass@16.
+    # A problem none of whose samples could be scored has no pass@k.
     resampled = problems == 15 and not lacks
     values = table.mean(axis=0).T if resampled else mean_over_problems(table).mean(axis=0)
     law = fit_pass_at_k(ks, values)
@@ -349,7 +350,7 @@ def test_levels_are_scored_apart(full):
 def test_difficulty_is_how_problems_spread_with_betas_fitted(lab):
     rng = np.random.default_rng(0)
     seeds = [rng.binomial(16, rng.beta(0.5, 1.0, size=200)) for _ in range(2)]
-    lab.samples, lab.unscorable = 16, (1,) + (0,) * 199
+    lab.samples, lab.unscorable = 16, (16,) + (0,) * 199
     for seed, solved in enumerate(seeds):
         run = lab.run("grpo", seed, solved=None)
         lab.evaluate(run, f"of seed {seed}", 20, np.minimum(solved, 15).tolist())

@@ -72,3 +72,25 @@ def test_a_store_without_models(lab):
 def test_a_store_without_runs_names_the_models(models):
     with pytest.raises(ReportError, match="`report --models` has what `eval --model` evaluated"):
         build_report(models.store)
+
+
+def test_a_model_that_solves_nothing_or_everything_has_an_interval(lab):
+    lab.unscorable = (0,) * 10
+    lab.evaluate(None, "model:none", 0, (0,) * 10, model="none")
+    lab.evaluate(None, "model:all", 0, (4,) * 10, model="all")
+    report = build_model_report(lab.store, ["pass@1"])
+    none, everything = (row.cells["pass@1"] for row in report.rows)
+    # Clopper-Pearson for 0 and for 10 of 10.
+    assert (none.mean, none.low, none.high) == pytest.approx((0, 0, 0.308), abs=5e-4)
+    assert (everything.low, everything.high) == pytest.approx((0.692, 1), abs=5e-4)
+    text = render(report, "table")
+    assert "0.000 [0.000, 0.308]" in text
+    assert "1.000 [0.692, 1.000]" in text
+    assert "±0" not in text
+    assert "Clopper-Pearson" in text
+
+
+def test_intervals_of_models_that_solve_something_are_as_ever(models):
+    text = render(build_model_report(models.store, ["pass@1[math500]"]), "table")
+    assert "Clopper-Pearson" not in text
+    assert "±" in text

@@ -272,17 +272,36 @@ def test_pass_at_k_beyond_what_could_be_scored_is_undefined(lab):
     assert _rows(report)["grpo"].cells["pass@1"].mean == 0.5
 
 
-def test_problems_without_enough_scored_samples_are_left_out_of_pass_at_k(lab):
+@pytest.mark.security
+def test_samples_that_could_not_be_scored_count_as_not_correct(lab):
     lab.unscorable = (3, 0)
-    lab.run("grpo", 0, solved=(0, 2))
+    lab.run("grpo", 0, solved=(1, 2))
     report = build_report(lab.store, "demo")
     cells = _rows(report)["grpo"].cells
-    # Of the first problem one sample is left, so that it has pass@1 = 0 and no pass@2; of the
-    # second two of four are right: 1 - C(2, 2)/C(4, 2) = 5/6.
-    assert cells["pass@1"].mean == 0.25
-    assert cells["pass@2"].mean == pytest.approx(5 / 6)
+    # One right and three that could not be scored are 1 of 4, and pass@2 is 1 - C(3, 2)/C(4, 2);
+    # of the other problem two of four are right: 1 - C(2, 2)/C(4, 2) = 5/6.
+    assert cells["pass@1"].mean == (0.25 + 0.5) / 2
+    assert cells["pass@2"].mean == pytest.approx((1 / 2 + 5 / 6) / 2)
     assert report.unscorable == 3 / 8
-    assert "37.50% of the samples could not be scored" in "\n".join(lay_out(report).notes)
+    notes = "\n".join(lay_out(report).notes)
+    assert "37.50% of the samples could not be scored" in notes
+    assert "left out of pass@k" not in notes
+    [_, last] = lab.store.evaluations([1])
+    assert last.scores()["evaluation/unscorable"] == 3 / 8
+
+
+def test_problems_of_which_nothing_could_be_scored_are_left_out_of_pass_at_k(lab):
+    lab.unscorable = (0, 4)
+    lab.run("grpo", 0, solved=(2, 0))
+    report = build_report(lab.store, "demo")
+    cells = _rows(report)["grpo"].cells
+    assert cells["pass@1"].mean == 0.5
+    assert cells["pass@2"].mean == pytest.approx(5 / 6)
+    assert (report.unscorable, report.unjudged) == (0, 1)
+    notes = "\n".join(lay_out(report).notes)
+    assert "left out of pass@k, as none of their samples could be scored: 1 " in notes
+    assert "of the samples could not be scored" not in notes
+    assert "evaluation/unscorable" not in lab.store.evaluations([1])[-1].scores()
 
 
 def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from advsweep.errors import AdvsweepError
 from advsweep.statistics import (
+    all_or_none_interval,
     bootstrap_over_problems,
     interquartile_mean,
     iqm_interval,
@@ -151,3 +152,17 @@ def test_many_resamples_are_drawn_in_portions(monkeypatch):
     whole = bootstrap_over_problems(scores[:, 0]), iqm_interval(scores)
     monkeypatch.setattr(module, "_AT_ONCE", 1000)
     assert (bootstrap_over_problems(scores[:, 0]), iqm_interval(scores)) == whole
+
+
+class TestAllOrNone:
+    @pytest.mark.parametrize("n", [1, 10, 200])
+    @pytest.mark.parametrize("level", [0.8, 0.95])
+    def test_it_is_clopper_and_pearsons(self, n, level):
+        for value in (0, 1):
+            exact = scipy.stats.binomtest(value * n, n).proportion_ci(level, method="exact")
+            found = all_or_none_interval(value, n, level)
+            assert found == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+    def test_a_level_that_is_no_share_is_refused(self):
+        with pytest.raises(AdvsweepError, match="level"):
+            all_or_none_interval(0.0, 10, 1.5)

@@ -61,7 +61,7 @@ def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
     assert found.problem_ids == ("0/12=3", "6/é=9")
     assert found.prompts == ("12=03:", "é=09:")
     columns = (found.levels, found.n, found.c, found.distinct, found.unscorable)
-    assert [column.tolist() for column in columns] == [[0, 6], [4, 3], [2, 0], [3, 1], [0, 1]]
+    assert [column.tolist() for column in columns] == [[0, 6], [4, 4], [2, 0], [3, 1], [0, 1]]
     assert all(np.issubdtype(column.dtype, np.integer) for column in columns)
     assert found.answer_entropy.tolist() == [1.04, 0.0]
     assert found.token_entropy[0] == 0.5

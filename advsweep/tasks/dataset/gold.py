@@ -57,7 +57,7 @@ def check_gold(problems: Problems, verifier: Verifier, ask: Ask) -> None:
                 f"or another verifier"
             )
         warnings.warn(
-            f"{found}; what is answered to these problems counts as unscorable",
+            f"{found}; answers to these problems are unscorable, and evaluations leave them out",
             AdvsweepWarning,
             stacklevel=2,
         )
