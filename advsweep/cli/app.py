@@ -129,7 +129,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app([a for a in arguments if a != "--debug"], prog_name="advsweep")
+        # Calling `app` itself would put typer's hook for tracebacks in place of ours.
+        command = typer.main.get_command(app)
+        command([a for a in arguments if a != "--debug"], prog_name="advsweep")
     except AdvsweepError as error:
         if debug:
             raise

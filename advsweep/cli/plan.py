@@ -127,7 +127,7 @@ def _tell_what_is_not_here(plan: Plan) -> None:
 def print_warnings(plan: Plan) -> None:
     """Says on stderr which settings of a plan have no effect."""
     for warning in plan.warnings:
-        typer.echo(f"advsweep: warning: {warning}", err=True)
+        echo_line(f"advsweep: warning: {warning}", err=True)
 
 
 def tell_absent(plan: Plan) -> None:

@@ -17,6 +17,7 @@ from advsweep.components import Plain, to_plain
 from advsweep.config.directory import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.registry import Registry
+from advsweep.yaml_files import check_yaml
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -75,6 +76,8 @@ class Composer:
         self._registries = registries
         self._keys = keys
         self._config_dirs = [d.resolve() for d in config_dirs]
+        for directory in self._config_dirs:
+            _check_files(directory)
         self._composed: dict[frozenset[tuple[str, str]], Composed] = {}
 
     def __enter__(self) -> Self:
@@ -225,7 +228,7 @@ class Composer:
         try:
             composed = compose("config", overrides)
             config = OmegaConf.to_container(composed, resolve=False)
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
             chosen = " ".join(f"{g}={n}" for g, n in choices.items()) or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {_first_line(error)}") from error
         assert isinstance(config, dict)
@@ -256,6 +259,17 @@ class Composer:
             folder, _, stem = f"{group}/{name}".rpartition("/")
             if stem not in self._files(folder):
                 ConfigStore.instance().store(name=stem, node={"name": name}, group=folder)
+
+
+def _check_files(directory: Path) -> None:
+    """Refuses YAML files of a config folder that no memory holds once aliases are written out."""
+    from yaml import YAMLError
+
+    for path in sorted(directory.rglob("*.yaml")):
+        try:
+            check_yaml(path)
+        except (OSError, YAMLError):
+            continue  # an error where it is chosen
 
 
 @contextmanager

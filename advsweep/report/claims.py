@@ -40,6 +40,7 @@ from advsweep.report.marks import SEEDS_FOR_A_MARK
 from advsweep.report.moments import Moment, parse_moment
 from advsweep.report.points import Points
 from advsweep.report.where import Condition, parse_where, split_list
+from advsweep.yaml_files import read_yaml
 
 _TEXTS = ("id", "says", "source", "setting", "sweep", "where", "at", "rows")
 _COMPARED = ("metric", "of", "than", "direction", "margin")
@@ -135,11 +136,11 @@ def read_claims(path: Path) -> Claims:
         ConfigError: it cannot be read, or is no list of claims; the message names the claim and
             its key.
     """
-    from yaml import YAMLError, safe_load  # type: ignore[import-untyped]
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
-        document = safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        document = read_yaml(path)
+    except (OSError, YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"claims: {path.name} cannot be read as YAML: {reason}") from error
     return parse_claims(document, path.stem)

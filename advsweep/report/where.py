@@ -109,7 +109,7 @@ def split_list(text: str) -> list[str]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, thousands of digits, or nested too deeply
         return text
 
 

@@ -21,7 +21,9 @@ from advsweep.tasks.dataset.rows import Rows, Source
 from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.verifiers.extraction import last_boxed
 
-_LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
+_LAST_NUMBER = re.compile(r"[0-9]+$")
+_LEVEL_DIGITS = 9  # of a level at most; reading many digits takes the square of their number
+_SHOWN = 60  # characters of a value in a message
 _ID_DIGITS = 12
 
 
@@ -188,7 +190,7 @@ def _refuse(
     if not levels and not own:
         raise ConfigError(
             f"level_column: expected levels such as 3 or 'Level 3' in '{columns.level}', got "
-            f"{rows[0].get(columns.level)!r}"
+            f"{_brief(rows[0].get(columns.level))}"
         )
     raise ConfigError(
         f"levels: expected some of {sorted(set(levels.values()) or own)}, got "
@@ -205,7 +207,11 @@ def _warn(left_out: Sequence[Problem | str], what: str) -> None:
 
 def _start(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= 60 else line[:59] + "…"
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+
+def _brief(value: object) -> str:
+    return _start(repr(value))
 
 
 def _check_ids(problems: Sequence[Problem], columns: Columns) -> None:
@@ -260,7 +266,7 @@ def _question(row: Mapping[str, Any], columns: _Chosen, number: int) -> str:
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(
             f"question_column: expected a text in '{columns.question}' of row {number}, "
-            f"got {question!r}"
+            f"got {_brief(question)}"
         )
     if not columns.options:
         return question.strip()
@@ -268,7 +274,7 @@ def _question(row: Mapping[str, Any], columns: _Chosen, number: int) -> str:
     if not isinstance(options, list) or not 1 <= len(options) <= 26:
         raise ConfigError(
             f"options_column: expected a list of 1 to 26 options in '{columns.options}' of "
-            f"row {number}, got {options!r}"
+            f"row {number}, got {_brief(options)}"
         )
     lines = (f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options))
     return "\n".join([question.strip(), *lines])
@@ -280,7 +286,7 @@ def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int)
         if not isinstance(tests, list) or not tests or not all(isinstance(t, str) for t in tests):
             raise ConfigError(
                 f"tests_column: expected a list of tests in '{columns.tests}' of row {number}, "
-                f"got {tests!r}"
+                f"got {_brief(tests)}"
             )
         setup = row.get(columns.setup) if columns.setup else None
         setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
@@ -289,9 +295,16 @@ def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int)
     value = row.get(columns.gold)
     if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
         raise ConfigError(
-            f"gold_column: expected an answer in '{columns.gold}' of row {number}, got {value!r}"
+            f"gold_column: expected an answer in '{columns.gold}' of row {number}, got "
+            f"{_brief(value)}"
         )
     if columns.options and isinstance(value, int):
+        choices = len(row[columns.options])
+        if not 0 <= value < choices:
+            raise ConfigError(
+                f"gold_column: expected the place of an option, 0 to {choices - 1}, in "
+                f"'{columns.gold}' of row {number}, got {value}"
+            )
         return {"answer": chr(ord("A") + value)}
     return {"answer": _part(_text(value), part)}
 
@@ -327,9 +340,12 @@ def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
         return 0
     value = row.get(columns.level)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return int(value) if float(value).is_integer() else None
-    match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
-    return int(match[1]) if match else None
+        small = abs(value) < 10**_LEVEL_DIGITS
+        return int(value) if small and float(value).is_integer() else None
+    # A longer number than may be is still seen to be one.
+    end = value.rstrip()[-_LEVEL_DIGITS - 1 :] if isinstance(value, str) else ""
+    match = _LAST_NUMBER.search(end)
+    return int(match[0]) if match and len(match[0]) <= _LEVEL_DIGITS else None
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.hub import unreachable
+from advsweep.tasks.dataset.bounds import check_depth, check_size, size_of
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 Rows = list[dict[str, Any]]
 
 HUB = "hub:"
 _LINES, _JSON, _PARQUET = (".jsonl", ".ndjson"), (".json",), (".parquet",)
+_BATCH_ROWS = 256
 _ENDINGS = (*_LINES, *_JSON, *_PARQUET)
 _EXPECTED = (
     f"a file ({', '.join(_ENDINGS)}), a folder with a file per split, or {HUB}OWNER/NAME[@REVISION]"
@@ -61,7 +67,8 @@ class Source:
         elif path.is_file():
             files = [path]
         else:
-            raise ConfigError(f"data: expected {_EXPECTED}; there is no '{path}'")
+            what = "it is neither" if path.exists() else "there is no"
+            raise ConfigError(f"data: expected {_EXPECTED}; {what} '{path}'")
         rows = [row for file in files for row in _from_file(file, file.stat().st_mtime_ns)]
         if not rows:
             raise ConfigError(f"data: expected problems, got none: '{files[0]}' is empty")
@@ -101,6 +108,7 @@ def _from_file(path: Path, changed: int) -> Rows:
     """The rows of a file; `changed`, its time of change, has it read again after one."""
     if path.suffix in _PARQUET:
         return _from_parquet(path)
+    check_size(path, path.stat().st_size)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -121,28 +129,56 @@ def _parsed(text: str, path: Path, line: int = 0) -> Iterator[tuple[int, Any]]:
     except json.JSONDecodeError as error:
         where = f"line {line or error.lineno}"
         raise ConfigError(f"data: '{path}', {where}: expected JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        where = f"'{path}', line {line}" if line else f"'{path}'"
+        reason = (
+            "lists and objects within each other, too many"
+            if isinstance(error, RecursionError)
+            else f"a number of more than {sys.get_int_max_str_digits():,} digits"
+        )
+        raise ConfigError(f"data: {where}: expected rows of plain values, got {reason}") from error
 
 
 def _mapping(row: Any, where: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise ConfigError(f"data: {where}: expected an object with columns, got {str(row)[:40]!r}")
+    check_depth(row, where)
     return dict(row)
 
 
 def _from_parquet(path: Path) -> Rows:
     try:
         from pyarrow import ArrowException
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError(
             f"data: '{path}' needs pyarrow, which is not installed; pip install 'advsweep[data]', "
             f"or give JSON lines"
         ) from error
     try:
-        rows: Rows = read_table(path).to_pylist()
+        with ParquetFile(path) as file:
+            return list(_in_batches(path, file))
     except (ArrowException, OSError) as error:
         raise ConfigError(f"data: '{path}': expected a parquet file: {error}") from error
-    return rows
+
+
+def _in_batches(path: Path, file: ParquetFile) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet file, of which a kilobyte may stand for many gigabytes.
+
+    What it declares is checked before anything is unpacked, and what it holds along the way.
+    """
+    metadata = file.metadata
+    groups = range(metadata.num_row_groups)
+    declared = sum(metadata.row_group(group).total_byte_size for group in groups)
+    check_size(path, declared, metadata.num_rows)
+    size = number = 0
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        for row in batch.to_pylist():
+            number += 1
+            check_depth(row, f"'{path}', row {number}")
+            size += size_of(row)
+            yield row
+        check_size(path, size)
 
 
 def _is_cached(name: str) -> bool:

@@ -268,7 +268,14 @@ def _changed(place: str) -> int:
     if not place or place.startswith(HUB) or not path.exists():
         return 0
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
-    return max(file.stat().st_mtime_ns for file in files)
+    return max(map(_time_of_change, files))
+
+
+def _time_of_change(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0  # a link to nowhere, or to itself
 
 
 def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:

@@ -1,0 +1,537 @@
+"""One hostile text in every text field: what each command prints of it, on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import json
+import os
+import pty
+import re
+import sqlite3
+import sys
+import termios
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator
+from enum import EnumType
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple, get_args, get_type_hints
+from xml.etree import ElementTree
+
+import pytest
+import typer
+from textual.widgets import DataTable, RichLog, Static
+
+from advsweep.cli import main
+from advsweep.cli.app import app
+from advsweep.cli.completion import complete_run, complete_sweep
+from advsweep.cli.screen import Watch
+from advsweep.store import (
+    Failure,
+    NewAnalysis,
+    NewEvaluation,
+    NewRun,
+    Owner,
+    ProblemCounts,
+    Status,
+    Store,
+    open_store,
+)
+
+pytestmark = pytest.mark.security
+
+HOSTILE = (
+    "=1+1|x<script>alert(1)</script>![i](http://evil.test/i.png)`c`"
+    "\x1b]52;c;ZXZpbA==\x07\x1b[31337m\x9b2J\x00\x7f\r$\\frac{$^^4d%\\input{x}\nFORGED"
+    "\u202etxt\u2066\u200b\U000e0041"
+)
+"""A formula, HTML, an image, code, escape sequences, LaTeX, a line of its own, other directions."""
+
+NAME = HOSTILE.replace("\x00", "")
+"""Part of a folder's name, which has no NUL."""
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+"""Our own styles on stdout."""
+
+DRAWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+"""What draws a progress bar, which only stderr has."""
+
+
+class Printed(NamedTuple):
+    """What a command wrote to a terminal, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Printed]
+
+
+def new_run(seed: int, estimator: str) -> NewRun:
+    config = {
+        "estimator": {"name": estimator, "note": HOSTILE, HOSTILE: HOSTILE},
+        "task": {"name": HOSTILE, "title": HOSTILE, "prompt": HOSTILE},
+        "model": {"name": HOSTILE, "path": HOSTILE, "surrogate": "\ud800"},
+        "backend": {"name": "fake"},
+        "optimizer": {"match": HOSTILE, "match_reference": {"name": HOSTILE}},
+        "evaluation": {"n": 4, "k": [1, 2]},
+        "group_size": 8,
+        "prompts_per_step": 4,
+        "steps": 4,
+        "seed": seed,
+    }
+    config_hash = hashlib.sha256(repr((estimator, seed > 1)).encode()).hexdigest()
+    return NewRun(
+        identity=hashlib.sha256(f"{config_hash}{seed}".encode()).hexdigest(),
+        config_hash=config_hash,
+        seed=seed,
+        config=config,
+        steps=4,
+        estimator=estimator,
+        backend="fake",
+    )
+
+
+def evaluation(run_id: int | None, subject: str, step: int, settings: dict) -> NewEvaluation:
+    return NewEvaluation(
+        identity=hashlib.sha256(f"{run_id} {step}".encode()).hexdigest(),
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task=HOSTILE,
+        settings={"n": 4, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings},
+        problems=[
+            ProblemCounts(
+                problem_id=f"{HOSTILE}{i}",
+                prompt=HOSTILE,
+                level=i,
+                n=4,
+                c=1 + i + (run_id or 0) % 2,
+                distinct=2,
+                unscorable=0,
+                answer_entropy=0.5,
+            )
+            for i in range(2)
+        ],
+    )
+
+
+def fill(store: Store) -> None:
+    """Runs 1 to 4 are done, with two rows; 5 has failed, 6 is running."""
+    store.add_sweep(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
+    runs = [new_run(seed, name) for name in (NAME, "grpo") for seed in (0, 1)]
+    runs += [new_run(2, NAME), new_run(3, NAME)]
+    ids = store.add_runs(runs, HOSTILE)
+    for run_id in ids:
+        store.set_environment(
+            run_id,
+            {
+                "advsweep": HOSTILE,
+                "python": HOSTILE,
+                "command": HOSTILE,
+                "host": HOSTILE,
+                "cpu": HOSTILE,
+                "packages": {"torch": HOSTILE, HOSTILE: HOSTILE},
+                HOSTILE: HOSTILE,
+                "git": {"commit": HOSTILE, "dirty": True},
+            },
+        )
+        store.claim(run_id, Owner.current())
+        names = (HOSTILE, f"{HOSTILE}/mean", "reward/mean", "collapse/acr", "optim/lr")
+        store.add_points(run_id, [(n, s, s / (run_id + 5)) for n in names for s in range(1, 5)])
+        store.set_summaries(run_id, {HOSTILE: 1.0})
+        store.heartbeat(run_id, step=4, stage=HOSTILE)
+        store.add_checkpoint(run_id, 4, Path(f"/nowhere/{HOSTILE}"))
+        store.add_evaluation(evaluation(run_id, f"{HOSTILE}{run_id}", 4, {"sampler": HOSTILE}))
+        store.add_analysis(
+            run_id,
+            NewAnalysis(
+                kind="weights", step=4, settings={HOSTILE: HOSTILE}, result={HOSTILE: HOSTILE}
+            ),
+        )
+    for run_id in ids[:4]:
+        store.finish(run_id, Status.DONE)
+    store.finish(
+        ids[4],
+        Status.FAILED,
+        failure=Failure.ERROR,
+        error=HOSTILE,
+        traceback=f"Traceback\n{HOSTILE}",
+    )
+    store.add_evaluation(evaluation(None, f"model:{HOSTILE}", 0, {"model": HOSTILE, "top_p": 1.0}))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a hostile store, another one, claims, a data file, and a sweep file."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for name in ("advsweep.db", "other.db"):
+        with open_store(str(folder / name)) as store:
+            fill(store)
+            logs = [run.directory / "log.txt" for run in store.runs()]
+        with sqlite3.connect(folder / name) as connection:
+            connection.execute("UPDATE runs SET host = ?, error = ?", (HOSTILE, HOSTILE))
+            connection.execute("UPDATE runs SET stage = ? WHERE status = 'running'", (HOSTILE,))
+        for log in logs:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_bytes(HOSTILE.encode() + b"\xff\n")
+    row = {"question": f"{HOSTILE}\ud800", "answer": "1", "id": HOSTILE}
+    (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
+    claim = {"says": HOSTILE, "source": HOSTILE, "setting": HOSTILE, "seeds": 2}
+    claims = {
+        "title": HOSTILE,
+        "claims": [
+            {**claim, "id": f"{HOSTILE}{name}", "statement": f"reward/mean[{name}] > 0"}
+            for name in ("grpo", "none")
+        ],
+    }
+    (folder / "claims.yaml").write_text(json.dumps(claims))
+    (folder / "conf" / "experiment").mkdir(parents=True)
+    first = "# =1+1|<script>\u202e\u200b"  # YAML allows no escape sequences
+    (folder / "conf" / "experiment" / "odd.yaml").write_text(f"{first}\nname: odd\n")
+    return folder
+
+
+@pytest.fixture
+def terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command in this process, in the folder, with terminals as stdout and stderr."""
+
+    def command(*arguments: str) -> Printed:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
+        with Terminal() as out, Terminal() as err:
+            monkeypatch.setattr("sys.stdout", out.stream)
+            monkeypatch.setattr("sys.stderr", err.stream)
+            code = 0
+            try:
+                main()
+            except SystemExit as exit_:
+                code = int(exit_.code or 0)
+            finally:
+                monkeypatch.undo()
+        return Printed(code, out.text, err.text)
+
+    return command
+
+
+class Terminal:
+    """A pseudo-terminal that is read as it is written to."""
+
+    def __enter__(self) -> Terminal:
+        self._master, slave = pty.openpty()
+        attributes = termios.tcgetattr(slave)
+        attributes[1] &= ~termios.OPOST  # line breaks stay as they are written
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        self.stream = open(slave, "w", encoding="utf-8")
+        self._parts: list[bytes] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self._master, 1 << 16)
+            except OSError:  # the other side is closed
+                return
+            if not part:
+                return
+            self._parts.append(part)
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+        self._reader.join()
+        os.close(self._master)
+
+    @property
+    def text(self) -> str:
+        return b"".join(self._parts).decode()
+
+
+def controls(text: str) -> set[str]:
+    """The control characters of a text but for line breaks and tabs."""
+    categories = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return {c for c in text if unicodedata.category(c) in categories} - {"\n", "\t"}
+
+
+def check_terminal(printed: Printed, *, several_lines: bool = False) -> None:
+    assert printed.code in (0, 1, 2), printed.err
+    assert "Traceback" not in printed.err
+    assert "\x1b[31337m" not in printed.out + printed.err
+    assert controls(STYLE.sub("", printed.out)) == set()
+    assert controls(DRAWN.sub("", printed.err)) == set()
+    lines = [*printed.err.split("\n"), *([] if several_lines else printed.out.split("\n"))]
+    assert not [line for line in lines if line.startswith("FORGED")]
+
+
+def check_json(text: str) -> None:
+    json.loads(text)
+
+
+def check_csv(text: str) -> None:
+    """No cell is a formula; numbers are none."""
+    rows = list(csv.reader(io.StringIO(text)))
+    assert len({len(row) for row in rows}) == 1
+    for cell in (cell for row in rows for cell in row):
+        if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+            float(cell)
+
+
+def check_markdown(text: str) -> None:
+    assert "<script" not in text
+    assert not re.search(r"(?<!\\)\]\(", text)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    for table in tables:
+        bars = {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()}
+        assert len(bars) == 1
+    odd = [line for line in text.splitlines() if line and not line.startswith(("|", "- ", "**"))]
+    assert odd == []
+
+
+def check_latex(text: str) -> None:
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    assert lines
+    for line in lines:
+        assert line.startswith(("  ", "\\")), "a line of its own"
+        assert r"\frac" not in line
+        assert r"\input" not in line
+        assert "^^" not in line
+
+
+def check_html(text: str) -> None:
+    assert "<script>alert" not in text
+    assert not re.search(r"<img", text)
+    assert controls(text) <= {"\r"}
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    assert controls("".join(texts(json.loads(data[1])))) == set()
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text of a JSON document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from texts([*value, *value.values()])
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+
+
+CHECKS = {
+    "json": check_json,
+    "csv": check_csv,
+    "markdown": check_markdown,
+    "latex": check_latex,
+    "html": check_html,
+}
+
+NO_TEXTS = {
+    "estimators show",
+    "estimators apply",
+    "estimators plot",
+    "methods",
+    "db upgrade",
+    "db version",
+}
+"""Commands that print nothing from a store, a log, a data file or a model."""
+
+TRAIN = {"run", "sweep", "worker", "retry", "eval", "select", "export", "stop", "rm"}
+"""Commands whose own output is counts, the user's words, and errors, which `refused` covers."""
+
+READ: dict[str, list[list[str]]] = {
+    "ls": [["--all"], ["--models"]],
+    "show": [["1"], ["5"], ["6"]],
+    "status": [[], [HOSTILE]],
+    "logs": [["1"], ["5", "--follow"]],
+    "metrics": [["1"]],
+    "report": [[], [HOSTILE], ["--models"], ["--assert", "reward/mean[grpo] > 0"]],
+    "claims": [["claims.yaml"]],
+    "merge": [["other.db", "--dry-run"]],
+    "tasks": [["--config-dir", "conf"]],
+    "tasks show": [
+        ["dataset", "-o", "data=data.jsonl", "-o", "held_out=0", "-o", "train_split=''"]
+    ],
+    "experiments": [["--config-dir", "conf"]],
+    "plan": [["estimator=grpo", f"backend={json.dumps(HOSTILE)}"]],
+    "plot": [["--figure", "curves", "--metric", "reward/mean"]],
+    "weights": [["1"]],
+    "hidden-states": [["1"]],
+    "sync": [[HOSTILE, "--to", "tensorboard"]],
+    "estimators": [[]],
+    "export": [["1", "out"]],
+    "eval": [["1"]],
+    "retry": [["5"]],
+}
+
+REFUSED = {"plan", "weights", "hidden-states", "sync", "export", "eval", "retry"}
+"""Commands that refuse what the store holds, in a message that quotes it."""
+
+ONE_FORMAT = {"tasks": "csv", "experiments": "table"}
+"""Commands that compose every config, which takes seconds, and print as `ls` does."""
+
+SEVERAL_LINES = {"logs", "show", "tasks show"}
+"""Commands that show texts of several lines: logs, tracebacks and prompts."""
+
+
+def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
+    """Every command of a group with what it calls; a group that does something alone is one too."""
+    for command in group.registered_commands:
+        assert command.name is not None
+        assert command.callback is not None
+        yield f"{prefix}{command.name}", command.callback
+    for inner in group.registered_groups:
+        alone = inner.typer_instance.registered_callback
+        if alone is not None and alone.callback is not None and alone.invoke_without_command:
+            yield f"{prefix}{inner.name}", alone.callback
+        yield from commands(inner.typer_instance, f"{prefix}{inner.name} ")
+
+
+def formats(command: Callable[..., None]) -> list[str | None]:
+    """What `--format` of a command can be; None alone for one without."""
+    for hint in get_type_hints(command, include_extras=True).values():
+        for option in getattr(hint, "__metadata__", ()):
+            # In an annotation, typer keeps the first name where a default would be.
+            if "--format" in (getattr(option, "default", None), *(option.param_decls or ())):
+                kinds = (hint.__origin__, *get_args(hint.__origin__))
+                [choices] = [kind for kind in kinds if isinstance(kind, EnumType)]
+                return [member.value for member in choices]
+    return [None]
+
+
+COMMANDS = dict(commands(app))
+
+
+def test_every_command_is_covered() -> None:
+    known = {*NO_TEXTS, *TRAIN, *READ, "watch"}
+    assert set(COMMANDS) == known, "add a new command to READ, or say why it is not there"
+
+
+def cases() -> Iterator[Any]:
+    for name, lists in READ.items():
+        for arguments in lists:
+            for form in formats(COMMANDS[name]):
+                if form not in ("png", "pdf") and form == ONE_FORMAT.get(name, form):
+                    marks = [pytest.mark.slow] if name in ONE_FORMAT else []
+                    yield pytest.param(name, arguments, form, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "arguments", "form"), list(cases()))
+def test_hostile_texts_do_no_harm(
+    terminal: Command, name: str, arguments: list[str], form: str | None
+) -> None:
+    ask = [] if form is None else ["--format", form]
+    printed = terminal(*name.split(), *arguments, *ask)
+    check_terminal(printed, several_lines=name in SEVERAL_LINES or form in ("csv", "html"))
+    assert printed.code < 2 or name in REFUSED, printed.err
+    if printed.code < 2 and form in CHECKS:
+        CHECKS[form](printed.out)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--figure", "curves,passk,levels"],
+        ["--figure", "heatmap", "--x", "model.path", "--y", "estimator", "--metric", "reward/mean"],
+        ["--figure", "curves", "--metric", HOSTILE],
+    ],
+)
+def test_figures_are_valid_and_show_texts_as_they_are(
+    terminal: Command, tmp_path: Path, arguments: list[str]
+) -> None:
+    path = tmp_path / "figure.svg"
+    printed = terminal("plot", HOSTILE, *arguments, "--output", str(path))
+    assert printed.code == 0, printed.err
+    check_terminal(printed)
+    text = path.read_text(encoding="utf-8")
+    assert controls(text) == set()
+    assert [e for e in ElementTree.fromstring(text).iter() if e.tag.endswith("script")] == []
+    assert r"$\frac{$" in text  # in a comment, beside the paths of its letters
+
+
+def test_full_screen_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    shown: list[str] = []
+
+    async def play(store: Store) -> None:
+        view = Watch(store, None)
+        async with view.run_test(size=(250, 40)) as pilot:
+            table = view.query_one(DataTable)
+            while not table.row_count:
+                await pilot.pause(0.05)
+            for row in range(table.row_count):
+                shown.extend(map(str, table.get_row_at(row)))
+            shown.extend(str(view.query_one(name, Static).render()) for name in ("#head", "#foot"))
+            await pilot.press("enter")
+            await pilot.pause(0.2)
+            log = view.screen.query_one(RichLog)
+            while not log.lines:
+                await pilot.pause(0.05)
+            shown.extend(line.text for line in log.lines)
+
+    with open_store("advsweep.db") as store:
+        asyncio.run(play(store))
+    text = "\n".join(shown)
+    assert r"\x1b]52;c;ZXZpbA==\x07" in text
+    assert controls(text) == set()
+
+
+def test_followed_log_of_a_running_run(terminal: Command, folder: Path) -> None:
+    with open_store(str(folder / "advsweep.db")) as store:
+        [log] = [run.directory / "log.txt" for run in store.runs(ids=[5])]
+    before = log.read_bytes()
+    try:
+        log.write_bytes(b"10%\r20%\r\n\x00" * 100_000)
+        printed = terminal("logs", "5", "--follow")
+    finally:
+        log.write_bytes(before)
+    assert printed.out == "10%\n20%\n\\x00" * 100_000
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_log_that_is_no_file_is_refused(
+    terminal: Command, folder: Path, make: Callable[[Path], None]
+) -> None:
+    with open_store(str(folder / "advsweep.db")) as store:
+        [log] = [run.directory / "log.txt" for run in store.runs(ids=[2])]
+    moved = log.rename(log.with_name("moved"))
+    try:
+        make(log)
+        printed = terminal("logs", "2")
+        followed = terminal("logs", "2", "--follow")
+    finally:
+        log.rmdir() if log.is_dir() and not log.is_symlink() else log.unlink()
+        moved.rename(log)
+    assert printed.code == 2
+    assert "has no log" in printed.err
+    assert followed.out == ""
+
+
+def test_completion_offers_plain_words(folder: Path) -> None:
+    with open_store(str(folder / "advsweep.db")) as store:
+        store.add_sweep("plain-1", {})
+        store.add_sweep("x;reboot", {})
+        context = SimpleNamespace(params={"store": str(folder / "advsweep.db")})
+        assert complete_sweep(context, "") == ["plain-1"]
+        assert controls("".join(text for run in complete_run(context, "") for text in run)) == set()
+        store.remove_sweep("plain-1")
+        store.remove_sweep("x;reboot")
+
+
+def test_traceback_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["advsweep", "--version"])
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
+    with pytest.raises(SystemExit):
+        main()
+    printed = io.StringIO()
+    monkeypatch.setattr("sys.stderr", printed)
+    sys.excepthook(RuntimeError, RuntimeError(HOSTILE), None)
+    assert controls(printed.getvalue()) == set()
+    assert "RuntimeError: =1+1" in printed.getvalue()

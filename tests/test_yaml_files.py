@@ -1,0 +1,67 @@
+"""YAML files stay small, whatever their aliases stand for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from advsweep.config.compose import Composer
+from advsweep.errors import ConfigError
+from advsweep.report import read_claims
+from advsweep.sweep.points import GROUPS, KEYS
+from advsweep.yaml_files import read_yaml
+
+pytestmark = pytest.mark.security
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 20)
+)
+"""Ten to the power of twenty values, in two kilobytes."""
+
+BOMBS = {
+    "aliases": (LAUGHS, "aliases written out"),
+    "circle": ("a: &a [*a]\n", "aliases written out"),
+    "nested": ("[\n" * 5_000, "within each other"),
+    "large": ("#" * (11 * 2**20), "at most 10,485,760 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BOMBS.values(), ids=BOMBS)
+def test_bomb_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        read_yaml(path)
+    with pytest.raises(ConfigError, match=words):
+        read_claims(path)
+
+
+def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "odd.yaml")
+    with pytest.raises(ConfigError, match="expected a file of YAML"):
+        read_claims(tmp_path / "odd.yaml")
+
+
+def test_few_aliases_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text("a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}\n")
+    assert read_yaml(path) == {"a": {"x": 1}, "b": [{"x": 1}] * 2, "c": {"x": 1, "y": 2}}
+
+
+def test_bomb_in_a_config_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "odd.yaml").write_text(LAUGHS)
+    with pytest.raises(ConfigError, match=r"odd\.yaml: expected at most 100,000 values"):
+        Composer(GROUPS, KEYS, [tmp_path])
+
+
+def test_nested_sweep_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "odd.yaml").write_text("name:\n" + " [\n" * 5_000)
+    with (
+        Composer(GROUPS, KEYS, [tmp_path]) as composer,
+        pytest.raises(ConfigError, match="cannot compose experiment=odd"),
+    ):
+        composer.compose({"experiment": "odd"})
