@@ -38,8 +38,9 @@ def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
     for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS"):
         monkeypatch.delenv(name, raising=False)
-    for name in (RUN_CODE, RUN_CODE_AS_ROOT):
-        monkeypatch.setenv(name, "")  # set, so that consent given in a test ends with the test
+    # Set, so that consent given in a test ends with the test.
+    monkeypatch.setenv(RUN_CODE, "")
+    monkeypatch.setenv(RUN_CODE_AS_ROOT, "1" if os.geteuid() == 0 else "")
 
 
 Install = Callable[..., Path]

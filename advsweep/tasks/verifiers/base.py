@@ -21,6 +21,10 @@ class Outcome(Enum):
     UNSCORABLE = "unscorable"
 
 
+FORGED = "it passes tests that nothing can pass"
+"""The reason of an answer that is wrong for it."""
+
+
 class Verdict(NamedTuple):
     """What a verifier makes of one completion.
 
@@ -28,12 +32,17 @@ class Verdict(NamedTuple):
         answer: the answer in it, in one spelling as far as that is cheap; None where there is
             none to be read.
         reason: why it could not be scored, or what of it the verifier could not finish, as it
-            took too long, ended the process or raised an error; empty otherwise.
+            took too long, ended the process or raised an error, or `FORGED`; empty otherwise.
     """
 
     outcome: Outcome
     answer: str | None = None
     reason: str = ""
+
+    @property
+    def forged(self) -> bool:
+        """Whether it is wrong for passing what nothing can pass."""
+        return self.reason == FORGED
 
 
 class Verifier(Component):
@@ -65,6 +74,11 @@ class Verifier(Component):
         Raises:
             ConfigError: the message names the option that gives it.
         """
+
+    @property
+    def has_control(self) -> bool:
+        """Whether verdicts say which answers are `forged`."""
+        return False
 
     def prepare(self) -> None:
         """Imports what judging needs, in the process that others are forked from."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,20 +12,30 @@ from typing import Any, ClassVar, Self
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.tasks.verifiers.base import Gold, Outcome, Verdict, Verifier, verdict
-from advsweep.tasks.verifiers.consent import RUN_CODE, run_code_allowed
+from advsweep.tasks.verifiers.base import FORGED, Gold, Outcome, Verdict, Verifier, verdict
+from advsweep.tasks.verifiers.consent import (
+    RUN_CODE,
+    RUN_CODE_AS_ROOT,
+    run_code_allowed,
+    run_code_as_root_allowed,
+)
 from advsweep.tasks.verifiers.sandbox import (
     REMOTE_SECONDS,
     STARTING_SECONDS,
     Limits,
+    Order,
     Run,
+    Sandbox,
+    hide_memory,
     namespaces_missing,
-    run_locally,
     run_remotely,
 )
 
 _RETIRED = frozenset({"enabled", "slow_is_wrong"})
 """Fields that configs of earlier versions may carry, and that have no effect any more."""
+
+_CONTROL_SECONDS = 10.0
+"""What the control may take at most; it ends at its first assertion by rule."""
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
@@ -39,21 +51,23 @@ class Isolation(Enum):
 class Code(Verifier):
     """Correct if a program passes all tests: the last block of Python, or all of the text.
 
-    It runs programs that a model wrote, so it needs the user's consent (`consent`). Each runs in
-    a process of its own in an empty temporary folder, with limits on time, memory, file size and
-    processes and without what the environment holds. `isolation=namespaces` (Linux, unshare) also
-    takes the network away and hides other processes; it does not keep a program from reading, or
-    from writing, what this user can. A program that means to deceive can find out how it is judged.
-    Where that is not enough, `url` names a sandbox elsewhere.
+    It runs programs that a model wrote, so it needs the user's consent (`consent`), and more of
+    it as root. Program and tests run in processes apart, and values are compared in the process
+    of the tests. Each program has limits on time, memory, file size and processes, and nothing
+    of what the environment holds. `isolation=namespaces` (Linux, unshare) also gives it a
+    read-only root without homes and sockets, no network and no other processes. `url` names a
+    sandbox elsewhere.
 
-    A program that runs out of time is wrong.
+    A program that runs out of time is wrong. One that passes is run once more against tests
+    that nothing can pass; if it passes them too, it is wrong and counted as forged.
     """
 
     name: ClassVar[str] = "code"
     memory_limit: ClassVar[int | None] = None
 
     isolation: Isolation = option(
-        Isolation.NAMESPACES, help="limits alone, or also a network and processes of their own"
+        Isolation.NAMESPACES,
+        help="limits of resources alone, or also a root, a network and processes of their own",
     )
     seconds: float = option(3.0, gt=0, help="time that a program has; the deadline is beyond it")
     memory_mb: int = option(512, ge=64, help="address space that a program has, in MiB")
@@ -79,16 +93,20 @@ class Code(Verifier):
             )
 
     def check_consent(self) -> None:
-        if not self.url and not run_code_allowed():
-            raise ConfigError(
-                f"verifier: 'code' runs programs that a model wrote on this machine; "
-                f"--run-code or {RUN_CODE}=1 allows it, verifier.url=ADDRESS runs them in a "
-                f"sandbox elsewhere"
-            )
+        if missing := self._missing_consent():
+            raise ConfigError(f"verifier: {missing}")
+
+    def prepare(self) -> None:
+        hide_memory()
 
     @property
     def seconds_needed(self) -> float:
-        return self.seconds + (REMOTE_SECONDS if self.url else STARTING_SECONDS)
+        beyond = REMOTE_SECONDS if self.url else STARTING_SECONDS
+        return self.seconds + beyond + self._control_seconds + beyond
+
+    @property
+    def has_control(self) -> bool:
+        return True
 
     def reads(self, gold: Gold) -> bool:
         return all(_compiles(test) for test in [gold["setup"], *gold["tests"]])
@@ -100,27 +118,65 @@ class Code(Verifier):
         program = last_block(completion)
         if not _compiles(program):
             return verdict(False, None)
-        run = self._run(program, "\n".join([gold["setup"], *gold["tests"]]))
-        if run.failure:
-            return Verdict(Outcome.UNSCORABLE, program, run.failure)
+        order = Order(
+            program=program,
+            setup=gold["setup"],
+            tests="\n".join(gold["tests"]),
+            solution=gold.get("program") or "",
+        )
+        run = self._run(order, self.seconds)
+        control = self._run(order.control(), self._control_seconds) if run.passed else Run()
+        if failure := run.failure or control.failure:
+            return Verdict(Outcome.UNSCORABLE, program, failure)
+        if control.passed:
+            return Verdict(Outcome.WRONG, program, FORGED)
         return verdict(run.passed, program)
+
+    def close(self) -> None:
+        """Ends the processes that it keeps; the next program starts others."""
+        self._sandbox.close()
 
     def solution(self, gold: Gold) -> str:
         """A program that passes the tests, where the data has one."""
         return f"```python\n{gold.get('program', '')}\n```"
 
-    def _run(self, program: str, tests: str) -> Run:
+    @property
+    def _control_seconds(self) -> float:
+        return min(self.seconds, _CONTROL_SECONDS)
+
+    def _run(self, order: Order, seconds: float) -> Run:
+        if missing := self._missing_consent():
+            return Run(failure=missing)
         if self.url:
-            return run_remotely(self.url, program, tests, self.seconds)
-        if not run_code_allowed():
-            return Run(failure=f"running programs needs --run-code or {RUN_CODE}=1")
+            return run_remotely(self.url, order, seconds)
+        return self._sandbox.run(order, seconds)
+
+    @functools.cached_property
+    def _sandbox(self) -> Sandbox:
         limits = Limits(
-            seconds=self.seconds,
+            cpu=self.seconds,
             memory=self.memory_mb * 2**20,
             file=self.file_mb * 2**20,
             processes=self.processes,
         )
-        return run_locally(program, tests, limits, self.isolation is Isolation.NAMESPACES)
+        return Sandbox(limits, namespaces=self.isolation is Isolation.NAMESPACES)
+
+    def _missing_consent(self) -> str:
+        """Why programs may not run; empty if they may."""
+        if self.url:
+            return ""
+        if not run_code_allowed():
+            return (
+                f"'code' runs programs that a model wrote on this machine; --run-code or "
+                f"{RUN_CODE}=1 allows it, verifier.url=ADDRESS runs them in a sandbox elsewhere"
+            )
+        if os.geteuid() == 0 and not run_code_as_root_allowed():
+            return (
+                f"'code' runs programs that a model wrote as root, whom no limit on processes "
+                f"binds and whom the kernel lets change its settings; use another user, or "
+                f"allow it by --run-code-as-root or {RUN_CODE_AS_ROOT}=1"
+            )
+        return ""
 
 
 def last_block(completion: str) -> str:

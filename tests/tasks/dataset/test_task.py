@@ -137,7 +137,7 @@ def test_the_deadline_is_beyond_what_a_program_may_take(write: Write) -> None:
     path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
     verifier = {"name": "code", "isolation": "limits", "seconds": 5}
     task = Dataset(data=path, train_split="", tests_column="tests", verifier=verifier)
-    with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 7, .* got 5"):
+    with pytest.raises(ConfigError, match=r"^task\.deadline: expected > 14, .* got 5"):
         task.check()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +48,7 @@ def judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
 
 
 def test_a_program_that_passes_all_tests_is_correct(judge: Callable[..., Verdict]) -> None:
-    assert judge(RIGHT) == (Outcome.CORRECT, RIGHT, "")
+    assert judge(RIGHT) == Verdict(Outcome.CORRECT, RIGHT)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_what_a_program_prints_and_leaves_running_does_not_matter(
 def test_a_program_that_takes_too_long_is_wrong(
     judge: Callable[..., Verdict], program: str
 ) -> None:
-    assert judge(program, seconds=0.1) == (Outcome.WRONG, program, "")
+    assert judge(program, seconds=0.1) == Verdict(Outcome.WRONG, program)
 
 
 def test_a_process_that_does_not_start_is_unscorable(
@@ -93,7 +95,7 @@ def test_a_process_that_does_not_start_is_unscorable(
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
     found = judge(RIGHT)
-    assert found == (Outcome.UNSCORABLE, RIGHT, "its process did not start (exit code 1)")
+    assert found == Verdict(Outcome.UNSCORABLE, RIGHT, "its process did not start (no answer)")
 
 
 @pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing())
@@ -101,7 +103,7 @@ def test_namespaces_have_no_network_and_no_other_processes() -> None:
     verifier = VERIFIERS.build({"name": "code", "seconds": 30.0})
     for program in (
         "import socket\nassert [name for _, name in socket.if_nameindex()] == ['lo']",
-        "import os\nassert all(int(p) < 20 for p in os.listdir('/proc') if p.isdigit())",
+        "import os\nassert [p for p in os.listdir('/proc') if p.isdigit()] == ['1']",
     ):
         completion = f"```python\n{program}\n{RIGHT}\n```"
         assert verifier.judge(GOLD, completion).outcome is Outcome.CORRECT
@@ -161,17 +163,15 @@ def test_namespaces_are_refused_where_there_are_none(monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def sandbox() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
-    """A server that takes orders and gives the prepared results, one after the other."""
-    orders: list[dict[str, Any]] = []
+def server() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
+    """A server that runs what it is given as SandboxFusion does, or gives prepared results."""
+    requests: list[dict[str, Any]] = []
     results: list[Any] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            orders.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            result = results.pop(0)
-            word = orders[-1]["code"].rpartition("print('")[2].partition("'")[0]
-            body = json.dumps(result).replace("WORD", word).encode()
+            requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            body = json.dumps(results.pop(0) if results else run(requests[-1])).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -180,43 +180,70 @@ def sandbox() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
         def log_message(self, *arguments: object) -> None:
             pass
 
+    def run(request: dict[str, Any]) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-c", request["code"]],
+            check=False,
+            input=request["stdin"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return result("Finished", done.returncode, done.stdout)
+
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/run_code", orders, results
+    yield f"http://127.0.0.1:{server.server_port}/run_code", requests, results
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def test_a_sandbox_elsewhere_is_asked(
-    sandbox: tuple[str, list[dict[str, Any]], list[Any]],
+def result(status: str, code: int, output: str) -> dict[str, Any]:
+    return {"run_result": {"status": status, "return_code": code, "stdout": output}}
+
+
+def test_results_of_a_sandbox_elsewhere(
+    server: tuple[str, list[dict[str, Any]], list[Any]],
 ) -> None:
-    url, orders, results = sandbox
-
-    def result(status: str, code: int, output: str) -> dict[str, Any]:
-        return {"run_result": {"status": status, "return_code": code, "stdout": output}}
-
+    url, requests, results = server
     results += [
-        result("Finished", 0, "hello\nWORD\n"),
-        result("Finished", 1, "WORD"),
-        result("Finished", 0, "hello\n"),
+        result("Finished", 1, "+\n"),
         result("TimeLimitExceeded", 0, ""),
+        result("Finished", 1, ""),
         {"status": "SandboxError", "run_result": None},
     ]
     verifier = VERIFIERS.build({"name": "code", "url": url, "seconds": 2.0})
-    found = [verifier.judge(GOLD, f"```python\n{RIGHT}\n```") for _ in range(5)]
-    assert [verdict.outcome for verdict in found] == [
-        Outcome.CORRECT,
-        Outcome.WRONG,
-        Outcome.WRONG,
-        Outcome.WRONG,
-        Outcome.UNSCORABLE,
-    ]
-    assert found[4].reason.startswith(f"the sandbox at {url} gave no result")
-    assert orders[0]["language"] == "python"
-    assert orders[0]["run_timeout"] == 2.0
-    assert orders[0]["code"].startswith(f"{RIGHT}\n\nimport math\nassert double(3) == 6")
+    found = [verifier.judge(GOLD, f"```python\n{RIGHT}\n```") for _ in range(4)]
+    wrong, unscorable = Outcome.WRONG, Outcome.UNSCORABLE
+    assert [verdict.outcome for verdict in found] == [wrong, wrong, unscorable, unscorable]
+    assert found[2].reason == f"the sandbox at {url} did not start the program"
+    assert found[3].reason.startswith(f"the sandbox at {url} gave no result")
+    assert requests[0]["language"] == "python"
+    assert requests[0]["run_timeout"] == 2.0
+
+
+@pytest.mark.security
+def test_a_sandbox_elsewhere_gives_a_program_neither_tests_nor_word(
+    server: tuple[str, list[dict[str, Any]], list[Any]],
+) -> None:
+    url, requests, _ = server
+    verifier = VERIFIERS.build({"name": "code", "url": url, "seconds": 30.0})
+    source = """
+import os, sys
+print(open(f"/proc/self/cmdline").read())
+os.system("cat /proc/*/cmdline")
+"""
+    assert verifier.judge(GOLD, f"{source}\n{RIGHT}").outcome is Outcome.CORRECT
+    assert verifier.judge(GOLD, f"{source}\ndouble = abs").outcome is Outcome.WRONG
+    equal = "class Equal:\n    __eq__ = lambda self, other: True\ndouble = lambda x: Equal()"
+    assert verifier.judge(GOLD, equal).outcome is Outcome.WRONG
+    assert len(requests) == 4  # one that passes is run against the control, too
+    for request in requests:
+        word = json.loads(request["stdin"].partition("\n")[2])["word"]
+        assert word not in request["code"]
+        assert "double" not in request["code"]
 
 
 def test_a_sandbox_that_is_not_there_makes_programs_unscorable() -> None:

@@ -1,0 +1,1 @@
+"""What runs in a sandbox: standard library alone, shipped as text (see `sandbox.script`)."""

@@ -1,0 +1,144 @@
+"""The start of a sandbox: a supervisor that forks two processes for each program.
+
+One process runs the tests, and the program has another. The supervisor never reads an order,
+so nothing of this program or of an earlier one is in the memory that they are forked with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import time
+from typing import Any
+
+from advsweep.tasks.verifiers.sandbox.inside import confine, namespaces, program
+from advsweep.tasks.verifiers.sandbox.inside.tester import Tester
+from advsweep.tasks.verifiers.sandbox.inside.wire import Channel
+
+STARTED = b"+"
+"""Answered when the program is about to start, so that an earlier end is no fault of its own."""
+
+_ANSWER_BYTES = 256
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Runs programs until the standard input ends.
+
+    Each comes as a line of JSON, `{"folder": its working folder or null, "seconds": its time,
+    "length": N}`, and an order of N bytes for `Tester`. The answer is a line: `STARTED` if the
+    program was started, then the order's word if it passed.
+
+    Args:
+        settings: `limits` as `confine.limit` takes them; `root` and `scratch`, the arguments of
+            `namespaces.enter_root` and `namespaces.enter_scratch`; without namespaces `root`
+            is None.
+    """
+    confine.hide_memory()
+    confine.adopt_orphans()
+    if settings["root"] is not None:
+        namespaces.enter_root(**settings["root"])
+    while line := _line():
+        os.write(1, _run(settings, json.loads(line)) + b"\n")
+
+
+def _line() -> bytes:
+    """The next line; read byte by byte, as what follows is for another process."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
+
+
+def _run(settings: dict[str, Any], head: dict[str, Any]) -> bytes:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _run_tests(settings, head, writing)
+    os.close(writing)
+    answer, deadline = b"", time.monotonic() + head["seconds"]
+    while len(answer) < _ANSWER_BYTES:
+        left = max(deadline - time.monotonic(), 0.0)
+        if not select.select([reading], [], [], left)[0] or not (new := os.read(reading, 1024)):
+            break
+        answer += new
+    os.close(reading)
+    _end_all(pid, settings)
+    return answer
+
+
+def _end_all(pid: int, settings: dict[str, Any]) -> None:
+    """Kills the process of the tests, that of the program, and what it has started.
+
+    In namespaces this process is the first, and kills all others. Without, it adopts those
+    whose parents have ended.
+    """
+    _kill(pid)
+    while True:
+        for victim in confine.children() if settings["root"] is None else [-1]:
+            _kill(victim)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> None:
+    """The process of the tests, which forks that of the program; does not return."""
+    confine.end_with_parent()
+    if settings["root"] is not None:
+        namespaces.enter_scratch(**settings["scratch"])
+        namespaces.separate_children()
+    elif head["folder"] is not None:
+        os.chdir(head["folder"])
+        os.environ["HOME"] = os.environ["TMPDIR"] = head["folder"]
+    to_tests, from_program = os.pipe()
+    to_program, from_tests = os.pipe()
+    if os.fork() == 0:
+        _run_program(settings, Channel(to_program, from_program))
+    os.close(from_program)
+    os.close(to_program)
+    channel = Channel(to_tests, from_tests)
+    confine.drop_capabilities()
+    confine.leave_other_processes()
+    with open(0, "rb", buffering=0, closefd=False) as orders:
+        order = json.loads(_exactly(orders, head["length"]))
+    channel.receive()
+    confine.close_standard()
+    confine.limit(settings["limits"])
+    os.write(answer, STARTED)
+    status = 1
+    try:
+        Tester(channel, order).run()
+        os.write(answer, order["word"].encode())
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _exactly(file: Any, length: int) -> bytes:
+    data = b""
+    while len(data) < length and (more := file.read(length - len(data))):
+        data += more
+    return data
+
+
+def _run_program(settings: dict[str, Any], channel: Channel) -> None:
+    confine.end_with_parent()
+    if settings["root"] is not None:
+        namespaces.see_own_processes()
+    confine.drop_capabilities()
+    confine.leave_other_processes()
+    confine.limit(settings["limits"])
+    confine.close_standard()
+    confine.close_others(channel.descriptors)
+    channel.send({})
+    program.run(channel)

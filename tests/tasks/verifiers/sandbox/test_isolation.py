@@ -1,0 +1,363 @@
+"""What a program can reach: each probe finds something where nothing confines it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from advsweep.tasks.verifiers import VERIFIERS, Outcome
+from advsweep.tasks.verifiers.code import Code
+from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
+from advsweep.tasks.verifiers.sandbox import namespaces_missing
+
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.skipif(bool(namespaces_missing()), reason=namespaces_missing()),
+]
+
+GOLD = {"tests": ["assert found() is True"], "setup": ""}
+
+# Each defines `found`; TEXT, HOME, PORT and FOLDER are filled in. Unconfined they find something.
+PROBES = {
+    "the home folder": """
+import os, sys
+def found():  # but the folders of Python
+    prefixes = sys.prefix, sys.base_prefix
+    pythons = [prefix for prefix in prefixes if prefix.startswith(HOME)]
+    paths = [f"{HOME}/{name}" for name in os.listdir(HOME)]
+    return not all(any(p.startswith(path) for p in pythons) for path in paths)
+""",
+    "a file of the project": "found = lambda: bool(open(FILE).read())",
+    "/etc/passwd": "found = lambda: bool(open('/etc/passwd').read())",
+    "a path socket": """
+import socket
+def found():
+    socket.socket(socket.AF_UNIX).connect(FOLDER + "/path")
+    return True
+""",
+    "an abstract socket": """
+import socket
+def found():
+    socket.socket(socket.AF_UNIX).connect("\\0" + FOLDER)
+    return True
+""",
+    "a port of this machine": """
+import socket
+def found():
+    socket.create_connection(("127.0.0.1", PORT), 5)
+    return True
+""",
+    "folders of the host": "import os\nfound = lambda: os.path.exists(FOLDER)",
+    "other processes": """
+import os
+found = lambda: len([p for p in os.listdir("/proc") if p.isdigit()]) > 2
+""",
+    "the environment of the parent": """
+import os
+found = lambda: b"PATH" in open(f"/proc/{os.getppid()}/environ", "rb").read()
+""",
+    "a process outside": "import os\nfound = lambda: os.kill(PID, 0) is None",
+    "a user namespace": """
+import ctypes
+found = lambda: ctypes.CDLL(None).unshare(0x10000000) == 0
+""",
+    "new privileges": """
+found = lambda: "NoNewPrivs:\\t0" in open("/proc/self/status").read()
+""",
+    "more than the scratch folder holds": """
+def found():
+    for number in range(10):
+        with open(f"/tmp/{PID}.{number}", "wb") as file:
+            file.write(bytes(7 * 2**20))
+    return True
+""",
+    "many files": """
+import os
+def found():
+    os.makedirs(f"/tmp/{PID}", exist_ok=True)
+    for number in range(2000):
+        open(f"/tmp/{PID}/{number}", "w").close()
+    return True
+""",
+    "many nested folders": """
+import os
+def found():
+    os.chdir("/tmp")
+    for _ in range(2000):
+        os.mkdir("d")
+        os.chdir("d")
+    return True
+""",
+    "a library folder to write to": """
+import os, sys, sysconfig
+def found():
+    place = sysconfig.get_paths()["purelib"] + f"/probe{PID}"
+    open(place, "w").close()
+    os.remove(place)
+    return True
+""",
+}
+
+MANY = {"many nested folders", "many files", "more than the scratch folder holds"}
+
+# These would find nothing, or too much, where nothing confines them.
+CONFINED_PROBES = {
+    "any other place to write to": """
+import os
+def found():
+    places = []
+    for folder, folders, files in os.walk("/"):
+        if folder == "/tmp" or folder.startswith(("/proc", "/usr/")):
+            folders.clear()
+            continue
+        try:
+            open(folder + "/probe", "w").close()
+            places.append(folder)
+        except OSError:
+            pass
+    return bool(places)
+""",
+    "settings of the kernel": """
+def found():
+    for name in ("kernel/core_pattern", "kernel/hostname", "user/max_user_namespaces"):
+        try:
+            open("/proc/sys/" + name, "r+").close()
+            return True
+        except OSError:
+            pass
+""",
+    "mounts": """
+import ctypes
+libc = ctypes.CDLL(None)
+found = lambda: 0 in (
+    libc.mount(b"t", b"/tmp", b"tmpfs", ctypes.c_ulong(0), b""),
+    libc.mount(None, b"/", None, ctypes.c_ulong(32 | 4096), b""),
+    libc.umount2(b"/tmp", 2),
+    libc.umount2(b"/proc", 2),
+    libc.chroot(b"/tmp"),
+)
+""",
+    "capabilities": """
+import re
+def found():
+    status = open("/proc/self/status").read()
+    return any(int(mask, 16) for mask in re.findall(r"Cap(?:Prm|Eff|Bnd|Amb):\\s*(\\w+)", status))
+""",
+    "a process of the tests": """
+import ctypes, os
+found = lambda: os.getppid() != 0 or ctypes.CDLL(None).ptrace(16, 1, None, None) == 0
+""",
+    "descriptors": """
+import os
+found = lambda: len(os.listdir("/proc/self/fd")) > 3 + 2 + 1
+""",
+    "devices": """
+import os
+found = lambda: set(os.listdir("/dev")) > {
+    *("null", "zero", "full", "random", "urandom", "shm", "fd", "stdin", "stdout", "stderr")
+}
+""",
+    "leftovers": """
+import os, signal
+def found():
+    left = bool(os.listdir("/tmp") or os.listdir("/dev/shm"))
+    open("/dev/shm/left", "w").close()
+    open("/tmp/left", "w").close()
+    return left
+""",
+}
+
+# Programs that do much harm, and are correct if they may do it.
+BOMB = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+started = 0
+try:
+    while started < 200:
+        if os.fork() == 0:
+            time.sleep(600)
+        started += 1
+except OSError:
+    pass
+found = lambda: started > 20
+"""
+DOUBLE_FORK = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv("/bin/sleep", ["sleep", "612345"])
+    os._exit(0)
+os.wait()
+found = lambda: True
+"""
+
+
+@pytest.fixture(scope="module")
+def holes() -> Iterator[dict[str, object]]:
+    """What probes look for: sockets, a file and a process of this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        listeners = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
+        listeners[0].bind(f"{folder}/path")
+        listeners[1].bind(f"\0{folder}")
+        listeners.append(socket.create_server(("127.0.0.1", 0)))
+        for listener in listeners:
+            listener.listen()
+        yield {
+            "FOLDER": folder,
+            "PORT": listeners[2].getsockname()[1],
+            "HOME": os.path.expanduser("~"),
+            "FILE": str(Path(__file__).resolve()),
+            "PID": os.getpid(),
+        }
+        for listener in listeners:
+            listener.close()
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Iterator[Callable[[str], Outcome]]:
+    verifier = VERIFIERS.build({"name": "code", "seconds": 10.0})
+    assert isinstance(verifier, Code)
+    yield lambda program: verifier.judge(GOLD, program).outcome
+    verifier.close()
+
+
+@pytest.fixture(autouse=True)
+def _consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_CODE, "1")
+
+
+def source(probe: str, holes: dict[str, object]) -> str:
+    return "\n".join(f"{name} = {value!r}" for name, value in holes.items()) + f"\n{probe}"
+
+
+@pytest.mark.parametrize("probe", PROBES.values(), ids=PROBES)
+def test_a_program_finds_nothing(
+    probe: str, holes: dict[str, object], outcome: Callable[[str], Outcome]
+) -> None:
+    assert outcome(source(probe, holes)) is Outcome.WRONG
+
+
+@pytest.mark.parametrize("name", sorted(PROBES.keys() - MANY))
+def test_without_isolation_it_finds_something(name: str, holes: dict[str, object]) -> None:
+    code = f"{source(PROBES[name], holes)}\nassert found() is True"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("probe", CONFINED_PROBES.values(), ids=CONFINED_PROBES)
+def test_a_program_is_confined(probe: str, outcome: Callable[[str], Outcome]) -> None:
+    for _ in range(2):
+        assert outcome(probe) is Outcome.WRONG
+    # The probe itself runs to its end, and finds nothing.
+    assert outcome(f"{probe}\nhas, found = found, lambda: not has()") is Outcome.CORRECT
+
+
+def test_nothing_is_left_running(outcome: Callable[[str], Outcome]) -> None:
+    assert outcome(DOUBLE_FORK) is Outcome.CORRECT
+    assert b"612345" not in b"".join(_command_lines())
+
+
+def test_many_processes_end(outcome: Callable[[str], Outcome]) -> None:
+    before = len(_command_lines())
+    limited = os.geteuid() != 0  # root is not bound by the limit
+    assert outcome(BOMB) is (Outcome.WRONG if limited else Outcome.CORRECT)
+    assert len(_command_lines()) < before + 100
+    assert outcome("found = lambda: True") is Outcome.CORRECT
+
+
+def _command_lines() -> list[bytes]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((folder / "cmdline").read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+def become_nobody() -> None:
+    """Makes this process, which is root's, one of the user nobody, who can read its Python.
+
+    Python may lie below a folder that others may not enter; then that folder is replaced, for
+    this process alone, by one that has nothing else.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
+        kind_bytes = None if kind is None else kind.encode()
+        flags_long = ctypes.c_ulong(flags)
+        arguments = (source.encode(), target.encode(), kind_bytes, flags_long, options.encode())
+        assert libc.mount(*arguments) == 0, os.strerror(ctypes.get_errno())
+
+    assert libc.unshare(0x00020000) == 0
+    mount("none", "/", None, 16384 | (1 << 18))  # recursively private
+    prefix = Path(sys.base_prefix)
+    closed = [f for f in reversed(prefix.parents) if not f.stat().st_mode & 1]
+    if closed:
+        kept = tempfile.mkdtemp(dir="/tmp")
+        mount(str(prefix), kept, None, 4096)
+        mount("tmpfs", str(closed[0]), "tmpfs", 0, "mode=755")
+        prefix.mkdir(parents=True)
+        mount(kept, str(prefix), None, 4096)
+    os.environ["HOME"] = "/nonexistent"
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as another user than root")
+def test_the_same_holds_for_another_user() -> None:
+    """In a process of its own, of the user nobody."""
+    folder = str(Path(__file__).resolve().parent)
+    code = f"""
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("probes", {__file__!r})
+probes = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(probes)
+probes.become_nobody()
+os.environ[{RUN_CODE!r}], os.environ[{RUN_CODE_AS_ROOT!r}] = "1", ""
+os.chdir("/")
+verifier = probes.VERIFIERS.build({{"name": "code", "seconds": 10.0}})
+verifier.check()
+verifier.check_consent()
+holes = {{"FOLDER": "/sys", "PORT": 1, "HOME": "/root", "FILE": {__file__!r}, "PID": os.getpid()}}
+found = {{}}
+for name, probe in probes.PROBES.items():
+    found[name] = verifier.judge(probes.GOLD, probes.source(probe, holes))
+for name, probe in probes.CONFINED_PROBES.items():
+    probe += "\\nhas, found = found, lambda: not has()"
+    found["not " + name] = verifier.judge(probes.GOLD, probe)
+found["not fork"] = verifier.judge(probes.GOLD, probes.DOUBLE_FORK)
+found["bomb"] = verifier.judge(probes.GOLD, probes.BOMB)
+for name, verdict in found.items():
+    print(name, verdict.outcome.value, verdict.reason, sep=": ")
+verifier.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(PROBES) + len(CONFINED_PROBES) + 2
+    for line in lines:
+        assert line.split(": ")[1] == ("correct" if line.startswith("not ") else "wrong"), line
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
+def test_root_needs_more_consent(isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    verifier = VERIFIERS.build({"name": "code", "isolation": isolation})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv(RUN_CODE_AS_ROOT, "")
+    with pytest.raises(Exception, match=r"as root, .* --run-code-as-root or ADVSWEEP_RUN_CODE_A"):
+        verifier.check_consent()
+    assert verifier.judge(GOLD, "found = lambda: True").outcome is Outcome.UNSCORABLE
+    monkeypatch.setenv(RUN_CODE_AS_ROOT, "1")
+    verifier.check_consent()
