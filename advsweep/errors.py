@@ -136,7 +136,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
     """
-    known = sorted(known)
+    known = sorted(set(known))
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(k) for k in close) + "?"

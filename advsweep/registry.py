@@ -8,13 +8,21 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import types
 import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from advsweep.components import Component
-from advsweep.errors import AdvsweepWarning, ConfigError, PluginError, UnknownNameError, nearest
+from advsweep.errors import (
+    AdvsweepError,
+    AdvsweepWarning,
+    ConfigError,
+    PluginError,
+    UnknownNameError,
+    nearest,
+)
 
 C = TypeVar("C", bound=Component)
 
@@ -113,7 +121,7 @@ class Registry(Generic[C]):
 
     def _load(self, name: str, where: str) -> type[C]:
         if name in self._modules:
-            module = importlib.import_module(self._modules[name])
+            module = self._import_own(name, where)
             for candidate in vars(module).values():
                 if isinstance(candidate, type) and issubclass(candidate, Component):
                     # A module may import components of other kinds that share the name.
@@ -127,6 +135,17 @@ class Registry(Generic[C]):
             raise UnknownNameError(f"{where}: '{name}' cannot be built: {self._unavailable[name]}")
         hint = nearest(name, [*self.names(), *self._aliases])
         raise UnknownNameError(f"{where}: no {self.kind} is called '{name}'; {hint}")
+
+    def _import_own(self, name: str, where: str) -> types.ModuleType:
+        try:
+            return importlib.import_module(self._modules[name])
+        except AdvsweepError:
+            raise
+        except Exception as error:  # a file that somebody is writing may raise anything
+            raise PluginError(
+                f"{where}: '{name}' cannot be loaded: {self._modules[name]} raised "
+                f"{type(error).__name__}: {error}; mend it"
+            ) from error
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
         point, *others = self._plugins[name]

@@ -36,3 +36,7 @@ def test_nearest_names() -> None:
     assert nearest("zzz", []) == "there are none"
     many = [f"name{i:02}" for i in range(20)]
     assert nearest("zzz", many).startswith("there are 20: name00, ")
+
+
+def test_a_name_that_is_known_twice_is_offered_once() -> None:
+    assert nearest("pas@1", ["pass@1", "pass@1"]) == "did you mean 'pass@1'?"

@@ -132,3 +132,17 @@ def test_a_plugin_may_define_what_is_unavailable(plug: Callable[..., None]) -> N
     assert policies.unavailable() == {}
     with pytest.raises(PluginError, match="Magic raised AttributeError"):
         policies.get("magic")
+
+
+def test_a_file_of_ours_with_a_fault_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halved_file.py").write_text("@dataclass\nclass Halved: ...\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    found: Registry[Component] = Registry("estimator", {"halved": "halved_file"})
+    with pytest.raises(PluginError) as caught:
+        found.get("halved")
+    assert str(caught.value) == (
+        "estimator: 'halved' cannot be loaded: halved_file raised NameError: name 'dataclass' is "
+        "not defined; mend it"
+    )

@@ -72,7 +72,7 @@ def print_plan(
     from advsweep.sweep.estimate import estimate
     from advsweep.sweep.labels import config_labels
 
-    _tell_what_is_not_here(plan)
+    fits = _tell_what_is_not_here(plan)
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, existing(url), slots, force=force)
     rows = [
@@ -109,11 +109,11 @@ def print_plan(
     elif how is ListFormat.CSV:
         print_listing(rows, how)
     else:
-        _print_table(plan, left, rows, slots, every=every)
+        _print_table(plan, left, rows, slots, every=every, fits=fits)
 
 
-def _tell_what_is_not_here(plan: Plan) -> None:
-    """A plan may be looked at on a machine where it could not be executed."""
+def _tell_what_is_not_here(plan: Plan) -> bool:
+    """Whether this machine could execute a plan, which may be looked at where it could not."""
     from advsweep.errors import ConfigError
 
     tell_absent(plan)
@@ -122,6 +122,8 @@ def _tell_what_is_not_here(plan: Plan) -> None:
         plan.check()
     except ConfigError as error:
         echo_line(f"advsweep: this machine could not execute it: {error}", err=True)
+        return False
+    return True
 
 
 def print_warnings(plan: Plan) -> None:
@@ -141,7 +143,7 @@ def tell_absent(plan: Plan) -> None:
 
 
 def _print_table(
-    plan: Plan, left: Estimate, rows: list[dict[str, Any]], slots: int, *, every: bool
+    plan: Plan, left: Estimate, rows: list[dict[str, Any]], slots: int, *, every: bool, fits: bool
 ) -> None:
     from advsweep.cli.output import print_columns
     from advsweep.sweep.stacks import count_stackable
@@ -162,7 +164,7 @@ def _print_table(
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
     echo()
     echo_line(f"sweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
-    echo(describe_rest(left, slots))
+    echo(describe_rest(left, slots, fits=fits))
     if together := count_stackable(plan):
         echo_line(f"{together} of the runs can be trained together, several in one process")
 
@@ -231,8 +233,12 @@ def rest_record(left: Estimate) -> dict[str, Any]:
     }
 
 
-def describe_rest(left: Estimate, slots: int) -> str:
-    """What is left, in a line."""
+def describe_rest(left: Estimate, slots: int, *, fits: bool = True) -> str:
+    """What is left, in a line.
+
+    Args:
+        fits: whether this machine could execute it at all.
+    """
     if not left.steps:
         return "no steps left"
     steps = f"{left.steps} steps left"
@@ -241,6 +247,7 @@ def describe_rest(left: Estimate, slots: int) -> str:
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
     rest = f"; of {left.untold} runs no earlier one tells how long they take" if left.untold else ""
     took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
+    took += "" if fits else ", for which this machine has no room"
     sources = [f"from {left.sources} earlier runs"] if left.sources or not left.printed else []
     sources += [f"by {'; '.join(left.printed)}"] if left.printed else []
     return f"{steps}, {took} ({', '.join(sources)}){rest}"

@@ -51,6 +51,15 @@ _BETTER = {
     "reward/mean": Better.HIGHER,
 }
 
+# Metrics that are shares of something, by their name or what it begins with.
+_SHARES = (
+    "collapse/",
+    "pass@",
+    "advantage/zero_fraction",
+    "cost/utilisation",
+    "loss/clip_fraction",
+)
+
 _HEADERS = {
     "collapse/acr": "ACR",
     "collapse/acr@first100": "ACR 1-100",
@@ -159,6 +168,11 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         level=level,
         over=over,
     )
+
+
+def metric_range(name: str) -> tuple[float, float] | None:
+    """The least and the greatest value of a metric or a column that is a share; None for others."""
+    return (0.0, 1.0) if name.startswith(_SHARES) else None
 
 
 def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]:

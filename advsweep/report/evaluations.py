@@ -244,7 +244,8 @@ def _protocol(record: EvaluationRecord) -> tuple[str, Protocol]:
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
     settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
-    problems = hashlib.sha256("\n".join(record.problem_ids).encode()).hexdigest()
+    listed = [*record.problem_ids, *record.prompts]
+    problems = hashlib.sha256("\n".join(listed).encode()).hexdigest()
     return json.dumps([protocol, problems], sort_keys=True), protocol
 
 
@@ -264,7 +265,7 @@ def _differing(
             shown = name if name in ("task", "problems", "sampler") else f"evaluation.{name}"
             some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
-    differences = "; ".join(parts) or "the problems themselves"
+    differences = "; ".join(parts) or "the problems themselves, or their prompts"
     return _refusal(differences)
 
 

@@ -125,6 +125,8 @@ def difference_notes(report: Report) -> list[str]:
         if report.baseline is None and trained > MOST_ROWS:
             return [f"not compared, with more than {MOST_ROWS} rows: --baseline names one"]
         if report.baseline is not None:
+            if all(row.n > 1 for row in report.rows if not row.is_base):
+                return [f"not compared with {report.baseline}: no column has an interval"]
             return [f"not compared with {report.baseline}: that takes two seeds of each"]
         return []
     one = report.differences[0]

@@ -91,7 +91,7 @@ def printed_table(name: str) -> PrintedTable:
     """
     if name not in table_names():
         raise ConfigError(
-            f"--style: expected one of {', '.join(table_names())}, got '{name}'; "
+            f"--style: expected a table that a paper prints, got '{name}'; "
             f"{nearest(name, table_names())}"
         )
     header, *lines = _read(name)

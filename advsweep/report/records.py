@@ -118,6 +118,7 @@ class Report:
         style: the paper's table that it is laid out as; None for ours.
         baseline: which rows others are compared with, in words; None if nothing is compared.
         differences: to the baseline, by column and row.
+        run_ids: the runs in the table.
     """
 
     columns: tuple[Column, ...]
@@ -134,6 +135,7 @@ class Report:
     style: Style | None = None
     baseline: str | None = None
     differences: Sequence[Difference] = ()
+    run_ids: frozenset[int] = frozenset()
 
     @property
     def keys(self) -> list[str]:

@@ -166,6 +166,7 @@ def build_report(
         remarks=tuple(remarks),
         style=style,
         baseline=None if compared is None else compared.text,
+        run_ids=frozenset(run.id for run in done),
         differences=()
         if compared is None
         else compare_rows(listed, _compared(chosen, metrics, at), compared, target),

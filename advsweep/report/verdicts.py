@@ -113,7 +113,23 @@ class _Reports:
             known = self._columns.setdefault(_runs_of(claim), [])
             known += [c for c in _columns_of(claim) if c not in known]
         self._built: dict[object, Report | None] = {}
-        self.provenance: dict[str, None] = {}
+        self._used: list[Report] = []
+
+    @property
+    def provenance(self) -> list[str]:
+        """Where the numbers of all reports that were used come from; runs count once."""
+        lines: dict[str, None] = {}
+        for report in self._used:
+            alike = [r for r in self._used if r.provenance.sweep == report.provenance.sweep]
+            own = [r.provenance for r in alike]
+            together = replace(
+                report.provenance,
+                runs=len(frozenset().union(*(r.run_ids for r in alike))),
+                first=min((p.first for p in own if p.first), default=None),
+                last=max((p.last for p in own if p.last), default=None),
+            )
+            lines |= dict.fromkeys(provenance(replace(report, provenance=together)))
+        return list(lines)
 
     def of(self, claim: Claim) -> Report:
         """The report that has a claim's columns; raises what `build_report` does."""
@@ -125,7 +141,7 @@ class _Reports:
                 # One claim's metric may be missing, and the others' there.
                 self._built[key] = None
         report = self._built[key] or self.alone(claim, _columns_of(claim))
-        self.provenance |= dict.fromkeys(provenance(report))
+        self._used += [] if report in self._used else [report]
         return report
 
     def alone(self, claim: Claim, columns: Sequence[str]) -> Report:

@@ -80,6 +80,8 @@ def _condition(text: str, option: str) -> Condition:
             f"{option}: expected KEY=VALUE,... KEY!=VALUE,... or KEY>=NUMBER, got {text!r}"
         )
     key, sign, listed = match.groups()
+    if listed.startswith("="):
+        raise ConfigError(f"{option}: expected {key}={listed.lstrip('=')}, got {text!r}")
     items = split_list(listed)
     if "" in items:
         raise ConfigError(f"{option}: expected a value beside each comma, got {text!r}")

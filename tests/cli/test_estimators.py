@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from advsweep.cli import main
 from advsweep.cli.estimators.listing import markdown_table
 from advsweep.cli.output import to_markdown
-from advsweep.estimators import ESTIMATORS, estimator_names
+from advsweep.estimators import ESTIMATORS, GroupBatch, estimator_names
 
 README = Path(__file__).parents[2] / "README.md"
 Run = Callable[..., tuple[str, str]]
@@ -303,3 +304,15 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     arguments, words = MISTAKES[mistake]
     refused(words, "estimators", *arguments)
+
+
+def test_the_estimator_of_the_readme_works_as_it_is_printed(tmp_path, monkeypatch):
+    text = README.read_text(encoding="utf-8").split("## Adding an estimator")[1]
+    (tmp_path / "halved_of_readme.py").write_text(
+        text.split("```python\n")[1].split("```")[0], encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from advsweep.registry import Registry
+
+    estimator = Registry("estimator", {"halved": "halved_of_readme"}).build("halved", scale=0.25)
+    assert estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0]]))).tolist() == [[0.125, -0.125]]

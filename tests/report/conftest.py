@@ -101,6 +101,7 @@ class Lab:
         solved: Sequence[int],
         *,
         task: str = "countdown",
+        prompt: str = "",
         **settings: Any,
     ) -> None:
         settings = {"n": self.samples, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings}
@@ -117,7 +118,7 @@ class Lab:
                 problems=[
                     ProblemCounts(
                         problem_id=f"{i}",
-                        prompt=f"{i}=",
+                        prompt=f"{prompt}{i}=",
                         level=i,
                         n=settings["n"] - self.unscorable[i],
                         c=c,

@@ -692,3 +692,19 @@ def test_more_rows_than_can_be_told_apart_are_refused(lab, constant: Callable[..
         records_of(lab, "curves")
     # Points of runs are then those of their estimator.
     assert [point["row"] for point in records_of(lab, "acr")] == ["grpo"] * 25
+
+
+def test_bands_of_shares_are_drawn_no_further_than_a_share_can_be() -> None:
+    from advsweep.report.columns import metric_range
+    from advsweep.report.figures.chart import fill_band
+    from advsweep.statistics.bands import Band
+
+    band = Band(np.array([0.1, 0.9]), np.array([-0.2, 0.7]), np.array([0.4, 1.1]), np.array([2, 2]))
+    look = choose_looks([{"estimator": "grpo"}], ["grpo"])[0]
+    axes = Figure().subplots()
+    for name, ends in {"collapse/acr": (0.0, 1.0), "loss/policy": (-0.2, 1.1)}.items():
+        fill_band(axes, np.array([1, 2]), band, look, 1, metric_range(name))
+        [drawn] = axes.collections[-1].get_paths()
+        assert (drawn.vertices[:, 1].min(), drawn.vertices[:, 1].max()) == pytest.approx(ends)
+    assert metric_range("pass@8") == metric_range("collapse/all_wrong@end") == (0, 1)
+    assert metric_range("entropy/token") is None

@@ -344,3 +344,19 @@ def test_our_own_lists_can_be_read():
     assert "demo" in claim_lists()
     for path in claim_lists().values():
         assert len(yaml.safe_load(path.read_text())["claims"]) == len(read_claims(path).claims)
+
+
+def test_runs_that_claims_share_count_once(lab):
+    claim = {"statement": f"{REWARD}[b] > {REWARD}[a]"}
+    listed = [
+        {"id": "ab", "says": "so", **claim, "where": "estimator=a,b"},
+        {"id": "ac", "says": "so", "statement": f"{REWARD}[c] > {REWARD}[a]",
+         "where": "estimator=a,c"},
+    ]  # fmt: skip
+    document = {"common": {"sweep": "main"}, "claims": listed}
+    [line] = [
+        line
+        for line in answer_claims(lab.store, parse_claims(document)).provenance
+        if "sweep main" in line
+    ]
+    assert "sweep main: 9 runs" in line

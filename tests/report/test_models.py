@@ -94,3 +94,18 @@ def test_intervals_of_models_that_solve_something_are_as_ever(models):
     text = render(build_model_report(models.store, ["pass@1[math500]"]), "table")
     assert "Clopper-Pearson" not in text
     assert "±" in text
+
+
+def test_models_and_runs_with_other_prompts_were_not_evaluated_alike(lab):
+    lab.run("grpo", 0, solved=(4, 4))
+    lab.evaluate(None, "model:one", 0, (1, 1), model="one")
+    lab.evaluate(None, "model:two", 0, (2, 2), model="two", prompt="Think: ")
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    names = [row.group["estimator"] for row in report.rows]
+    assert "grpo" in names
+    assert len([name for name in names if "one" in str(name)]) == 1
+    assert not [name for name in names if "two" in str(name)]
+    other = lab.run("fade", 0, solved=None)
+    lab.evaluate(other, "fade@20", 20, (4, 4), prompt="Think: ")
+    with pytest.raises(ReportError, match="the problems themselves, or their prompts"):
+        build_report(lab.store, "demo", columns=["pass@1"])

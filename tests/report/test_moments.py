@@ -142,3 +142,9 @@ def test_costs_that_were_not_recorded(lab):
     lab.run("grpo", 0)
     with pytest.raises(ReportError, match="no run of the table recorded what it takes"):
         build_report(lab.store, "demo", at=parse_moment("seconds"))
+
+
+def test_rows_are_not_compared_in_what_makes_them_equal(costly):
+    report = _at(costly, "pass@1=0.2", "pass@1")
+    [note] = [note for note in lay_out(report).notes if note.startswith("not compared")]
+    assert note == "not compared with grpo: no column has an interval"

@@ -140,3 +140,8 @@ def test_conditions_that_no_run_fulfils(demo):
     demo.run("fade", 7, status=Status.FAILED)
     with pytest.raises(ReportError, match=r"with estimator=fade seed=7 \(1 failed\)$"):
         _report(demo, "estimator=fade seed=7")
+
+
+def test_two_equals_signs_are_refused_with_what_is_meant():
+    with pytest.raises(ConfigError, match=r"^--where: expected group_size=8, got 'group_size==8'"):
+        parse_where("group_size==8")

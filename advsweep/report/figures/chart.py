@@ -198,14 +198,22 @@ def handle(look: Look, *, line: bool = True) -> Artist:
     )
 
 
-def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, among: int) -> None:
+def draw_curve(
+    axes: Axes,
+    curve: Curve,
+    look: Look,
+    place: int,
+    among: int,
+    within: tuple[float, float] | None = None,
+) -> None:
     """A line with its band and a few markers, which those of other lines do not hide.
 
     Args:
         place, among: which of how many lines it is.
+        within: the least and the greatest value that there can be.
     """
     band = curve.band
-    fill_band(axes, curve.steps, band, look, among)
+    fill_band(axes, curve.steps, band, look, among, within)
     every = max(1, len(curve.steps) // 6)
     axes.plot(
         curve.steps,
@@ -220,11 +228,17 @@ def draw_curve(axes: Axes, curve: Curve, look: Look, place: int, among: int) -> 
 
 
 def fill_band(
-    axes: Axes, x: Int[np.ndarray, " places"], band: Band, look: Look, among: int
+    axes: Axes,
+    x: Int[np.ndarray, " places"],
+    band: Band,
+    look: Look,
+    among: int,
+    within: tuple[float, float] | None = None,
 ) -> None:
-    """The area of a band, the paler the more there are."""
+    """The area of a band, the paler the more there are; of a share no further than it can be."""
     alpha = min(0.14, 0.56 / among)
-    axes.fill_between(x, band.low, band.high, color=look.colour, alpha=alpha, linewidth=0)
+    low, high = (np.clip(end, *(within or (None, None))) for end in (band.low, band.high))
+    axes.fill_between(x, low, high, color=look.colour, alpha=alpha, linewidth=0)
 
 
 def limits(bands: Sequence[Band]) -> tuple[float, float]:

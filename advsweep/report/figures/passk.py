@@ -108,7 +108,7 @@ class PassAtK(Chart):
         axes.set_ylim(max(low, -0.02), min(high, 1.02))
         dense = np.geomspace(self.ks[0], self.ks[-1], 200)
         for line in self.lines:
-            fill_band(axes, self.ks, line.band, line.look, len(self.lines))
+            fill_band(axes, self.ks, line.band, line.look, len(self.lines), (0.0, 1.0))
             axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=6)
             if line.law is not None:
                 axes.plot(

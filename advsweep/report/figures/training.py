@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.errors import ReportError
+from advsweep.report.columns import metric_range
 from advsweep.report.figures.chart import (
     Chart,
     Options,
@@ -180,7 +181,7 @@ def draw_panels(
         axes = canvas.add_subplot(place, sharey=drawn[0] if shared and drawn else None)
         axes.set_title(metric)
         for i, line in enumerate(lines):
-            draw_curve(axes, line.curve, line.look, i, len(lines))
+            draw_curve(axes, line.curve, line.look, i, len(lines), metric_range(metric))
         if number >= len(panels) - columns:
             axes.set_xlabel("training step")
         axes.set_ylim(limits(bands[number]))

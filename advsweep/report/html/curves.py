@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.columns import Column
+from advsweep.report.columns import Column, metric_range
 from advsweep.report.figures.chart import Options
 from advsweep.report.figures.material import Material
 from advsweep.report.figures.passk import PassAtK
@@ -40,9 +40,10 @@ def collect_curves(material: Material, *, budget: int = BUDGET) -> dict[str, Any
 
     Returns:
         `metrics`: of each its `name`, the `steps` of its points, over how many steps (`per`) a
-        point is the mean, and `runs`: by id the packed values at these steps; `left_out`: names
-        of metrics that did not fit; `t`: the 97.5 % quantile of Student's t for n values, at
-        place n, from which the page makes its bands.
+        point is the mean, `within` which values it lies if it is a share, and `runs`: by id the
+        packed values at these steps; `left_out`: names of metrics that did not fit; `t`: the
+        97.5 % quantile of Student's t for n values, at place n, from which the page makes its
+        bands.
     """
     left = sorted(material.metric_names, key=_rank)
     points = budget // (_PACKED * len(material.runs) * max(len(left), 1))
@@ -72,7 +73,13 @@ def _collect_metric(material: Material, name: str, points: int) -> dict[str, Any
         return {"name": name, "steps": [], "per": 1, "runs": {}}
     steps, per, values = thin(series, points)
     runs = {str(run_id): pack(own) for run_id, own in values.items()}
-    return {"name": name, "steps": steps.tolist(), "per": per, "runs": runs}
+    return {
+        "name": name,
+        "steps": steps.tolist(),
+        "per": per,
+        "within": metric_range(name),
+        "runs": runs,
+    }
 
 
 def _rank(name: str) -> tuple[int, bool, int, str]:

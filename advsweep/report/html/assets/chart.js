@@ -125,7 +125,8 @@ class Chart {
   // All means, and of bands as much as does not flatten them.
   fitY(shown, along, [left, right]) {
     let [low, high, bandLow, bandHigh] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (const { x, y, low: lower, high: upper, runs } of shown.series) {
+    for (const { x, y, low: lower, high: upper, within, runs } of shown.series) {
+      const [least, most] = within || [-Infinity, Infinity];
       const xs = (x || shown.x).map(along);
       for (let i = 0; i < xs.length; i++) {
         if (xs[i] < left || xs[i] > right) continue;
@@ -133,8 +134,8 @@ class Chart {
           if (own[i] < low) low = own[i];
           if (own[i] > high) high = own[i];
         }
-        if (lower && lower[i] < bandLow) bandLow = lower[i];
-        if (lower && upper[i] > bandHigh) bandHigh = upper[i];
+        if (lower && lower[i] < bandLow) bandLow = Math.max(lower[i], least);
+        if (lower && upper[i] > bandHigh) bandHigh = Math.min(upper[i], most);
       }
     }
     if (low > high) return [0, 1];
@@ -178,8 +179,11 @@ class Chart {
     return text;
   }
 
-  drawBand(plot, { x }, { colour, low, high }) {
-    if (!low) return;
+  // The band of a share ends where a share does.
+  drawBand(plot, { x }, { colour, low: lower, high: upper, within }) {
+    if (!lower) return;
+    const [least, most] = within || [-Infinity, Infinity];
+    const [low, high] = [lower, upper].map((end) => end.map((v) => Math.min(Math.max(v, least), most)));
     let start = 0;
     while (start < x.length) {
       while (start < x.length && !Number.isFinite(low[start])) start++;

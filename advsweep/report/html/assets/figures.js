@@ -61,7 +61,7 @@ function startFigures() {
     if (!cache.has(key)) {
       const known = row.runs.filter((id) => metric.runs[id]);
       const runs = known.map((id) => smoothed(unpack(metric.runs[id]), Number(smooth.value)));
-      cache.set(key, { ...row, runs, ...meanAndBand(runs, metric.steps.length) });
+      cache.set(key, { ...row, runs, within: metric.within, ...meanAndBand(runs, metric.steps.length) });
     }
     return cache.get(key);
   }
@@ -116,6 +116,7 @@ function startFigures() {
       y: mean.map((v) => v ?? NaN),
       low: line.n > 1 ? line.low.map((v) => v ?? NaN) : null,
       high: line.high.map((v) => v ?? NaN),
+      within: [0, 1],
       runs: [],
       law: law && ((k) => Math.exp(-law[0] * (k + law[2]) ** -law[1])),
     }));
