@@ -48,6 +48,7 @@ _BETTER = {
     "collapse/acr": Better.LOWER,
     "collapse/acr_after": Better.LOWER,
     "collapse/all_wrong": Better.LOWER,
+    "reward/forged": Better.LOWER,
     "reward/mean": Better.HIGHER,
 }
 

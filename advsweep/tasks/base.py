@@ -162,6 +162,13 @@ class Task(Component):
     ) -> Sequence[str | None]:
         """The canonical answer in each completion; None where there is none to be read."""
 
+    def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool] | None:
+        """Which completions passed what nothing can pass, and are wrong for that.
+
+        None where the task has no such control. It is quick for what `score` was called with last.
+        """
+        return None
+
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
         """Training problems for one step, drawn at random."""

@@ -79,6 +79,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self.estimator.reset()
         self._scored: Float[Tensor, "rows functions"] | None = None
         self._outcomes: list[float] = []
+        self._forged: tuple[int, int] | None = None  # of how many completions, in this step
         self._signals: Float[Tensor, "rows 4"] | None = None
         self._shares: list[tuple[float, float]] = []
         self._rollout: dict[str, float] = {}
@@ -121,6 +122,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
         run, step = self._run, self.steps_done + 1
         self._reward_seconds = 0.0
+        self._forged = None
         source = StepSource(self, run, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         drawn = source.batch()
@@ -140,6 +142,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollout": source.seconds - self._reward_seconds,
             "time/reward": self._reward_seconds,
             "time/estimator": estimated - started,
+            **self._forged_share(),
         }
         rows = source.rows(collected.groups)
         rows["advantages"] = self._own_share(advantages.values.flatten().float())
@@ -254,9 +257,21 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """The rewards of completions, and the verdicts that they are made of."""
         started = time.perf_counter()
         outcomes = self._run.task.score(problems, texts)
+        forged = self._run.task.forged(problems, texts)
+        if forged is not None:
+            before = self._forged or (0, 0)
+            self._forged = before[0] + sum(forged), before[1] + len(forged)
         rewards = self._run.task.rewards(texts, outcomes, np.array(lengths, dtype=np.float64))
         self._reward_seconds += time.perf_counter() - started
         return rewards.tolist(), outcomes.tolist()
+
+    def _forged_share(self) -> dict[str, float]:
+        """Share of the completions that are forged, of all processes; empty without a control."""
+        if self._forged is None:
+            return {}
+        counts = torch.tensor(self._forged, device=self.accelerator.device)
+        forged, judged = self.accelerator.reduce(counts, reduction="sum").tolist()
+        return {"reward/forged": forged / judged}
 
     # Updates
 

@@ -171,6 +171,11 @@ class Dataset(Task):
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         return [verdict.answer for verdict in self._judge(problems, completions)]
 
+    def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool] | None:
+        if not self._verifier.has_control:
+            return None
+        return [verdict.forged for verdict in self._judge(problems, completions)]
+
     def rewards(
         self,
         completions: Sequence[str],

@@ -15,6 +15,7 @@ from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Split
 from advsweep.tasks.dataset import Dataset, gold
 from advsweep.tasks.registry import TASKS
+from advsweep.tasks.verifiers.base import FORGED, Outcome, Verdict
 
 Write = Callable[..., str]
 
@@ -42,6 +43,25 @@ def test_scores_and_answers(mixed: str) -> None:
     assert task.score([expression] * 2, [r"\boxed{72}"] * 2).tolist() == [0, 0]
     assert task.score([number], [r"\boxed{72}"]).tolist() == [1]
     assert task.answers([], []) == []
+
+
+@pytest.mark.security
+def test_forged_answers_are_wrong_counted_and_warned_of(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("a.jsonl", [{"question": "Double.", "tests": ["assert f(1) == 2"]}])
+    task = Dataset(data=path, train_split="", tests_column="tests", verifier="code")
+    answers = [Verdict(Outcome.WRONG, "a", FORGED), Verdict(Outcome.CORRECT, "b")]
+    monkeypatch.setattr(task, "_ask", lambda jobs: answers)
+    problems = [*task.problems(Split.HELD_OUT)] * 2
+    with pytest.warns(AdvsweepWarning, match="1 of 2 answers count as wrong: it passes tests that"):
+        assert task.score(problems, ["a", "b"]).tolist() == [0, 1]
+    assert task.forged(problems, ["a", "b"]) == [True, False]
+
+
+def test_a_task_without_a_control_knows_of_no_forgeries(mixed: str) -> None:
+    task = Dataset(data=mixed, train_split="")
+    assert task.forged(task.problems(Split.HELD_OUT), ["", "", ""]) is None
 
 
 def test_known_solutions_are_correct(sums: str) -> None:
