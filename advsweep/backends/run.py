@@ -87,10 +87,23 @@ class Run:
     seed: int
     absent: tuple[str, ...] = ()
 
-    def plain(self) -> Plain:
-        """The resolved config, in JSON types, every node with its name."""
-        nodes = {key: getattr(self, key).plain() for key in NODES}
-        return nodes | {key: getattr(self, key) for key in _NUMBERS}
+    def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
+        """The resolved config, in JSON types, every node with its name.
+
+        Args:
+            shared: nodes by the `id` of their component, for runs that share components: a
+                component that is in it has that node, and others are added.
+        """
+        config: Plain = {}
+        for key in NODES:
+            component = getattr(self, key)
+            if shared is None:
+                config[key] = component.plain()
+            else:
+                if id(component) not in shared:
+                    shared[id(component)] = component.plain()
+                config[key] = shared[id(component)]
+        return config | {key: getattr(self, key) for key in _NUMBERS}
 
     @functools.cached_property
     def config_hash(self) -> str:
@@ -142,7 +155,11 @@ class Run:
         return f"?{digest}" if self.absent else digest
 
 
-def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
+Parts = dict[tuple[str, str], Component]
+"""Components that were built, by their key and the text of their node."""
+
+
+def build_run(config: Mapping[str, Any], *, fetch: bool = True, parts: Parts | None = None) -> Run:
     """Builds a run from a plain config and refuses what does not fit together.
 
     Nodes are names, or mappings with a `name`; fields that are left out take their defaults.
@@ -150,6 +167,8 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
     Args:
         fetch: false for a run that is only looked at: data that is not on this machine stays
             where it is, and what the task's problems would be refused for is not known.
+        parts: components to share with other runs that are planned and not trained here; those
+            that it lacks are added.
 
     Raises:
         ConfigError: a key is missing or unknown, a value does not fit, or the parts do not
@@ -164,7 +183,7 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
             raise ConfigError(f"{key}: expected {expected}, got nothing")
     numbers = Numbers.build({key: config[key] for key in _NUMBERS})
-    nodes = {key: registry.build(config[key], where=key) for key, registry in NODES.items()}
+    nodes = {key: _build(key, config[key], parts) for key in NODES}
     absent = () if fetch else nodes["task"].absent()
     run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS}, absent=absent)
     objective = run.objective.for_completions(run.backend.completion_tokens(run))
@@ -172,6 +191,15 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True) -> Run:
         run = replace(run, objective=objective)
     _check(run)
     return run
+
+
+def _build(key: str, node: Any, parts: Parts | None) -> Any:
+    if parts is None:
+        return NODES[key].build(node, where=key)
+    text = repr(node)
+    if (key, text) not in parts:
+        parts[key, text] = NODES[key].build(node, where=key)
+    return parts[key, text]
 
 
 def _check(run: Run) -> None:

@@ -254,9 +254,15 @@ def _unique(
     """Each training once for each way to evaluate it, and what that leaves out."""
     unique: dict[tuple[str, str], tuple[PlannedRun, Assignment]] = {}
     duplicates = []
+    # In a plan of 100,000 runs, nodes that are alike are one object.
+    nodes: dict[int, Plain] = {}
+    evaluations: dict[int, str] = {}
     for run, (where, assignment, printed) in zip(built, asked, strict=True):
-        config = run.plain()
-        key = (run.identity, repr(config["evaluation"]))
+        config = run.plain(nodes)
+        node = config["evaluation"]
+        if id(node) not in evaluations:
+            evaluations[id(node)] = repr(node)
+        key = (run.identity, evaluations[id(node)])
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key][1], where))
         else:

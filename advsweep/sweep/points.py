@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from advsweep.backends.registry import EVALUATIONS
-from advsweep.backends.run import NODES, Numbers, Run, build_run
+from advsweep.backends.run import NODES, Numbers, Parts, Run, build_run
 from advsweep.components import Component, Plain
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.conditions import Assignment
@@ -107,6 +107,7 @@ class Points:
         errors: Counter[str] = Counter()
         warnings: Counter[str] = Counter()
         settings: Plain = {}
+        parts: Parts = {}
         no_effect = NoEffect()
         for point in self._points:
             try:
@@ -120,7 +121,7 @@ class Points:
                 if "evaluation.n" in values and "evaluation.k" not in values:
                     config["evaluation"], left_out = with_fitting_k(config["evaluation"])
                     warnings.update(left_out)
-                run = build_run(config, fetch=fetch)
+                run = build_run(config, fetch=fetch, parts=parts)
                 warnings.update(no_effect.check(run, values))
                 built.append(run)
             except ConfigError as error:

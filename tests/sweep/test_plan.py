@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +347,31 @@ def test_a_sweep_file_with_a_misspelt_key_is_refused(tmp_path: Path) -> None:
     }.items():
         path.write_text(f"# @package _global_\n{text}\n", encoding="utf-8")
         assert message in refused("+experiment=study", config_dirs=[tmp_path])
+
+
+def test_runs_of_a_large_plan_take_little_memory_each() -> None:
+    """Plans of 100,000 runs: components and config nodes that are alike are one object."""
+
+    def kept(seeds: int) -> int:
+        plan = make_plan(["estimator=grpo,a_grae", "group_size=4,8", f"seed=range({seeds})"])
+        assert len(plan.runs) == 4 * seeds
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    kept(2)  # the imports
+    tracemalloc.start()
+    try:
+        before = kept(5)
+        each = (kept(105) - before) / 400
+    finally:
+        tracemalloc.stop()
+    assert each < 3000
+
+
+def test_runs_that_share_components_are_what_they_are_alone() -> None:
+    plan = make_plan(["estimator=grpo,a_grae", "optimizer.lr=1e-3,2e-3", "seed=0,1"])
+    first, second = plan.runs[0], plan.runs[1]
+    assert first.config["estimator"] is second.config["estimator"]
+    for planned in plan.runs:
+        alone = build_run(planned.config)
+        assert (alone.identity, alone.plain()) == (planned.run.identity, planned.config)
