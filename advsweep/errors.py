@@ -11,6 +11,7 @@ them into one line and exit code 2; a bug of ours is anything that is not in thi
     ├── StoreError             a store that cannot be opened, is too new or too old
     │   ├── NoStoreError       a store that is not there yet
     │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
+    │   ├── StoreUnavailableError  a store that does not answer, is locked or has no room
     │   └── LeaseLostError     a run that another process has taken over
     ├── ReportError            data that cannot stand in one table, or too little of it
     ├── FitError               data that cannot support a fit, with the reason
@@ -59,6 +60,10 @@ class NoStoreError(StoreError):
 
 class NotFoundError(StoreError):
     """Something asked for by name or id that the store does not hold."""
+
+
+class StoreUnavailableError(StoreError):
+    """A store that cannot be used at the moment; the same call may succeed later."""
 
 
 class LeaseLostError(StoreError):

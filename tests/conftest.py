@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADVSWEEP_CACHE", str(cache_directory))
-    for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS"):
+    for name in ("ADVSWEEP_STORE", "ADVSWEEP_RUNS", "ADVSWEEP_STORE_PATIENCE"):
         monkeypatch.delenv(name, raising=False)
     # Set, so that consent given in a test ends with the test.
     monkeypatch.setenv(RUN_CODE, "")
@@ -80,7 +81,9 @@ class PostgresServer:
     """A PostgreSQL server of the tests' own, on a socket in a temporary folder."""
 
     def __init__(self, binaries: Path) -> None:
-        self._binaries = binaries
+        self.binaries = binaries
+        self.port = 5432
+        self.options = ["-c", "listen_addresses="]
         # Short, as the path of a socket may have but a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="advsweep-pg-"))
         # It refuses to run as root, who can be any other user.
@@ -99,8 +102,8 @@ class PostgresServer:
         log = open(self.folder / "log.txt", "ab")  # noqa: SIM115 (the server's until it ends)
         self._process = subprocess.Popen(
             [
-                *(str(self._binaries / "postgres"), "-D", str(self.folder / "data")),
-                *("-k", str(self.folder), "-c", "listen_addresses=", "-c", "fsync=off"),
+                *(str(self.binaries / "postgres"), "-D", str(self.folder / "data")),
+                *("-k", str(self.folder), "-c", "fsync=off", *self.options),
             ],
             cwd=self.folder,
             stdout=log,
@@ -123,7 +126,7 @@ class PostgresServer:
         """The rows of a query; None where the server does not answer."""
         import pg8000.dbapi
 
-        socket = str(self.folder / ".s.PGSQL.5432")
+        socket = str(self.folder / f".s.PGSQL.{self.port}")
         try:
             connection = pg8000.dbapi.connect("advsweep", unix_sock=socket, database=database)
         except (pg8000.dbapi.Error, OSError):
@@ -148,6 +151,36 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
 
+class PostgresProxy:
+    """A TCP port before a server's socket, in a process of its own (`tcp_proxy.py`)."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        program = Path(__file__).with_name("tcp_proxy.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program), str(server.folder / ".s.PGSQL.5432")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def url(self, database: str) -> str:
+        return f"postgresql://advsweep@127.0.0.1:{self.port}/{database}"
+
+    def order(self, order: str) -> None:
+        """`hold`: passes nothing on; `go`: goes on; `reset`: resets every connection."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{order}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == f"{order}\n"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 def postgres_binaries() -> Path | None:
     found = shutil.which("initdb")
     places = [Path(found).resolve().parent] if found else []
@@ -168,6 +201,14 @@ def postgres_server() -> Iterator[PostgresServer]:
     yield server
     server.stop()
     shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def postgres_proxy(postgres_server: PostgresServer) -> Iterator[PostgresProxy]:
+    """A way to the server over TCP that a test may disturb."""
+    proxy = PostgresProxy(postgres_server)
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture(scope="session")

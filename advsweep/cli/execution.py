@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,26 @@ LISTED = 20
 def opened(url: str | None) -> Iterator[Store]:
     """The store to write to, made if it is not there."""
     from advsweep.store import open_store
+    from advsweep.sweep.policy import store_patience
 
-    store = open_store(url)
+    store = open_store(url, patience=store_patience())
     try:
         yield store
     finally:
         store.close()
+
+
+def set_store_patience(text: str) -> float:
+    """Sets for how long the runs' processes wait for a store that is away; returns the seconds.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    from advsweep.sweep.policy import STORE_PATIENCE_VARIABLE, parse_duration
+
+    seconds = parse_duration(text, "--store-patience")
+    os.environ[STORE_PATIENCE_VARIABLE] = text
+    return seconds
 
 
 def make_policy(

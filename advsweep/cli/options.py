@@ -144,6 +144,17 @@ MemoryLimit = Annotated[
         "they are killed.",
     ),
 ]
+StorePatience = Annotated[
+    str,
+    typer.Option(
+        "--store-patience",
+        envvar="ADVSWEEP_STORE_PATIENCE",
+        metavar="DURATION",
+        help="How long to wait for a store that does not answer, is locked or, on a server, has "
+        "no room; the runs go on to their next checkpoint.",
+        show_envvar=True,
+    ),
+]
 
 
 RunCode = Annotated[

@@ -39,6 +39,7 @@ def retry(
     memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
+    store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
@@ -57,11 +58,12 @@ def retry(
     from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
     options.give_consent(run_code, run_code_as_root)
+    patience = execution.set_store_patience(store_patience)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     names, overrides = split_overrides(arguments)
     if not names:
         raise ConfigError(f"expected runs or a sweep to start again, got {' '.join(overrides)}")
-    with open_store(store, create=False) as opened:
+    with open_store(store, create=False, patience=patience) as opened:
         found = find_targets(opened, names)
         open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
         settings = _settings(opened, found, open_, overrides)

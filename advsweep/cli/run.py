@@ -26,6 +26,7 @@ def run(
     memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
+    store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train one run and print what came out of it.
@@ -40,6 +41,7 @@ def run(
     from advsweep.sweep.search.study import refuse_search
 
     options.give_consent(run_code, run_code_as_root)
+    execution.set_store_patience(store_patience)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)

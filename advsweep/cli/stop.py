@@ -53,11 +53,10 @@ def _kill(store: Store, run_id: int) -> bool:
     """Whether there was a process on this machine to kill."""
     import os
     import signal
-    import socket
 
     owner = store.owner(run_id)
     # The pid alone may be another process's by now.
-    if owner is None or owner.host != socket.gethostname() or owner.has_ended():
+    if owner is None or not owner.is_here() or owner.has_ended():
         return False
     try:
         os.kill(owner.pid, signal.SIGKILL)

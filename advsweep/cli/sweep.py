@@ -44,6 +44,7 @@ def sweep(
     memory_limit: options.MemoryLimit = None,
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
+    store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Train every combination of the values given; start it again to resume it.
@@ -61,6 +62,7 @@ def sweep(
     from advsweep.sweep.search.study import plan_search, refuse_search
 
     options.give_consent(run_code, run_code_as_root)
+    execution.set_store_patience(store_patience)
     policy = execution.make_policy(
         retries,
         retry_on,

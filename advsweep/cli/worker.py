@@ -51,6 +51,7 @@ def worker(
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
+    store_patience: options.StorePatience = "10m",
 ) -> None:
     """Train runs of a store that nobody trains, until none is left.
 
@@ -64,7 +65,7 @@ def worker(
     Checkpoints are files: where workers of several machines share the folder given by --runs, a
     run goes on from the checkpoint of another machine; where they do not, it begins anew.
     """
-    from advsweep.cli.execution import warn
+    from advsweep.cli.execution import set_store_patience, warn
     from advsweep.cli.targets import split_overrides
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
@@ -82,9 +83,10 @@ def worker(
     if runs is not None:
         # The runs' own processes look there, too.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
-    patience = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
+    idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
+    patience = set_store_patience(store_patience)
     with (
-        open_store(store, create=False) as opened,
+        open_store(store, create=False, patience=patience) as opened,
         feeding(opened, of_sweeps(opened, warn), warn) as feed,
     ):
 
@@ -97,7 +99,7 @@ def worker(
             names[0] if names else None,
             executor,
             on_event,
-            idle_seconds=patience,
+            idle_seconds=idle_seconds,
             overrides=[text for text in overrides if text not in own],
         )
     parts = [f"{outcome.done} done"]

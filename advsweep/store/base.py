@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from advsweep.errors import LeaseLostError, NotFoundError, nearest
+from advsweep.errors import LeaseLostError, NotFoundError, StoreUnavailableError, nearest
+from advsweep.store import lease, patience
 from advsweep.store.engines import Engines
 from advsweep.store.lease import Owner
 from advsweep.store.models import Base, Run, Sweep
 from advsweep.store.records import Status
+from advsweep.store.servers import ServerClock
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Row
@@ -32,11 +36,40 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _patient(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that is repeated as a whole while the store cannot be used."""
+
+    # As `Patience.call`, without the cost of one more call for each small commit.
+    @functools.wraps(method)
+    def call(self: StorePart, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        try:
+            result = method(self, *args, **kwargs)
+        except StoreUnavailableError as error:
+            return self._patience.repeat(lambda: method(self, *args, **kwargs), error, began)
+        if self._patience.is_away:
+            self._patience.succeeded()
+        return result
+
+    return call
+
+
 class StorePart:
-    """Base of the parts that make up a store."""
+    """Base of the parts that make up a store.
+
+    Their public methods are repeated while the store cannot be used (`Patience`). A commit that
+    broke off may have taken effect, so each of them has to come to the same the second time.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _patient(member))
 
     def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
         self._engines = engines
+        self._patience = engines.patience
         self._now = clock
         self._held: dict[int, Owner] = {}
 
@@ -48,6 +81,36 @@ class StorePart:
 
     def _read(self) -> AbstractContextManager[Connection]:
         return self._engines.read()
+
+    def _is_held(self, row: AnyRow, *, waited: float = 0.0) -> bool:
+        """Whether the lease of a run that is recorded as running still holds.
+
+        Args:
+            row: has the columns of the run's lease.
+            waited: seconds that this transaction has waited for the row, in which its owner
+                could not renew the lease either.
+        """
+        owner = Owner(row.host, row.pid, row.process_started)
+        settled, watched = self._lease_evidence()
+        return lease.is_held(
+            owner,
+            row.heartbeat,
+            self._now(),
+            settled=settled and waited < patience.WAITED_SECONDS,
+            watched=watched,
+        )
+
+    def _lease_evidence(self) -> tuple[bool, bool]:
+        """Whether old heartbeats, and those from the future, mean that a lease is over.
+
+        Nobody could renew a lease while the server was away or the clock was being set, so that
+        all of them have a whole lease's time after that.
+        """
+        clock = self._now if isinstance(self._now, ServerClock) else None
+        now, whole = time.monotonic(), lease.LEASE.total_seconds()
+        unsettled = self._patience.returned if clock is None else clock.unsettled
+        settled = now - max(self._patience.returned, unsettled) > whole
+        return settled, clock is None or now - clock.opened > whole
 
     def _insert_or_ignore(self, model: type[Base], *keys: str) -> Insert:
         """An INSERT that leaves a row as it is that has these keys already."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, false, func, select, update
 
 from advsweep.errors import NotFoundError
+from advsweep.store import lease
 from advsweep.store.base import chunks
-from advsweep.store.lease import LEASE, Owner, is_held
+from advsweep.store.lease import Owner, names_of_this_host
 from advsweep.store.metrics import Metrics
 from advsweep.store.models import Run, SweepRun
 from advsweep.store.records import Failure, Status
@@ -40,16 +42,18 @@ class Claims(Metrics):
             NotFoundError: there is no such run.
         """
         query = select(Run.status, *_LEASE).where(Run.id == run_id).with_for_update()
+        began = time.monotonic()
         with self._write() as connection:
-            now = self._now()
             row = connection.execute(query).one_or_none()
+            now = self._now()
             if row is None:
                 raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
             if row.status in (Status.DONE, Status.PRUNED):
                 return False
             if row.status is Status.RUNNING:
                 has = Owner(row.host, row.pid, row.process_started)
-                if has != holder and is_held(has, row.heartbeat, now):
+                hands_over = has == holder or (has == owner and self._patience.repeats)
+                if not hands_over and self._is_held(row, waited=time.monotonic() - began):
                     return False
             self._take(connection, run_id, owner, now)
         self._held[run_id] = owner
@@ -79,27 +83,57 @@ class Claims(Metrics):
                 order = SweepRun.position
             query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
             left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
-            # As `is_held` has it, of which a query sees no more than the clocks.
-            set_back = (Run.heartbeat > now + LEASE) & (Run.host != owner.host)
-            silent = (Run.status == Status.RUNNING) & ((Run.heartbeat < now - LEASE) | set_back)
-            row = connection.execute(query.where(left | silent).limit(1)).one_or_none()
-            if row is None:
-                row = self._orphan(connection, query, owner.host, now)
+            fit = left | (Run.status == Status.RUNNING) & self._is_silent(now)
+            row = self._claimed_before(connection, owner)
+            row = row or connection.execute(query.where(fit).limit(1)).one_or_none()
+            row = row or self._orphan(connection, query)
             if row is None:
                 return None
             self._take(connection, row.id, owner, now)
         self._held[row.id] = owner
         return int(row.id)
 
-    def _orphan(
-        self, connection: Connection, query: Select[Any], host: str, now: datetime
-    ) -> AnyRow | None:
+    def _is_silent(self, now: datetime) -> ColumnElement[bool]:
+        """What `is_held` decides by clocks alone, as a query."""
+        settled, watched = self._lease_evidence()
+        if not settled:
+            return false()
+        silent: ColumnElement[bool] = Run.heartbeat < now - lease.LEASE
+        if watched:
+            elsewhere = Run.host.not_in(names_of_this_host())
+            silent |= (Run.heartbeat > now + lease.LEASE) & elsewhere
+        return silent
+
+    def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
+        """The run that the first try of a call has claimed which is repeated."""
+        if not self._patience.repeats:
+            return None
+        query = select(Run.id).where(
+            Run.status == Status.RUNNING,
+            Run.host == owner.host,
+            Run.pid == owner.pid,
+            Run.process_started.is_not_distinct_from(owner.started),
+            Run.id.not_in(self._held),
+        )
+        return connection.execute(query.limit(1)).one_or_none()
+
+    def _orphan(self, connection: Connection, query: Select[Any]) -> AnyRow | None:
         """The first run whose process is known to have ended, as it was on this very host."""
-        here = (Run.status == Status.RUNNING) & (Run.host == host)
+        here = (Run.status == Status.RUNNING) & Run.host.in_(names_of_this_host())
         for row in connection.execute(query.where(here)).all():
-            if not is_held(Owner(row.host, row.pid, row.process_started), row.heartbeat, now):
+            if not self._is_held(row):
                 return row
         return None
+
+    def await_writable(self, run_ids: Sequence[int]) -> None:
+        """Returns once the records of these runs can be changed.
+
+        Until then their processes cannot renew their leases, however much they are alive.
+        """
+        with self._write() as connection:
+            for ids in chunks(run_ids):
+                same = update(Run).where(Run.id.in_(ids)).values(heartbeat=Run.heartbeat)
+                connection.execute(same)
 
     def _take(self, connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:
         connection.execute(
@@ -148,12 +182,13 @@ class Claims(Metrics):
         Raises:
             LeaseLostError: another process has taken the run over; this one must let go.
         """
-        news: dict[str, Any] = {"heartbeat": self._now()}
+        news: dict[str, Any] = {}
         if step is not None:
             news["step"] = step
         if stage is not None:
             news["stage"] = stage
         with self._write() as connection:
+            news["heartbeat"] = self._now()
             self._update_own(connection, run_id, news)
             ids = self._insert_points(connection, run_id, points)
         self._metric_ids.update(ids)
@@ -164,9 +199,9 @@ class Claims(Metrics):
         Returns:
             Those that another process has taken over.
         """
-        news = {"heartbeat": self._now()}
         held = {i: owner for i in run_ids if (owner := self._held.get(i)) is not None}
         with self._write() as connection:
+            news = {"heartbeat": self._now()}
             lost = [i for i, own in held.items() if not self._update_held(connection, i, own, news)]
         # Another thread may have ended some meanwhile.
         return [run_id for run_id in lost if run_id in self._held]
@@ -189,12 +224,25 @@ class Claims(Metrics):
             LeaseLostError: another process has taken the run over.
         """
         assert status in ENDS, status
-        now = self._now()
         why = {"failure": failure, "error": error, "traceback": traceback}
-        times = {"heartbeat": now, "finished": now}
         with self._write() as connection:
-            self._update_own(connection, run_id, {"status": status, "stage": None, **why, **times})
+            if not (self._patience.repeats and self._has_ended(connection, run_id, status)):
+                now = self._now()
+                times = {"heartbeat": now, "finished": now}
+                end = {"status": status, "stage": None, **why, **times}
+                self._update_own(connection, run_id, end)
         del self._held[run_id]
+
+    def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
+        """Whether this process, which has claimed a run, has recorded this end of it."""
+        query = select(Run.id).where(Run.id == run_id, Run.status == status)
+        owner = self._held[run_id]
+        own = query.where(
+            Run.host == owner.host,
+            Run.pid == owner.pid,
+            Run.process_started.is_not_distinct_from(owner.started),
+        )
+        return connection.execute(own).scalar() is not None
 
     def request_stop(self, run_id: int) -> None:
         """Asks the process that has a run to write a checkpoint and end.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, pool
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from advsweep.errors import StoreError
+from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import servers
+from advsweep.store.patience import WAITED_SECONDS, Patience
 from advsweep.store.read_only import ReadOnlyFile, is_read_only, may
 
 if TYPE_CHECKING:
@@ -95,17 +97,22 @@ def _locate_file(path: str) -> Location:
 
 @dataclass(frozen=True)
 class Engines:
-    """The two ways into a store."""
+    """The two ways into a store.
+
+    Attributes:
+        patience: how long calls are repeated while the store cannot be used.
+        clock: the server's time; None for a SQLite file.
+    """
 
     location: Location
     writer: Engine
     reader: Engine
+    patience: Patience
+    clock: servers.ServerClock | None
 
-    @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> AbstractContextManager[Connection]:
         """A transaction that may change things; on SQLite it is the only one of its kind."""
-        with translated(self.location), self.writer.begin() as connection:
-            yield connection
+        return self._begun(self.writer)
 
     @contextmanager
     def write_alone(self) -> Iterator[Connection]:
@@ -119,10 +126,24 @@ class Engines:
                 servers.lock_alone(connection)
             yield connection
 
-    @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> AbstractContextManager[Connection]:
         """A transaction that sees the store as it was at its first query."""
-        with translated(self.location), self.reader.begin() as connection:
+        return self._begun(self.reader)
+
+    def _lock_holder(self) -> str:
+        return servers.lock_holder(self.reader)
+
+    @contextmanager
+    def _begun(self, engine: Engine) -> Iterator[Connection]:
+        began = time.monotonic()
+        with (
+            translated(self.location, self._lock_holder),
+            engine.begin() as connection,
+        ):
+            if self.clock is not None:
+                self.clock.refresh(connection)
+            if time.monotonic() - began > WAITED_SECONDS:
+                self.patience.delayed()
             yield connection
 
     @contextmanager
@@ -147,13 +168,23 @@ class Engines:
         self.writer.dispose()
 
 
-def connect(location: Location) -> Engines:
-    """Engines for a store; nothing is opened yet."""
+def connect(location: Location, patience: float | None = None) -> Engines:
+    """Engines for a store; nothing is opened yet.
+
+    Args:
+        patience: seconds for which a call is repeated while the store cannot be used; as long
+            as for a lock when None.
+
+    Raises:
+        StoreError: the URL has a parameter that is unknown or cannot be used.
+    """
+    waits = Patience(BUSY_SECONDS if patience is None else patience)
     if location.file is None:
-        return Engines(location, *servers.server_engines(location.url, BUSY_SECONDS))
+        writer, reader = servers.server_engines(location.url, location.name, BUSY_SECONDS)
+        return Engines(location, writer, reader, waits, servers.ServerClock())
     writer = _sqlite_engine(location.url, writes=True)
     reader = _sqlite_engine(location.url, writes=False, read_only=is_read_only(location.file))
-    return Engines(location, writer, reader)
+    return Engines(location, writer, reader, waits, None)
 
 
 def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine:
@@ -189,19 +220,31 @@ def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine
 
 
 @contextmanager
-def translated(location: Location) -> Iterator[None]:
-    """Turns a database's errors into `StoreError`s that say what to do."""
+def translated(location: Location, lock_holder: Callable[[], str] = str) -> Iterator[None]:
+    """Turns a database's errors into `StoreError`s that say what to do.
+
+    Args:
+        lock_holder: describes the session that keeps a server's table locked.
+    """
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         assert cause is not None
-        raise StoreError(f"{location.name}: {_meaning(location, cause)}") from error
+        kind = StoreUnavailableError if _may_recover(location, cause) else StoreError
+        raise kind(f"{location.name}: {_meaning(location, cause, lock_holder)}") from error
 
 
-def _meaning(location: Location, error: BaseException) -> str:
+def _may_recover(location: Location, error: BaseException) -> bool:
+    """Whether the same call may succeed later, without a change to it."""
     if location.file is None:
-        return servers.meaning(location.url, error, BUSY_SECONDS)
+        return servers.may_recover(error)
+    return (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY")
+
+
+def _meaning(location: Location, error: BaseException, lock_holder: Callable[[], str]) -> str:
+    if location.file is None:
+        return servers.meaning(location.url, error, BUSY_SECONDS, lock_holder)
     code = getattr(error, "sqlite_errorname", "") or ""
     if code == "SQLITE_FULL":
         return (

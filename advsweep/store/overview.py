@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import CompoundSelect, Select, func, select, union
 
 from advsweep.store.base import chunks
+from advsweep.store.lease import host_name
 from advsweep.store.models import Metric, Point, Run, SweepRun
 from advsweep.store.records import Peer, RunLine, Status
 from advsweep.store.runs import Runs
@@ -61,7 +62,7 @@ class Overview(Runs):
                     stage=row.stage,
                     stop_requested=row.stop_requested,
                     error=row.error,
-                    host=row.host,
+                    host=host_name(row.host),
                     pid=row.pid,
                 )
                 for row in connection.execute(query)

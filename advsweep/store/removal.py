@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, select
 from advsweep.errors import StoreError
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.evaluations import MODEL_SUBJECT
-from advsweep.store.lease import Owner, is_held
+from advsweep.store.lease import host_name
 from advsweep.store.models import (
     Base,
     Evaluation,
@@ -78,10 +78,10 @@ class Removal(StorePart):
             if run_id not in rows:
                 self._require_run(connection, run_id)
             row = rows[run_id]
-            owner = Owner(row.host, row.pid, row.process_started)
-            if row.status is Status.RUNNING and is_held(owner, row.heartbeat, self._now()):
+            if row.status is Status.RUNNING and self._is_held(row):
                 raise StoreError(
-                    f"run {run_id} is being trained by process {row.pid} on {row.host}; "
+                    f"run {run_id} is being trained by process {row.pid} on "
+                    f"{host_name(row.host)}; "
                     f"`advsweep stop {run_id}` stops it"
                 )
 

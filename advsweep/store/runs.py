@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, Text, cast, func, insert, null, selec
 from advsweep.errors import NotFoundError, nearest
 from advsweep.redaction import redacted_command
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.lease import Owner, is_held
+from advsweep.store.lease import host_name
 from advsweep.store.models import Run, Sweep, SweepRun
 from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
 
@@ -108,6 +108,8 @@ class Runs(StorePart):
         with self._write_alone() as connection:
             old = self._row(connection, run_id)
             query = select(func.max(Run.attempt)).where(Run.identity == old.identity)
+            if self._patience.repeats and (made := self._later_attempt(connection, old)):
+                return made
             planned = NewRun(
                 identity=old.identity,
                 config_hash=old.config_hash,
@@ -121,6 +123,16 @@ class Runs(StorePart):
             new = connection.execute(insert(Run).values(values).returning(Run.id)).scalar_one()
             connection.execute(update(SweepRun).where(SweepRun.run_id == run_id).values(run_id=new))
         return new
+
+    def _later_attempt(self, connection: Connection, old: AnyRow) -> int | None:
+        """The newest attempt that has taken a run's place and was not begun; None without one."""
+        query = select(Run.id).where(
+            Run.identity == old.identity,
+            Run.attempt > old.attempt,
+            Run.status == Status.PENDING,
+            Run.started.is_(None),
+        )
+        return connection.execute(query.order_by(Run.attempt.desc()).limit(1)).scalar()
 
     def set_stopping(self, run_ids: Sequence[int], rule: Mapping[str, Any] | None) -> None:
         """Says which rule may stop runs early; None for no rule.
@@ -328,10 +340,8 @@ class Runs(StorePart):
     def _status(self, row: AnyRow) -> Status:
         """The recorded status, but `LOST` for a run that is running no more."""
         status: Status = row.status
-        if status is Status.RUNNING:
-            owner = Owner(row.host, row.pid, row.process_started)
-            if not is_held(owner, row.heartbeat, self._now()):
-                return Status.LOST
+        if status is Status.RUNNING and not self._is_held(row):
+            return Status.LOST
         return status
 
     def _records(self, connection: Connection, rows: Sequence[AnyRow]) -> list[RunRecord]:
@@ -363,7 +373,7 @@ class Runs(StorePart):
             started=row.started,
             finished=row.finished,
             heartbeat=row.heartbeat,
-            host=row.host,
+            host=host_name(row.host),
             pid=row.pid,
             stop_requested=row.stop_requested,
             failure=row.failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,6 @@ from advsweep.store.models import Base
 from advsweep.store.overview import Overview
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
-from advsweep.store.servers import server_clock
 from advsweep.store.trials import Trials
 
 
@@ -30,6 +29,8 @@ def open_store(
     create: bool = True,
     upgrade: bool = False,
     clock: Callable[[], datetime] | None = None,
+    patience: float | None = None,
+    wait: bool = False,
 ) -> Store:
     """Opens a store, and makes it if it is not there.
 
@@ -39,21 +40,21 @@ def open_store(
         create: make a store that is not there; commands that only read must not.
         upgrade: bring a store of an older schema up to date.
         clock: the time, in UTC; by default this machine's, or the database server's.
+        patience: for how many seconds a call is repeated while the store does not answer, is
+            locked or, on a server, has no room; `engines.BUSY_SECONDS` when None.
+        wait: opening it is repeated as well; else a server that is away is an error at once.
 
     Raises:
         StoreError: it is no store, cannot be read or written, is not there, or its schema is
             newer, or older, than this advsweep's.
     """
-    engines = connect(locate(url))
-    upgraded = prepare(engines, create=create, upgrade=upgrade)
-    return Store(engines, clock or _clock(engines), upgraded)
+    engines = connect(locate(url), patience)
 
+    def opened() -> list[str]:
+        return prepare(engines, create=create, upgrade=upgrade)
 
-def _clock(engines: Engines) -> Callable[[], datetime]:
-    if engines.location.file is not None:
-        return utc_now
-    with engines.read() as connection:
-        return server_clock(connection)
+    upgraded = engines.patience.call(opened) if wait else opened()
+    return Store(engines, clock or engines.clock or utc_now, upgraded)
 
 
 class Store(Overview, Claims, Checkpoints, Evaluations, Analyses, Trials, Removal):
@@ -102,6 +103,19 @@ class Store(Overview, Claims, Checkpoints, Evaluations, Analyses, Trials, Remova
         with TemporaryDirectory() as folder, self._engines.elsewhere(Path(folder) / DEFAULT_FILE):
             Base.metadata.create_all(self._engines.writer)
             yield Store(self._engines, self._now, [])
+
+    def trying_once(self) -> AbstractContextManager[None]:
+        """A stretch in which this thread's calls are not repeated while the store is away."""
+        return self._patience.suspended()
+
+    def stop_waiting(self) -> None:
+        """Has calls fail that are repeated; for a handler of signals."""
+        self._patience.stop()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last call of some thread failed, and none has succeeded since."""
+        return self._patience.is_away
 
     def close(self) -> None:
         """Closes every connection."""

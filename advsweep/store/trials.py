@@ -30,7 +30,11 @@ class Trials(StorePart):
                 self._insert_or_ignore(Trial, "sweep_id", "number"),
                 {"sweep_id": sweep_id, **values},
             )
-            return bool(added.rowcount)
+            if added.rowcount or not self._patience.repeats:
+                return bool(added.rowcount)
+            at = (Trial.sweep_id == sweep_id, Trial.number == number)
+            known = connection.execute(select(Trial.params, Trial.config_hash).where(*at)).one()
+            return (known.params, known.config_hash) == (values["params"], config_hash)
 
     def trials(self, sweep: str) -> list[TrialRecord]:
         """The trials of a sweep by number; none where there was no search.

@@ -10,17 +10,17 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Plain
-from advsweep.errors import ConfigError, StoreError
+from advsweep.errors import ConfigError
 from advsweep.store import Status, lease, open_store
 from advsweep.sweep.engine import Execution
 from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.remote import STORE_VARIABLE, Order, ProcessHandle
+from advsweep.sweep.policy import store_patience
 from advsweep.sweep.units import Unit
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.policy import Policy
-
-PATIENCE = (1, 2, 4, 8, 16, 32)
-"""Seconds between one try to reach a store and the next."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class Attending(Execution):
                 "not pass the environment on (SBATCH_EXPORT, --export); set $PGPASSWORD where "
                 "jobs run and leave the password out of the URL"
             )
-        store = open_store(create=False)
+        store = open_store(create=False, patience=store_patience(), wait=True)
         self._here = _Here(order)
         # It is no unit from the start: those that were asked to stop would be started.
         super().__init__(store, self._here, 1, _tell, policy, [])
@@ -90,16 +87,6 @@ class Attending(Execution):
         now = time.monotonic()
         self._waits_since = self._waits_since or now
         return now - self._waits_since < 2 * lease.LEASE.total_seconds()
-
-    def _records(self, units: Sequence[Unit]) -> list[RunRecord]:
-        """As of any execution, but a server that is away for a minute ends nothing."""
-        for seconds in PATIENCE:
-            try:
-                return super()._records(units)
-            except StoreError as error:
-                _log.warning("%s; trying again in %d s", error, seconds)
-                time.sleep(seconds)
-        return super()._records(units)
 
 
 @dataclass(eq=False)

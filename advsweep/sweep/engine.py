@@ -100,6 +100,9 @@ class Execution(Settling):
     def ask_to_stop(self) -> None:
         """Stops all workers; the second time kills them."""
         self._requests += 1
+        if self._store.is_away:
+            # Without the store there is nothing left to do but to end, which stops the workers.
+            self._store.stop_waiting()
 
     def run(self) -> None:
         """Returns when nothing is left to do, or after a request when all workers are gone."""
@@ -244,6 +247,9 @@ class Execution(Settling):
         self._coroner.look()
         self._record_again()
         active = {record.id: record for record in self._records(self._active)}
+        if silent := [i for i, record in active.items() if record.status is Status.LOST]:
+            # Whoever keeps the store locked keeps them from renewing their leases.
+            self._store.await_writable(silent)
         for worker in self._workers:
             records = [active[unit.run_id] for unit in worker.units]
             worker.look({record.status for record in records})

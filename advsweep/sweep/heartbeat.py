@@ -6,9 +6,10 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from advsweep.errors import LeaseLostError, StoreError
+from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
 from advsweep.sweep.exits import ELSEWHERE, ORPHANED
 
 if TYPE_CHECKING:
@@ -59,17 +60,20 @@ class Heartbeat(threading.Thread):
             now = time.monotonic()
             if now - looked >= STOP_SECONDS:
                 looked = now
-                try:
-                    self._look()
-                except StoreError as error:
-                    _log.warning("cannot tell whether to stop: %s", error)
+                self._try(self._look)
             if now - beaten >= BEAT_SECONDS:
                 beaten = now
-                try:
-                    self._beat()
-                except StoreError as error:
-                    # A store that is busy or full may recover before the lease is over.
-                    _log.warning("no heartbeat: %s", error)
+                self._try(self._beat)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        """Uses the store once; it may recover before the next time comes."""
+        try:
+            with self._store.trying_once():
+                act()
+        except StoreUnavailableError:
+            pass  # of which the store has written to the log
+        except StoreError as error:
+            _log.warning("no heartbeat: %s", error)
 
     def _look(self) -> None:
         if self._run_id is not None and self._store.stop_requested(self._run_id):

@@ -5,12 +5,16 @@ None of it can change a run's result, so it is no part of the configuration.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.store import Failure
+
+STORE_PATIENCE = "10m"
+STORE_PATIENCE_VARIABLE = "ADVSWEEP_STORE_PATIENCE"
 
 BACKOFF_SECONDS = 1.0
 """How long the first retry of a run waits; each further one waits twice as long, until the run
@@ -77,8 +81,21 @@ def parse_failures(text: str) -> frozenset[Failure]:
     return frozenset(known[name] for name in names)
 
 
-def parse_duration(text: str) -> float:
+def store_patience() -> float:
+    """For how many seconds a store that is away is waited for, by the environment.
+
+    Raises:
+        ConfigError: the variable holds no duration.
+    """
+    text = os.environ.get(STORE_PATIENCE_VARIABLE, STORE_PATIENCE)
+    return parse_duration(text, STORE_PATIENCE_VARIABLE)
+
+
+def parse_duration(text: str, option: str = "--time-limit") -> float:
     """Seconds from `90s`, `15m`, `1h30m`, `2d` or a number of seconds.
+
+    Args:
+        option: what gave the text, for the message.
 
     Raises:
         ConfigError: it is none, or nothing.
@@ -92,8 +109,7 @@ def parse_duration(text: str) -> float:
         seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if seconds <= 0:
         raise ConfigError(
-            "--time-limit: expected a duration above 0, such as 90s, 15m, 1h30m or 2d, "
-            f"got {text!r}"
+            f"{option}: expected a duration above 0, such as 90s, 15m, 1h30m or 2d, got {text!r}"
         )
     return seconds
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advsweep.errors import StoreUnavailableError
 from advsweep.sweep.evaluations import Evaluator
 from advsweep.sweep.interruption import RunStopped
 
@@ -22,6 +25,9 @@ BATCH_SECONDS = 0.5
 WRITES_PER_SECOND = 32
 """Of all runs of a process together, where each has few points."""
 
+AWAY_SECONDS = 30.0
+"""How often a training tries to write to a store that is away; each try may take a while."""
+
 LOG_LINES = 20
 """How many lines a whole training writes to its log, evaluations apart."""
 
@@ -35,7 +41,8 @@ class StoreReporter:
 
     The points of a step are in the store before a checkpoint of that step is in place, so
     that a run killed at any moment goes on without a gap: the last step, the steps at which
-    the backend's policy writes a checkpoint and the step of a stop are flushed at once.
+    the backend's policy writes a checkpoint and the step of a stop are flushed at once, however
+    long the store is away. Other steps leave their points here until it is back.
 
     Args:
         together: how many runs the process trains; the more they are, the longer points wait.
@@ -64,6 +71,7 @@ class StoreReporter:
         self._points: list[tuple[str, int, float]] = []
         self._positioned = False
         self._flushed = time.monotonic()
+        self._offered = -math.inf
         self._staged = 0.0
         self._saved = 0
         self._told_to_stop = False
@@ -82,8 +90,10 @@ class StoreReporter:
         checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
         patience = max(BATCH_SECONDS, (self._together - 1) / WRITES_PER_SECOND)
         stale = time.monotonic() - self._flushed >= patience
-        if checkpoint or stale or len(self._points) >= BATCH_POINTS:
+        if checkpoint:
             self.flush()
+        elif stale or len(self._points) >= BATCH_POINTS:
+            self._offer()
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         self._position(step)
@@ -145,7 +155,8 @@ class StoreReporter:
         now = time.monotonic()
         if done == total or now - self._staged >= BATCH_SECONDS:
             self._staged = now
-            self._store.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
+            with suppress(StoreUnavailableError), self._store.trying_once():
+                self._store.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
     def flush(self) -> None:
         """Writes what is waiting; after it the store holds all that was reported.
@@ -154,6 +165,16 @@ class StoreReporter:
             LeaseLostError: another process has the run now, and nothing was written.
         """
         if self._points:
+            self._write()
+
+    def _offer(self) -> None:
+        """Writes what is waiting, or keeps it where the store is away."""
+        now = time.monotonic()
+        # The heartbeat notices that it is back.
+        if self._store.is_away and now - self._offered < AWAY_SECONDS:
+            return
+        self._offered = now
+        with suppress(StoreUnavailableError), self._store.trying_once():
             self._write()
 
     def _write(self, stage: str | None = None) -> None:

@@ -22,6 +22,7 @@ from advsweep.sweep.exits import ELSEWHERE
 from advsweep.sweep.heartbeat import Heartbeat
 from advsweep.sweep.interruption import StopRequest
 from advsweep.sweep.logs import RunLogs
+from advsweep.sweep.policy import store_patience
 from advsweep.sweep.reserve import Reserve
 from advsweep.sweep.summaries import Costs
 from advsweep.sweep.together import work_together
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
     holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
     try:
         if store is None:
-            store = open_store(options.store, create=False)
+            store = open_store(options.store, create=False, patience=store_patience(), wait=True)
         if len(options.run) > 1:
             return work_together(
                 store, options.run, options.evaluation, options.parent_pid, holder=holder

@@ -25,11 +25,13 @@ class DebugExecutor(Executor):
 
     def start(self, job: Job) -> Handle:
         from advsweep.store import Owner, open_store
+        from advsweep.sweep.policy import store_patience
         from advsweep.sweep.together import work_together
         from advsweep.sweep.worker import work
 
         me = Owner.current()
-        with open_store(job.store_url, create=False) as store:
+        patience = store_patience()
+        with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
             if job.others:
                 ids = [job.run_id, *job.others]
                 code = work_together(store, ids, job.evaluations, None, holder=me)

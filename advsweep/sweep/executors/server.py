@@ -22,6 +22,7 @@ from advsweep.errors import StoreError
 from advsweep.private_files import FILE_MODE
 from advsweep.store import open_store
 from advsweep.sweep.environment import describe_environment
+from advsweep.sweep.policy import store_patience
 from advsweep.sweep.rehearsal import rehearse
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _open_store() -> Store | None:
     None where it cannot be had: the workers will say why.
     """
     try:
-        store = open_store(create=False)
+        store = open_store(create=False, patience=store_patience(), wait=True)
         rehearse(store)
     except StoreError:
         return None

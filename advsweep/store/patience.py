@@ -1,0 +1,146 @@
+"""How long a store that cannot be used is waited for: one policy for every call.
+
+A call that fails because the store does not answer, is locked or has no room is repeated with
+growing pauses. The connection may break while a commit is under way, so that a repeated call may
+find its own effect: what it does must be the same the second time (see `Patience.repeats`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from advsweep.errors import StoreUnavailableError
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+WAITED_SECONDS = 5.0
+"""Who has waited for longer than this to use the store does not judge old heartbeats in it."""
+
+POLL_SECONDS = 0.2
+"""How soon `stop` ends a pause."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Patience:
+    """The waiting of all threads for one store.
+
+    Attributes:
+        seconds: for how long a call is repeated, counted from its start.
+        is_away: the last call of some thread failed, and none has succeeded since.
+        returned: when the store was last back after a failure or a long wait, in seconds of
+            the monotonic clock; minus infinity while there was none.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.is_away = False
+        self.returned = float("-inf")
+        self._failed = 0.0
+        self._reported = False
+        self._stopped = False
+        self._thread = threading.local()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether this thread repeats a call whose first try may have taken effect."""
+        return getattr(self._thread, "repeats", False)
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """A stretch in which this thread tries every call once."""
+        self._thread.suspended = True
+        try:
+            yield
+        finally:
+            self._thread.suspended = False
+
+    def stop(self) -> None:
+        """Ends the waiting of all threads, now and later; safe in a signal handler."""
+        self._stopped = True
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Calls a function until the store can be used.
+
+        Raises:
+            StoreUnavailableError: it cannot be used for longer than `seconds`.
+        """
+        began = time.monotonic()
+        try:
+            result = function()
+        except StoreUnavailableError as error:
+            return self.repeat(function, error, began)
+        self.succeeded()
+        return result
+
+    def repeat(self, function: Callable[[], T], error: StoreUnavailableError, began: float) -> T:
+        """Repeats a call that failed.
+
+        Args:
+            began: when it was made first, in seconds of the monotonic clock.
+
+        Raises:
+            StoreUnavailableError: the store cannot be used for longer than `seconds`.
+        """
+        if not self.is_away:
+            self.is_away, self._failed = True, began
+        # A call within one that is repeated is repeated with it.
+        if self.repeats:
+            raise error
+        suspended = getattr(self._thread, "suspended", False)
+        deadline = began + self.seconds
+        if not suspended and (time.monotonic() >= deadline or self._stopped):
+            raise error
+        if not self._reported:
+            self._reported = True
+            _log.warning("%s; trying again for up to %.0f s", error, self.seconds)
+        if suspended:
+            raise error
+        self._thread.repeats = True
+        try:
+            result = self._until(deadline, function, error)
+        finally:
+            self._thread.repeats = False
+        self.succeeded()
+        return result
+
+    def delayed(self) -> None:
+        """Takes note of a transaction that could not begin for a while.
+
+        Other processes may have had to wait with it, and could not renew their leases.
+        """
+        self.returned = time.monotonic()
+
+    def succeeded(self) -> None:
+        """Takes note of a call that succeeded."""
+        if not self.is_away:
+            return
+        self.is_away, self.returned = False, time.monotonic()
+        if self._reported:
+            self._reported = False
+            _log.warning("the store can be used again after %.0f s", self.returned - self._failed)
+
+    def _until(self, deadline: float, function: Callable[[], T], error: StoreUnavailableError) -> T:
+        pause = FIRST_PAUSE
+        while True:
+            # Processes that have lost the same server do not come back all at once.
+            self._sleep(min(time.monotonic() + pause * random.uniform(0.5, 1.0), deadline))
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                return function()
+            except StoreUnavailableError as another:
+                error = another
+            if time.monotonic() >= deadline or self._stopped:
+                raise StoreUnavailableError(f"{error} (tried for {self.seconds:.0f} s)") from error
+
+    def _sleep(self, until: float) -> None:
+        while not self._stopped and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, POLL_SECONDS))

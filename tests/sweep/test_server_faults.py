@@ -1,0 +1,288 @@
+"""Faults of a server under a sweep: it goes on by itself, with nothing lost and nothing twice.
+
+Runs are forks of the test's own process, each with connections of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pg8000.dbapi
+import pytest
+
+from advsweep.errors import StoreUnavailableError
+from advsweep.store import RunRecord, Status, Store, lease, open_store
+from advsweep.sweep import heartbeat, supervision
+from advsweep.sweep.engine import execute
+from advsweep.sweep.events import Event
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.plan import Plan
+from advsweep.sweep.policy import Policy, store_patience
+from advsweep.sweep.worker import work
+
+pytestmark = pytest.mark.slow
+
+Planner = Callable[..., Plan]
+Measured = dict[int, list[tuple[str, int, float]]]
+
+FORTY = ("steps=40", "evaluation.every=20", "backend.checkpoint_every=10")
+SLOW = (*FORTY, "backend.step_seconds=0.05")
+NO_RETRIES = Policy(retries=0)
+
+
+@dataclass
+class Child(Handle):
+    process: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.process, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def stop(self) -> None:
+        if self.poll() is None:
+            os.kill(self.process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.process, signal.SIGKILL)
+
+
+@dataclass(kw_only=True)
+class Forking(Executor):
+    name: ClassVar[str] = "forking"
+
+    def capacity(self) -> int:
+        return 2
+
+    def start(self, job: Job) -> Handle:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return Child(pid)
+        code = 1
+        try:
+            os.setsid()
+            job.directory.mkdir(parents=True, exist_ok=True)
+            logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
+            patience = store_patience()
+            with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
+                [record] = store.runs(ids=[job.run_id])
+                code = work(store, record, job.evaluations, parent)
+        finally:
+            os._exit(code)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute for the server to return, and short waits for all else."""
+    monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
+    monkeypatch.setattr("advsweep.store.engines.BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("advsweep.store.patience.LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr("advsweep.store.parameters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.servers.STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.servers.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=2))
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
+    monkeypatch.setattr(supervision, "SILENT_SECONDS", 1.0)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What seeds 0 and 1 measure where nothing happens to them."""
+    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
+        assert execute(plan(*FORTY, "seed=0,1"), store).exit_code == 0
+        return measured(store)
+
+
+def measured(store: Store) -> Measured:
+    return {
+        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs()
+    }
+
+
+def log_of(run: RunRecord) -> str:
+    return (run.directory / "log.txt").read_text(encoding="utf-8")
+
+
+def database_of(url: str) -> str:
+    return url.partition("@/")[2].partition("?")[0]
+
+
+@contextmanager
+def patient(url: str) -> Iterator[Store]:
+    with open_store(url, patience=store_patience()) as store:
+        yield store
+
+
+class Once:
+    """Does something, in a thread of its own, once both runs have done some steps."""
+
+    def __init__(self, store: Store, act: Callable[[], object], step: int = 6) -> None:
+        self._store = store
+        self._step = step
+        self._thread = threading.Thread(target=act)
+        self.began = False
+
+    def __call__(self, event: Event) -> None:
+        if self.began:
+            return
+        running = self._store.runs(status=Status.RUNNING)
+        if len([run for run in running if run.step >= self._step]) == 2:
+            self.began = True
+            self._thread.start()
+
+    def end(self) -> None:
+        assert self.began
+        self._thread.join()
+
+
+def ride_out(
+    url: str, plan: Planner, undisturbed: Measured, act: Callable[[], object]
+) -> list[RunRecord]:
+    """Executes two runs under a disturbance; each is trained once and measures the same."""
+    forty = replace(plan(*SLOW, "seed=0,1"), executor=Forking())
+    with patient(url) as store:
+        disturb = Once(store, act)
+        outcome = execute(forty, store, on_event=disturb, policy=NO_RETRIES)
+        disturb.end()
+        assert (outcome.done, outcome.failed, outcome.exit_code) == (2, {}, 0)
+        assert measured(store) == undisturbed
+        runs = store.runs()
+        assert all(log_of(run).count("training grpo") == 1 for run in runs)
+        return runs
+
+
+def test_a_server_that_is_restarted(
+    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
+) -> None:
+    def restart() -> None:
+        postgres_server.stop()
+        # Longer than a lease.
+        time.sleep(3)
+        postgres_server.start()
+
+    runs = ride_out(postgres_url, plan, undisturbed, restart)
+    for run in runs:
+        assert "trying again for up to 60 s" in log_of(run)
+        assert "the store can be used again after" in log_of(run)
+
+
+def test_sessions_that_are_ended_at_random(
+    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
+) -> None:
+    moments = random.Random(5)
+
+    def terminate() -> None:
+        for _ in range(15):
+            time.sleep(moments.uniform(0.02, 0.2))
+            postgres_server.ask(
+                database_of(postgres_url),
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
+                "current_database() AND pid <> pg_backend_pid() AND random() < 0.7",
+            )
+
+    ride_out(postgres_url, plan, undisturbed, terminate)
+
+
+def test_connections_that_are_reset_at_random(
+    plan: Planner, undisturbed: Measured, postgres_proxy: Any, postgres_url: str
+) -> None:
+    moments = random.Random(6)
+
+    def reset() -> None:
+        for _ in range(15):
+            time.sleep(moments.uniform(0.02, 0.2))
+            postgres_proxy.order("reset")
+
+    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, undisturbed, reset)
+
+
+def test_a_network_that_passes_nothing_on(
+    plan: Planner, undisturbed: Measured, postgres_proxy: Any, postgres_url: str
+) -> None:
+    def hold() -> None:
+        postgres_proxy.order("hold")
+        time.sleep(4)
+        postgres_proxy.order("go")
+
+    ride_out(postgres_proxy.url(database_of(postgres_url)), plan, undisturbed, hold)
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "EXCLUSIVE"])
+def test_a_table_that_somebody_locks(
+    mode: str, plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
+) -> None:
+    """In the second mode it can be read: leases are seen to lapse that nobody can renew."""
+
+    def lock() -> None:
+        connection = pg8000.dbapi.connect(
+            "advsweep",
+            unix_sock=str(postgres_server.folder / ".s.PGSQL.5432"),
+            database=database_of(postgres_url),
+        )
+        connection.cursor().execute(f"LOCK TABLE runs IN {mode} MODE")
+        time.sleep(4.5)
+        connection.rollback()
+        connection.close()
+
+    ride_out(postgres_url, plan, undisturbed, lock)
+
+
+def test_a_disk_of_the_server_that_is_full_for_a_while(
+    plan: Planner, undisturbed: Measured, postgres_server: Any, postgres_url: str
+) -> None:
+    database = database_of(postgres_url)
+
+    def fill() -> None:
+        for statement in (
+            "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "RAISE SQLSTATE '53100' USING MESSAGE = 'No space left on device'; END $$",
+            "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON runs EXECUTE FUNCTION full_disk()",
+            "CREATE TRIGGER full_disk BEFORE INSERT ON points EXECUTE FUNCTION full_disk()",
+        ):
+            postgres_server.ask(database, statement)
+        time.sleep(4)
+        postgres_server.ask(database, "DROP FUNCTION full_disk CASCADE")
+
+    ride_out(postgres_url, plan, undisturbed, fill)
+
+
+def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
+    plan: Planner,
+    undisturbed: Measured,
+    postgres_server: Any,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "2s")
+    monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.5)
+    forty = replace(plan(*SLOW, "seed=0,1"), executor=Forking())
+    with patient(postgres_url) as store:
+        disturb = Once(store, postgres_server.stop)
+        try:
+            with pytest.raises(StoreUnavailableError, match=r"no connection .*\(tried for 2 s\)$"):
+                execute(forty, store, on_event=disturb, policy=NO_RETRIES)
+            disturb.end()
+        finally:
+            postgres_server.start()
+        monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
+        deadline = time.monotonic() + 30
+        while Status.RUNNING in {run.status for run in store.runs()}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert execute(forty, store).exit_code == 0
+        assert measured(store) == undisturbed
