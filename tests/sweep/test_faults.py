@@ -664,6 +664,29 @@ def test_a_store_locked_for_20_seconds_costs_time_and_nothing_else(
     assert_sound(store, undisturbed, forty)
 
 
+@pytest.mark.usefixtures("short_lease")
+def test_a_store_locked_for_longer_than_a_lease_costs_time_and_nothing_else(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    """It can be read meanwhile: leases are seen to lapse that nobody can renew."""
+    forty = forked(plan(*SLOW, "seed=0,1"))
+    locks: list[subprocess.Popen[bytes]] = []
+
+    def lock(event: Event) -> None:
+        if not locks and len(training(store, step=6)) == 2:
+            file = str(store.runs_directory.parent / "advsweep.db")
+            program = _LOCK.replace("sleep(20)", "sleep(7)")
+            locks.append(subprocess.Popen([sys.executable, "-c", program, file], stdout=-1))
+            assert locks[0].stdout is not None
+            assert locks[0].stdout.readline() == b"locked\n"
+
+    outcome = execute(forty, store, on_event=lock, policy=Policy(retries=0))
+    assert locks[0].wait() == 0
+    assert (outcome.done, outcome.exit_code) == (2, 0)
+    assert all(log_of(run).count("training grpo") == 1 for run in store.runs())
+    assert_sound(store, undisturbed, forty)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> ctypes.c_double:
     """Seconds by which the clock is off in this process and in those that it forks."""

@@ -6,9 +6,10 @@ import errno
 import logging
 import os
 import signal
+import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,63 @@ def test_points_wait_no_longer_than_a_moment(
     monkeypatch.setattr("advsweep.sweep.reporter.BATCH_SECONDS", 0.0)
     reporter, record = reported
     reporter.metrics(1, {"reward/mean": 0.5})
+    assert steps(store, record) == [1]
+
+
+@pytest.fixture
+def locked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Somebody's connection that keeps the store locked until it rolls back."""
+    monkeypatch.setattr("advsweep.sweep.reporter.BATCH_SECONDS", 0.0)
+    for engine in (store._engines.writer, store._engines.reader):
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 1")
+    other = sqlite3.connect(str(store.file), isolation_level=None, check_same_thread=False)
+    yield other
+    other.close()
+
+
+def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    for step in (2, 3):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    assert store.is_away
+    locked.execute("ROLLBACK")
+    # As the heartbeat does.
+    store.heartbeat(record.id)
+    assert steps(store, record) == [1]
+    reporter.metrics(4, {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_waits_for_the_store(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    for step in range(1, 5):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    back = threading.Timer(0.5, locked.execute, ["ROLLBACK"])
+    back.start()
+    reporter.metrics(5, {"reward/mean": 0.5})
+    back.join()
+    assert steps(store, record) == [1, 2, 3, 4, 5]
+
+
+def test_who_lost_its_run_while_the_store_was_away_writes_nothing(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    reporter.metrics(2, {"reward/mean": 0.5})
+    locked.execute("UPDATE runs SET host = 'elsewhere'")
+    locked.execute("COMMIT")
+    with pytest.raises(LeaseLostError):
+        reporter.flush()
     assert steps(store, record) == [1]
 
 
