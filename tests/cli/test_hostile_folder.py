@@ -1,0 +1,145 @@
+"""Commands run no code of the working folder, whatever its files are called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.backends.trl import processes
+from advsweep.backends.trl.backend import TrlBackend
+from advsweep.cli.screen import restart
+from advsweep.store import Status, open_store
+from advsweep.tasks.verifiers.pool import Pool
+from advsweep.tasks.verifiers.registry import VERIFIERS
+
+pytestmark = [pytest.mark.security, pytest.mark.slow]
+
+MODULES = (
+    *("advsweep", "hydra", "json", "matplotlib", "numpy", "pathlib", "ray", "resource", "shlex"),
+    *("sitecustomize", "socket", "sqlalchemy", "subprocess", "submitit", "torch", "transformers"),
+    *("typer", "usercustomize", "wandb", "x"),
+)
+CODE = """
+import os
+open(os.path.join(os.path.dirname(__file__), "ran-" + __name__), "w").close()
+"""
+GROUPS = ("estimators", "backends", "tasks", "verifiers", "executors", "tracking")
+
+# The script that an installation makes: the folder of the script begins `sys.path`.
+PROGRAM = """
+import shlex, sys
+from advsweep.cli import main
+
+for command in sys.argv[1:]:
+    sys.argv = ["advsweep", *shlex.split(command)]
+    try:
+        main()
+    except SystemExit as exit_:
+        print(command, exit_.code)
+"""
+
+READING = (
+    *("ls", "ls --format=json", "status", "show 1", "logs 1", "metrics 1", "report", "claims demo"),
+    *("report --format=html", "plot --figure curves --output curves.svg", "estimators"),
+    *("estimators show grpo", "estimators apply grpo --rewards 1,0,0,1", "methods", "tasks"),
+    *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade"),
+)
+SMALL = "backend=fake steps=4 evaluation.n=4 evaluation.k=[1] estimator=grpo,fade"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with modules and an entry point that leave a file when they run."""
+    folder = tmp_path / "hostile"
+    metadata = folder / "x-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: x\nVersion: 1.0\n")
+    points = "".join(f"[advsweep.{group}]\nx = x:X\n" for group in GROUPS)
+    (metadata / "entry_points.txt").write_text(points)
+    for module in MODULES:
+        (folder / f"{module}.py").write_text(CODE)
+    plugins = folder / "hydra_plugins"
+    plugins.mkdir()
+    (plugins / "evil.py").write_text(CODE)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return folder
+
+
+@pytest.fixture
+def advsweep(hostile: Path, tmp_path: Path) -> Callable[..., str]:
+    """Runs commands in the hostile folder, one after another, in one process."""
+    script = tmp_path / "bin" / "script.py"
+    script.parent.mkdir()
+    script.write_text(PROGRAM)
+
+    def called(*commands: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(script), *commands],
+            cwd=hostile,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return called
+
+
+def ran(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("ran-*"))
+
+
+def test_the_modules_run_where_the_folder_is_searched(hostile: Path) -> None:
+    """The tests below look for something that happens."""
+    subprocess.run([sys.executable, "-m", "shlex"], check=True, cwd=hostile)
+    assert "ran-__main__" in ran(hostile)
+
+
+def test_commands_and_forked_workers(advsweep: Callable[..., str], hostile: Path) -> None:
+    advsweep(f"sweep --jobs=2 tracking=tensorboard {SMALL}")
+    printed = advsweep(*READING)
+    assert "grpo" in printed
+    assert ran(hostile) == []
+
+
+def test_workers_that_are_spawned_submitted_and_started_again(
+    advsweep: Callable[..., str], hostile: Path
+) -> None:
+    advsweep(
+        f"sweep executor.preload=false {SMALL}",
+        f"sweep executor=slurm executor.cluster=local {SMALL} seed=1",
+    )
+    with open_store("advsweep.db", create=False) as store:
+        deadline = time.monotonic() + 120
+        while len(store.runs(status=Status.DONE)) < 4:
+            assert time.monotonic() < deadline, store.runs()
+            time.sleep(0.05)
+        process = restart(store, 1, [])
+        process.communicate(timeout=120)
+    assert ran(hostile) == []
+
+
+def test_actors_of_ray(advsweep: Callable[..., str], hostile: Path) -> None:
+    advsweep(f"sweep executor=ray {SMALL}")
+    with open_store("advsweep.db", create=False) as store:
+        assert len(store.runs(status=Status.DONE)) == 2
+    assert ran(hostile) == []
+
+
+def test_processes_of_verifiers_and_of_trainings(hostile: Path) -> None:
+    pool = Pool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
+    pool.judge([("1", "1")])
+    pool.close()
+    command = processes._command(TrlBackend(processes=1), 1, Path("no-such-job.json"))
+    with processes._started(command, threads=1) as launcher:
+        # The process that it starts imports everything and does not find its job.
+        assert launcher.wait() != 0
+    assert ran(hostile) == []
