@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -337,6 +338,11 @@ for name, probe in probes.CONFINED_PROBES.items():
     found["not " + name] = verifier.judge(probes.GOLD, probe)
 found["not fork"] = verifier.judge(probes.GOLD, probes.DOUBLE_FORK)
 found["bomb"] = verifier.judge(probes.GOLD, probes.BOMB)
+limited = probes.VERIFIERS.build({{"name": "code", "isolation": "limits", "seconds": 10.0}})
+found["not limited"] = limited.judge(probes.GOLD, "found = lambda: True")
+found["environ"] = limited.judge(probes.GOLD, probes.PROBES["the environment of the parent"])
+found["fork"] = limited.judge(probes.GOLD, probes.DOUBLE_FORK)
+limited.close()
 for name, verdict in found.items():
     print(name, verdict.outcome.value, verdict.reason, sep=": ")
 verifier.close()
@@ -346,7 +352,7 @@ verifier.close()
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == len(PROBES) + len(CONFINED_PROBES) + 2
+    assert len(lines) == len(PROBES) + len(CONFINED_PROBES) + 5
     for line in lines:
         assert line.split(": ")[1] == ("correct" if line.startswith("not ") else "wrong"), line
 
@@ -361,3 +367,41 @@ def test_root_needs_more_consent(isolation: str, monkeypatch: pytest.MonkeyPatch
     assert verifier.judge(GOLD, "found = lambda: True").outcome is Outcome.UNSCORABLE
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "1")
     verifier.check_consent()
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "limits"])
+def test_programs_end_with_the_process_that_judges(isolation: str) -> None:
+    """However it ends: here it is killed while a program sleeps."""
+    code = f"""
+import os
+os.environ.update({{{RUN_CODE!r}: "1", {RUN_CODE_AS_ROOT!r}: "1"}})
+from advsweep.tasks.verifiers import VERIFIERS
+verifier = VERIFIERS.build({{"name": "code", "isolation": {isolation!r}, "seconds": 60.0}})
+gold = {{"tests": ["assert found()"], "setup": ""}}
+assert verifier.judge(gold, "found = lambda: True").outcome.value == "correct"
+print(verifier._sandbox._supervisor.pid, flush=True)
+verifier.judge(gold, "import time\\ntime.sleep(600)")
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as judging:
+        assert judging.stdout is not None
+        session = int(judging.stdout.readline())
+        while len(_states(session)) < 3:
+            time.sleep(0.02)
+        judging.kill()
+    deadline = time.monotonic() + 20
+    while set(_states(session)) - {"Z"} and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert set(_states(session)) <= {"Z"}
+
+
+def _states(session: int) -> list[str]:
+    """Of the processes of a session."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            found.append(fields[0])
+    return found

@@ -97,9 +97,13 @@ def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> N
     if settings["root"] is not None:
         namespaces.enter_scratch(**settings["scratch"])
         namespaces.separate_children()
-    elif head["folder"] is not None:
-        os.chdir(head["folder"])
-        os.environ["HOME"] = os.environ["TMPDIR"] = head["folder"]
+    else:
+        # Before the fork: the end of this process could send no signal to the program's else.
+        confine.drop_capabilities()
+        confine.leave_other_processes()
+        if head["folder"] is not None:
+            os.chdir(head["folder"])
+            os.environ["HOME"] = os.environ["TMPDIR"] = head["folder"]
     to_tests, from_program = os.pipe()
     to_program, from_tests = os.pipe()
     if os.fork() == 0:
@@ -108,7 +112,6 @@ def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> N
     os.close(to_program)
     channel = Channel(to_tests, from_tests)
     confine.drop_capabilities()
-    confine.leave_other_processes()
     with open(0, "rb", buffering=0, closefd=False) as orders:
         order = json.loads(_exactly(orders, head["length"]))
     channel.receive()
