@@ -286,6 +286,7 @@ class Runs(StorePart):
         """Keeps where and with what a run was made: commit, versions, hardware, command."""
         with self._write() as connection:
             self._require_run(connection, run_id)
+            self._require_lease(connection, run_id)
             connection.execute(
                 update(Run).where(Run.id == run_id).values(environment=dict(environment))
             )

@@ -123,6 +123,7 @@ def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id,
             lambda: late.add_points(run_id, [("reward/mean", 2, 0.9)]),
             lambda: late.truncate(run_id, after_step=0),
             lambda: late.set_summaries(run_id, {"time/run": 1.0}),
+            lambda: late.set_environment(run_id, {"host": "elsewhere"}),
             lambda: late.add_checkpoint(run_id, 1, checkpoint),
             lambda: late.remove_checkpoint(run_id, checkpoint),
         ):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.cli.execution import set_store_patience
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.lease import process_started
@@ -25,6 +26,7 @@ from advsweep.sweep.policy import (
     parse_size,
     spell_duration,
     spell_size,
+    store_patience,
 )
 from advsweep.sweep.supervision import Coroner, Worker
 
@@ -223,3 +225,16 @@ def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(
     for _ in range(3):
         coroner.look()
     assert coroner.cause(-9).failure is Failure.KILLED
+
+
+def test_processes_of_runs_have_their_patience_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert store_patience() == 600
+    assert set_store_patience("90s") == 90
+    assert store_patience() == 90
+    with pytest.raises(ConfigError, match="--store-patience: expected a duration above 0"):
+        set_store_patience("soon")
+    monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "never")
+    with pytest.raises(ConfigError, match="ADVSWEEP_STORE_PATIENCE: expected a duration above 0"):
+        store_patience()
