@@ -3,12 +3,14 @@
     python benchmarks/bench_plan.py
 
 Figures are CPU seconds of one thread. `looked up` is what `advsweep plan` does after planning:
-finding all runs in a store that has them, and naming them. Hydra's figure is of a few runs that
+finding all runs in a store that has them, and naming them. `memory` is what the process holds
+more than before, by its resident pages. Hydra's figure is of a few runs that
 it composes, times the number of runs.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -61,10 +63,21 @@ def hydra_seconds(directory: Path) -> float:
         return (time.process_time() - started) / HYDRA_RUNS
 
 
+def held_bytes() -> int:
+    """What this process holds in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def main() -> None:
     make_plan([], single=True)  # the imports
-    each = hydra_seconds(conf_directory())
     head("CPU s")
+    before = held_bytes()
+    plan = make_plan(SWEEPS["5 estimators"])
+    each_holds = (held_bytes() - before) / len(plan.runs) / 1000
+    show("memory of a plan, kB a run", f"{each_holds:.1f}", "5")
+    del plan
+    each = hydra_seconds(conf_directory())
     for name, overrides in SWEEPS.items():
         started = time.process_time()
         plan = make_plan(overrides)

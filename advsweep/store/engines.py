@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import servers
+from advsweep.store.documents import parse_document
 from advsweep.store.patience import WAITED_SECONDS, Patience
 from advsweep.store.read_only import ReadOnlyFile, is_read_only, may
 
@@ -191,7 +192,10 @@ def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine
     # Autocommit on the driver's side: it would begin transactions late and of the wrong kind.
     arguments = {"timeout": BUSY_SECONDS, "isolation_level": None}
     engine = create_engine(
-        url, connect_args=arguments, poolclass=pool.NullPool if read_only else None
+        url,
+        connect_args=arguments,
+        poolclass=pool.NullPool if read_only else None,
+        json_deserializer=parse_document,
     )
     if read_only:
         assert url.database is not None

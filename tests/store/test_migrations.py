@@ -89,6 +89,48 @@ def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
         assert store.upgraded == []
 
 
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_a_store_of_any_earlier_schema_has_the_same_rows_after_its_upgrade(
+    tmp_path, new_run, revision
+):
+    """What a store of that schema holds is what a new one holds, as far as it could."""
+    url = str(tmp_path / "new.db")
+    with open_store(url) as store:
+        ids = store.add_runs([new_run(seed=seed) for seed in range(3)])
+        store.add_sweep("demo", {"seeds": 3})
+        store.add_runs([new_run(seed=seed) for seed in range(3)], "demo")
+        for run_id in ids:
+            store.claim(run_id, Owner.current())
+            store.add_points(run_id, [("reward/mean", s, 0.1 * s * run_id) for s in range(1, 9)])
+            store.set_summaries(run_id, {"total/seconds": 2.5})
+        store.finish(ids[0], Status.DONE)
+        store.finish(ids[1], Status.FAILED, error="it failed")
+    config, old = _config(), tmp_path / "old.db"
+    with create_engine(f"sqlite:///{old}").begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    with sqlite3.connect(old) as connection:
+        connection.execute(f"ATTACH '{url}' AS new")
+        tables = [
+            r[0]
+            for r in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        ]
+        for table in set(tables) - {"alembic_version"}:
+            columns = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
+            listed = ", ".join(f'"{column}"' for column in columns)
+            connection.execute(f"INSERT INTO {table} ({listed}) SELECT {listed} FROM new.{table}")
+        connection.commit()
+    open_store(str(old), create=False, upgrade=True).close()
+    with open_store(url) as new, open_store(str(old)) as upgraded:
+        expected, got = new.runs(), upgraded.runs()
+        fields = ("id", "identity", "seed", "status", "step", "error", "config", "sweeps")
+        for name in fields:
+            assert [getattr(r, name) for r in got] == [getattr(r, name) for r in expected], name
+        for run_id in ids:
+            assert upgraded.points(run_id) == new.points(run_id)
+        assert upgraded.summaries(ids) == new.summaries(ids)
+
+
 def test_an_upgrade_that_fails_changes_nothing(oldest):
     with sqlite3.connect(oldest) as connection:
         # In the way of what the second migration adds last.
