@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from advsweep.cli import main
 
@@ -30,6 +31,19 @@ def _advsweep(
         timeout=240,
         check=False,
     )
+
+
+def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
+    """Every command of a group with what it calls; a group that does something alone is one too."""
+    for command in group.registered_commands:
+        assert command.name is not None
+        assert command.callback is not None
+        yield f"{prefix}{command.name}", command.callback
+    for inner in group.registered_groups:
+        alone = inner.typer_instance.registered_callback
+        if alone is not None and alone.callback is not None and alone.invoke_without_command:
+            yield f"{prefix}{inner.name}", alone.callback
+        yield from commands(inner.typer_instance, f"{prefix}{inner.name} ")
 
 
 @pytest.fixture

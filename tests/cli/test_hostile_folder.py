@@ -12,10 +12,12 @@ import pytest
 
 from advsweep.backends.trl import processes
 from advsweep.backends.trl.backend import TrlBackend
+from advsweep.cli.app import app
 from advsweep.cli.screen import restart
 from advsweep.store import Status, open_store
 from advsweep.tasks.verifiers.pool import Pool
 from advsweep.tasks.verifiers.registry import VERIFIERS
+from tests.cli.conftest import commands
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]
 
@@ -47,8 +49,17 @@ READING = (
     *("ls", "ls --format=json", "status", "show 1", "logs 1", "metrics 1", "report", "claims demo"),
     *("report --format=html", "plot --figure curves --output curves.svg", "estimators"),
     *("estimators show grpo", "estimators apply grpo --rewards 1,0,0,1", "methods", "tasks"),
-    *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade"),
+    *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade", "db version"),
+    *("watch", "weights 1", "hidden-states 1", "experiments", "tasks show bandit"),
+    "estimators plot grpo --output masses.svg",
 )
+WRITING = (
+    *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select 1", "export 1 out"),
+    *("sync tensorboard 1", "rm 1 --yes"),
+)
+TRAINING = ("run", "sweep")
+"""Commands that tests of their own start."""
+
 SMALL = "backend=fake steps=4 evaluation.n=4 evaluation.k=[1] estimator=grpo,fade"
 
 
@@ -88,7 +99,7 @@ def advsweep(hostile: Path, tmp_path: Path) -> Callable[..., str]:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     return called
 
@@ -103,11 +114,32 @@ def test_the_modules_run_where_the_folder_is_searched(hostile: Path) -> None:
     assert "ran-__main__" in ran(hostile)
 
 
+def test_every_command_is_covered() -> None:
+    started = [*READING, *WRITING, *TRAINING]
+    absent = [name for name, _ in commands(app) if not any(c.startswith(name) for c in started)]
+    assert absent == [], "add a new command to READING or WRITING"
+
+
 def test_commands_and_forked_workers(advsweep: Callable[..., str], hostile: Path) -> None:
     advsweep(f"sweep --jobs=2 tracking=tensorboard {SMALL}")
     printed = advsweep(*READING)
     assert "grpo" in printed
+    assert "Traceback" not in advsweep(*WRITING)
+    advsweep(f"run --jobs=1 {SMALL} seed=2")
     assert ran(hostile) == []
+
+
+def test_settings_of_matplotlib_are_not_read(advsweep: Callable[..., str], hostile: Path) -> None:
+    (hostile / "matplotlibrc").write_text("no.such.setting: evil\n")
+    advsweep(f"sweep executor=debug {SMALL}")
+    for command in (
+        "plot --figure curves --output curves.svg",
+        "plot --figure curves --output curves.pdf",
+        "estimators plot grpo --output masses.svg",
+    ):
+        printed = advsweep(command)
+        assert ".svg" in printed or ".pdf" in printed
+        assert "no.such.setting" not in printed
 
 
 def test_workers_that_are_spawned_submitted_and_started_again(

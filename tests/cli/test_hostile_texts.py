@@ -23,7 +23,6 @@ from typing import NamedTuple, get_args, get_type_hints
 from xml.etree import ElementTree
 
 import pytest
-import typer
 from textual.widgets import DataTable, RichLog, Static
 
 from advsweep.cli import main
@@ -41,6 +40,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
+from tests.cli.conftest import commands
 
 pytestmark = pytest.mark.security
 
@@ -379,19 +379,6 @@ ONE_FORMAT = {"tasks": "csv", "experiments": "table"}
 
 SEVERAL_LINES = {"logs", "show", "tasks show"}
 """Commands that show texts of several lines: logs, tracebacks and prompts."""
-
-
-def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
-    """Every command of a group with what it calls; a group that does something alone is one too."""
-    for command in group.registered_commands:
-        assert command.name is not None
-        assert command.callback is not None
-        yield f"{prefix}{command.name}", command.callback
-    for inner in group.registered_groups:
-        alone = inner.typer_instance.registered_callback
-        if alone is not None and alone.callback is not None and alone.invoke_without_command:
-            yield f"{prefix}{inner.name}", alone.callback
-        yield from commands(inner.typer_instance, f"{prefix}{inner.name} ")
 
 
 def formats(command: Callable[..., None]) -> list[str | None]:

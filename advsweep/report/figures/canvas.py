@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ReportError
+from advsweep.working_folder import outside_working_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
@@ -28,9 +30,17 @@ _METADATA = {
 _STYLE = {"svg.hashsalt": "advsweep", "pdf.fonttype": 42}
 
 
+@functools.cache
+def load_matplotlib() -> None:
+    """Imports matplotlib, which would read the file `matplotlibrc` of the working folder."""
+    with outside_working_folder():
+        import matplotlib.style  # noqa: F401
+
+
 @contextmanager
 def house_style(extra: Mapping[str, Any] | None = None) -> Iterator[None]:
     """matplotlib's own defaults, whatever the user's are, and ids that do not change."""
+    load_matplotlib()
     import matplotlib.style
 
     with matplotlib.style.context(["default", {**_STYLE, **(extra or {})}]):
@@ -69,13 +79,14 @@ def save_pages(figures: Iterable[Figure], path: Path) -> None:
     Raises:
         ReportError: the file cannot be written.
     """
-    from matplotlib.backends.backend_pdf import PdfPages
-
     check_path(path)
-    with house_style(), _writing(path), PdfPages(path, metadata=_METADATA[".pdf"]) as pages:
-        for figure in figures:
-            _settle(figure)
-            pages.savefig(figure, dpi=_DPI)
+    with house_style(), _writing(path):
+        from matplotlib.backends.backend_pdf import PdfPages
+
+        with PdfPages(path, metadata=_METADATA[".pdf"]) as pages:
+            for figure in figures:
+                _settle(figure)
+                pages.savefig(figure, dpi=_DPI)
 
 
 def _settle(figure: Figure) -> None:

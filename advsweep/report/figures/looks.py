@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from advsweep.report.figures.canvas import COLOURS
+from advsweep.report.figures.canvas import COLOURS, load_matplotlib
 from advsweep.report.groups import Group
 from advsweep.report.numbers import show_key
 
@@ -84,6 +84,7 @@ def choose_looks(groups: Sequence[Group], estimators: Sequence[str]) -> list[Loo
 
 def shaded_looks(count: int) -> list[Look]:
     """Looks of values that are in an order: from dark to light, each with a marker."""
+    load_matplotlib()
     import matplotlib
 
     shades = matplotlib.colormaps["cividis"]

@@ -87,14 +87,14 @@ def collect_all(material: Material, options: Options) -> tuple[list[Chart], dict
 
 def draw_page(charts: Sequence[Chart]) -> Figure:
     """Some figures below each other, more than three of them in two columns."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     columns = _columns(charts)
     heights = [sum(map(whole_height, column)) for column in columns]
-    # Padding in inches; shares of the figure would grow with the page.
-    layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
     with house_style(STYLE):
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+        # Padding in inches; shares of the figure would grow with the page.
+        layout = ConstrainedLayoutEngine(h_pad=_PAD, w_pad=_PAD, hspace=0, wspace=0)
         figure = Figure(figsize=(WIDTH * len(columns), max(heights)), layout=layout)
         places = figure.subfigures(1, len(columns), squeeze=False)[0]
         for column, place, height in zip(columns, places, heights, strict=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import Track, Tracking, group_of
+from advsweep.working_folder import outside_working_folder
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -64,8 +65,11 @@ class WandbTracking(Tracking):
         return f"{self._mode} {server} {self._entity} {self._project}"
 
     def open(self, record: RunRecord, sent: Sent) -> Track:
-        import wandb
+        with outside_working_folder():
+            import wandb
 
+            # It reads the settings that `wandb.init` starts from, the server among them.
+            wandb.setup()
         # The user's $WANDB_MODE may be any mode that wandb knows.
         mode: Any = self._mode
         settings = wandb.Settings(
@@ -85,7 +89,7 @@ class WandbTracking(Tracking):
             mode=mode,
             project=self._project,
             entity=self._entity,
-            dir=self._directory,
+            dir=os.path.abspath(self._directory),
             name=record.directory.name,
             group=group_of(record),
             job_type=record.backend,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -11,6 +12,7 @@ from advsweep.store import Owner, Status
 from advsweep.sweep.engine import execute
 from advsweep.sweep.tracking.feed import feeding
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
+from tests.sweep.tracking.conftest import WandbServer
 
 pytestmark = pytest.mark.slow  # each process imports wandb and starts its service
 
@@ -75,6 +77,30 @@ def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
     requests = wandb_server.requests
     assert send(store, "two", "-o", "project=there") == "wandb: 2 sent before\n"
     assert wandb_server.requests == requests
+
+
+@pytest.mark.security
+def test_settings_of_the_working_folder_are_not_obeyed(
+    store, new_run, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    # The user's own file names the server.
+    own = tmp_path / "wandb-config"
+    own.mkdir()
+    (own / "settings").write_text(f"[default]\nbase_url = {wandb_server.url}\n")
+    monkeypatch.delenv("WANDB_BASE_URL")
+    with WandbServer() as other:
+        threading.Thread(target=other.serve_forever).start()
+        for name in ("wandb", ".wandb"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "settings").write_text(f"[default]\nbase_url = {other.url}\n")
+        [run_id] = store.add_runs([new_run()])
+        train(store, run_id, 1, 5, 1.0, Status.DONE)
+        send(store, str(run_id))
+        other.shutdown()
+    [run] = store.runs(ids=[run_id])
+    assert other.requests == 0
+    assert len(wandb_server.history[wandb_id(run)]) == 5
 
 
 def test_a_run_goes_on_and_no_step_is_there_twice(
