@@ -22,9 +22,10 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from advsweep.errors import CheckpointError
@@ -230,16 +231,29 @@ class _DamagedError(CheckpointError):
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
+        _require_regular(path / MANIFEST)
         manifest = json.loads((path / MANIFEST).read_bytes())
     except OSError as error:
         raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _DamagedError(f"{MANIFEST}: unreadable") from error
     if not isinstance(manifest, dict) or manifest.keys() != {"format", "step", "run", "files"}:
         raise _DamagedError(f"{MANIFEST}: unreadable")
     if manifest["format"] != FORMAT:
-        raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']}")
+        raise _DamagedError(f"{MANIFEST}: expected format {FORMAT}, got {manifest['format']!r}")
+    files = manifest["files"]
+    if not isinstance(manifest["run"], str) or not isinstance(files, dict):
+        raise _DamagedError(f"{MANIFEST}: unreadable")
+    for name, sums in files.items():
+        if not _is_below(name) or not isinstance(sums, dict) or sums.keys() != {"bytes", "sha256"}:
+            raise _DamagedError(f"{MANIFEST}: unreadable")
     return manifest
+
+
+def _is_below(name: str) -> bool:
+    """Whether a file's name in a manifest stays in the manifest's folder."""
+    path = PurePosixPath(name)
+    return "\0" not in name and not path.is_absolute() and ".." not in path.parts
 
 
 def _renamed(source: Path, target: Path) -> bool:
@@ -270,7 +284,14 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def _require_regular(path: Path) -> None:
+    # A checkpoint may come from somebody else, and opening a FIFO waits for a writer.
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "no regular file")
+
+
 def _sum(path: Path) -> dict[str, Any]:
+    _require_regular(path)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}

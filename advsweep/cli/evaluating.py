@@ -128,7 +128,7 @@ def asked(
         ConfigError: an option means nothing, or has several values.
     """
     from advsweep.backends.registry import BACKENDS, GENERATIONS
-    from advsweep.config.compose import Composed, Composer
+    from advsweep.config.compose import Composed, Composer, check_literal
     from advsweep.config.settings import Generation
     from advsweep.errors import ConfigError
     from advsweep.sweep.points import GROUPS, KEYS, with_fitting_k
@@ -153,6 +153,8 @@ def asked(
     with Composer(GROUPS, KEYS, config_dirs) as composer:
         composed = composer.compose({g: composer.member(g, name) for g, name in choices.items()})
         kept = {g: (own or {})[g] for g in ("task", "evaluation") if own and g not in choices}
+        for group, node in kept.items():
+            check_literal(node, f"{group} of the run")
         nodes = {**composed.config, **kept}
         values = {_placed(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
         given = [key for key in (*chosen, *values) if key != "generation"]

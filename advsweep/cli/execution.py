@@ -126,7 +126,7 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
         return
     if isinstance(plan.executor, DetachedExecutor):
         yield lambda event: None
-        how = sync_command(tracking, plan.name or "RUN", known=plan.name is not None)
+        how = sync_command(tracking, plan.name or "RUN")
         warn(f"tracking: runs in a queue are not followed; {how} sends those that are done")
         return
     tracking.check()

@@ -14,7 +14,7 @@ import typer
 
 from advsweep.cli import options
 from advsweep.cli.output import echo
-from advsweep.errors import NotFoundError
+from advsweep.errors import NotFoundError, StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,8 +59,15 @@ def logs(
 
 
 def log_path(run: RunRecord) -> Path:
-    """Where a run's process writes."""
-    return run.directory / "log.txt"
+    """Where a run's process writes.
+
+    Raises:
+        StoreError: there is a link, which may lead anywhere, or a special file.
+    """
+    path = run.directory / "log.txt"
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise StoreError(f"{path}: expected a regular file, got a link or a special file")
+    return path
 
 
 def followed(store: Store, run: RunRecord) -> Iterator[str]:

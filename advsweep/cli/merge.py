@@ -12,10 +12,13 @@ import typer
 from advsweep.cli import options
 from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import echo, echo_line
+from advsweep.errors import StoreError
 
 if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.store.merging import Merged
+
+LISTED = 20
 
 
 def merge(
@@ -42,8 +45,9 @@ def merge(
 
     A run is known by its identity. One that is done in both stays as it is here, and the
     results are compared; a done one takes the place of an unfinished one, and of two unfinished
-    ones the one with more steps stays. Runs that are being trained are left out. Merging again
-    changes nothing, and the other store stays as it is.
+    ones the one with more steps stays. Runs that are being trained are left out, and so is
+    whatever advsweep cannot have written. Executors and trackers of sweeps are left behind.
+    Merging again changes nothing, and the other store stays as it is.
 
     The folders of the runs that are taken, with logs and checkpoints, are copied as well. With
     --no-folders such runs can be reported, but not exported, and unfinished ones begin anew.
@@ -57,7 +61,8 @@ def merge(
         open_store(store, create=not dry_run) as target,
         _progress() as on_run,
     ):
-        source.runs_directory = _folder(other, source, other_runs)
+        if folders:
+            source.runs_directory = _folder(other, source, other_runs)
         merged = merge_stores(target, source, folders=folders, dry_run=dry_run, on_run=on_run)
     if output is RecordFormat.JSON:
         print_json(_record(merged))
@@ -71,6 +76,11 @@ def _folder(other: str, source: Store, chosen: Path | None) -> Path:
         return chosen.absolute()
     beside = Path(other).absolute()
     beside = beside.with_name(f"{beside.stem}-runs")
+    if beside.is_symlink():
+        raise StoreError(
+            f"{beside}: expected a folder, got a link, which may lead anywhere; if you made it, "
+            f"give --other-runs {beside.resolve()}, else --no-folders"
+        )
     return beside if beside.is_dir() else source.runs_directory
 
 
@@ -87,17 +97,18 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
 
 def _record(merged: Merged) -> dict[str, Any]:
     return {
-        **{fate.name.lower(): [run.id for run in runs] for fate, runs in merged.runs.items()},
+        **{fate.name.lower(): ids for fate, ids in merged.ids().items()},
         "reasons": merged.left_out,
         "differing": merged.differing,
         "without_folder": [run.id for run in merged.without_folder],
+        "refused": merged.refused,
         "sweeps": merged.sweeps,
         "evaluations": merged.evaluations,
     }
 
 
 def _print(merged: Merged, what: str, *, dry_run: bool) -> None:
-    counts = ", ".join(f"{len(runs)} {fate.value}" for fate, runs in merged.runs.items() if runs)
+    counts = ", ".join(f"{len(ids)} {fate.value}" for fate, ids in merged.ids().items() if ids)
     parts = [f"runs: {counts or 'none'}"]
     parts.append(f"evaluations added: {merged.evaluations}")
     parts.append(f"sweeps added: {', '.join(merged.sweeps) or 'none'}")
@@ -106,6 +117,10 @@ def _print(merged: Merged, what: str, *, dry_run: bool) -> None:
         echo_line(f"  {part}")
     for run_id, reason in merged.left_out.items():
         echo_line(f"advsweep: its run {run_id} was left out: {reason}", err=True)
+    for line in merged.refused[:LISTED]:
+        echo_line(f"advsweep: left out: {line}", err=True)
+    if (more := len(merged.refused) - LISTED) > 0:
+        echo_line(f"advsweep: left out: {more} more; --format json has them all", err=True)
     for run_id, difference in merged.differing.items():
         echo_line(f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True)
     if merged.without_folder:

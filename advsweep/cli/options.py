@@ -54,6 +54,14 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
 ]
+TrustStore = Annotated[
+    bool,
+    typer.Option(
+        "--trust-store",
+        help="Use the executors and trackers that the store has for its sweeps; they may run "
+        "commands here and send results elsewhere.",
+    ),
+]
 RunKey = Annotated[
     str,
     typer.Argument(

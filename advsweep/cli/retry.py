@@ -27,7 +27,7 @@ def retry(
         typer.Argument(
             metavar="RUN...|SWEEP [KEY=VALUE]...",
             help="Runs (ids, starts of identities, 'last'), or all those of a sweep; and settings "
-            "in place of its own: of executor, resources or stopping.",
+            "for them: of executor, resources, stopping or tracking.",
             autocompletion=complete_target,
         ),
     ],
@@ -40,22 +40,22 @@ def retry(
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
     store_patience: options.StorePatience = "10m",
+    trust_store: options.TrustStore = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
     """Start runs again that failed, were interrupted, stopped or lost, or never began.
 
-    They go on from their last checkpoint, with the executor and the resources of their sweep
-    (runs of no sweep: on this machine, a core each), under the rule for early stopping that
-    they have, and are tracked as their sweeps are. What they are is read from the store. Runs
-    that are done or running are left alone, and pruned ones go on with stopping=none or another
-    rule.
+    They go on from their last checkpoint, with the resources of their sweep (runs of no sweep:
+    a core each) and under the rule for early stopping that they have. What they are is read from
+    the store. Where they are executed and tracked is not: give executor= and tracking=, or
+    --trust-store to have both as their sweep had them. Runs that are done or running are left
+    alone, and pruned ones go on with stopping=none or another rule.
     """
     from advsweep.cli import execution
     from advsweep.cli.output import print_json
     from advsweep.cli.targets import find_targets, split_overrides
     from advsweep.store import Status, open_store
     from advsweep.sweep.resumption import plan_again
-    from advsweep.sweep.tracking.feed import feeding, of_sweeps
 
     options.give_consent(run_code, run_code_as_root)
     patience = execution.set_store_patience(store_patience)
@@ -66,7 +66,7 @@ def retry(
     with open_store(store, create=False, patience=patience) as opened:
         found = find_targets(opened, names)
         open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
-        settings = _settings(opened, found, open_, overrides)
+        settings = _settings(opened, found, open_, overrides, trusted=trust_store)
         stays = Status.PRUNED if settings["stopping"] is None else None
         left = [run for run in open_ if run.status is not stays]
         if alone := len(found.runs) - len(left):
@@ -76,8 +76,7 @@ def retry(
             return
         plan = plan_again(left, settings)
         plan.check()
-        trackings = of_sweeps(opened, execution.warn)
-        with feeding(opened, trackings, execution.warn) as feed:
+        with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(
                 plan, opened, jobs=jobs, force=False, policy=policy, feed=feed
             )
@@ -89,21 +88,42 @@ def retry(
 
 
 def _settings(
-    store: Store, targets: Targets, runs: Sequence[RunRecord], overrides: Sequence[str]
+    store: Store,
+    targets: Targets,
+    runs: Sequence[RunRecord],
+    overrides: Sequence[str],
+    *,
+    trusted: bool,
 ) -> Settings:
     """The settings that all of these runs share.
 
     Raises:
-        ConfigError: they share none.
+        ConfigError: they share none, or the store would choose an executor and is not trusted.
     """
-    from advsweep.sweep.resumption import DEFAULTS, changed_settings, recorded_settings
+    from advsweep.cli.execution import warn
+    from advsweep.sweep.resumption import (
+        DEFAULTS,
+        allowed_settings,
+        changed_settings,
+        chosen_by_store,
+        recorded_settings,
+    )
 
     sweeps = store.sweeps()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
     found: dict[str, Settings] = {}
+    untracked: set[str] = set()
     for run in runs:
         recorded = recorded_settings(run, sweeps if run.id in targets.named else meant)
-        found[json.dumps(recorded)] = recorded
+        allowed = allowed_settings(recorded, overrides, trusted=trusted)
+        found[json.dumps(allowed)] = allowed
+        if recorded["tracking"] is not None and allowed["tracking"] is None:
+            untracked.add(str(recorded["tracking"]["name"]))
+    for line in chosen_by_store(next(iter(found.values()))) if trusted and found else ():
+        warn(f"the store chooses {line}")
+    if untracked and not any(text.lstrip("+").startswith("tracking") for text in overrides):
+        names = ", ".join(sorted(untracked))
+        warn(f"not tracked; tracking={names} or --trust-store tracks the runs as before")
     changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
     first, *others = changed
     for other in others:

@@ -14,8 +14,6 @@ from advsweep.cli.output import echo, echo_line
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from advsweep.cli.targets import Targets
     from advsweep.store import RunRecord, Store
 
@@ -55,7 +53,7 @@ def rm(
         for sweep in found.sweeps:
             opened.remove_sweep(sweep)
         for run in runs:
-            remove_folder(opened, run.directory)
+            remove_folder(opened, run)
     kept = len(found.runs) - len(runs)
     echo(
         f"removed {len(runs)} runs" + (f"; kept {kept} that other sweeps share" if kept else ""),
@@ -81,16 +79,26 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
     echo_line(f"removed {len(found)} evaluations of models", err=True)
 
 
-def remove_folder(store: Store, directory: Path) -> None:
-    """Deletes a run's folder, if it is one and lies where the store keeps its runs.
+def remove_folder(store: Store, run: RunRecord) -> None:
+    """Deletes a run's folder, if it is one, lies where the store keeps its runs and is the run's.
 
     Raises:
         StoreError: it could not be deleted.
     """
     import shutil
 
+    from advsweep.store.folders import owners
+
+    directory = run.directory
     inside = directory.parent == store.runs_directory
     if not inside or directory.is_symlink() or not directory.is_dir():
+        return
+    if owners(directory) != {run.identity}:
+        echo_line(
+            f"advsweep: {directory} was left, as no manifest in it names run {run.id} alone; look "
+            "at it and delete it yourself",
+            err=True,
+        )
         return
     try:
         shutil.rmtree(directory)

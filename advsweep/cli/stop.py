@@ -45,7 +45,7 @@ def stop(
     )
     if kill:
         elsewhere = len(running) - len(killed)
-        rest = f"; {elsewhere} are on other machines, or just ended" if elsewhere else ""
+        rest = f"; {elsewhere} are elsewhere, not advsweep's, or just ended" if elsewhere else ""
         echo_line(f"killed {len(killed)} processes{rest}", err=True)
 
 
@@ -55,11 +55,26 @@ def _kill(store: Store, run_id: int) -> bool:
     import signal
 
     owner = store.owner(run_id)
-    # The pid alone may be another process's by now.
+    # The pid alone may be another process's by now, and others may write to the store.
     if owner is None or not owner.is_here() or owner.has_ended():
+        return False
+    if not _is_advsweep(owner.pid):
         return False
     try:
         os.kill(owner.pid, signal.SIGKILL)
     except ProcessLookupError:
         return False
     return True
+
+
+def _is_advsweep(pid: int) -> bool:
+    """Whether a process's command line names advsweep; true where the system does not tell."""
+    import os
+    from pathlib import Path
+
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return not Path("/proc/self/cmdline").exists()
+    # Not the folders: Python itself may lie below one of that name.
+    return any(b"advsweep" in os.path.basename(word) for word in words)

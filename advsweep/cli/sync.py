@@ -41,9 +41,16 @@ def sync(
             "--option",
             metavar="FIELD=VALUE",
             help="A field of tracking=TRACKER, project=mine or mode=offline; may be repeated "
-            "(default: as the sweep was last started).",
+            "(default: the tracker's own).",
         ),
     ] = None,
+    trust_store: Annotated[
+        bool,
+        typer.Option(
+            "--trust-store",
+            help="Take fields that are not given from the sweep, as it was last started.",
+        ),
+    ] = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
@@ -60,7 +67,7 @@ def sync(
 
     given = _given(fields or [])
     with open_store(store, create=False) as opened:
-        tracking_of = _trackings(opened, tracker, given)
+        tracking_of = _trackings(opened, tracker, given, trusted=trust_store)
         runs = find_targets(opened, targets).runs
         # What does not fit is refused before anything is sent.
         for run in runs:
@@ -98,12 +105,15 @@ def _given(texts: Sequence[str]) -> Plain:
     return {override.key: override.values[0] for override in overrides}
 
 
-def _trackings(store: Store, tracker: str, given: Plain) -> Callable[[RunRecord], Tracking]:
-    """Where each run goes: as its sweep has it, but for what is given.
+def _trackings(
+    store: Store, tracker: str, given: Plain, *, trusted: bool
+) -> Callable[[RunRecord], Tracking]:
+    """Where each run goes: as is given, and else as its sweep has it where the store is trusted.
 
     Raises:
         ConfigError: from what is returned, too, where a tracking does not fit.
     """
+    from advsweep.cli.execution import warn
     from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.tracking.base import REMEMBERED
 
@@ -112,14 +122,21 @@ def _trackings(store: Store, tracker: str, given: Plain) -> Callable[[RunRecord]
 
     def tracking_of(run: RunRecord) -> Tracking:
         nodes = (remembered[name] for name in run.sweeps)
-        own: Plain = next((node for node in nodes if node.get("name") == tracker), {})
-        node = {**own, "name": tracker, **given}
-        key = json.dumps(node)
+        own: Plain = next(
+            (n for n in nodes if isinstance(n, dict) and n.get("name") == tracker), {}
+        )
+        stored = {**own, "name": tracker, **given}
+        node = stored if trusted else {"name": tracker, **given}
+        key = json.dumps([node, stored])
         if key not in made:
             tracking = TRACKINGS.build(node, where="tracking")
             if not tracking.is_on:
                 raise ConfigError(f"tracking: expected one that sends runs, got {node}")
             tracking.check()
+            if others := {k: v for k, v in stored.items() if tracking.plain().get(k) != v}:
+                warn(f"the store has other fields, {json.dumps(others)}; -o or --trust-store")
+            elif trusted and own:
+                warn(f"the store chooses tracking: {json.dumps(node)}")
             made[key] = tracking
         return made[key]
 

@@ -14,7 +14,10 @@ from advsweep.cli.output import echo_line
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
+    from advsweep.components import Plain
+    from advsweep.store import Store
     from advsweep.sweep.events import Event
+    from advsweep.sweep.tracking.feed import Trackings
 
 
 def worker(
@@ -23,7 +26,7 @@ def worker(
         typer.Argument(
             metavar="[SWEEP] [KEY=VALUE]...",
             help="Only this sweep's runs; and resources in place of its own, such as "
-            "resources.cpus=2, or executor.preload=false.",
+            "resources.cpus=2, or executor.preload=false, or tracking=NAME.",
             autocompletion=complete_sweep,
             show_default=False,
         ),
@@ -52,6 +55,7 @@ def worker(
     run_code_as_root: options.RunCodeAsRoot = False,
     store: options.Store = None,
     store_patience: options.StorePatience = "10m",
+    trust_store: options.TrustStore = False,
 ) -> None:
     """Train runs of a store that nobody trains, until none is left.
 
@@ -60,7 +64,8 @@ def worker(
     twice. SIGTERM and Ctrl-C have the runs write a checkpoint and leave them to the others.
 
     Each run gets the cores and GPUs that its sweep gives it, as with `sweep`; as many run side
-    by side as there is room for.
+    by side as there is room for. Runs are tracked with tracking=NAME, or with --trust-store as
+    their sweeps were.
 
     Checkpoints are files: where workers of several machines share the folder given by --runs, a
     run goes on from the checkpoint of another machine; where they do not, it begins anew.
@@ -71,14 +76,15 @@ def worker(
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.joining import join
     from advsweep.sweep.resumption import changed_settings
-    from advsweep.sweep.tracking.feed import feeding, of_sweeps
+    from advsweep.sweep.tracking.feed import feeding
 
     options.give_consent(run_code, run_code_as_root)
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")
-    own = [text for text in overrides if text.startswith("executor.")]
-    local = changed_settings({"executor": {"name": LocalExecutor.name}}, own)["executor"]
+    own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
+    chosen = changed_settings({"executor": {"name": LocalExecutor.name}, "tracking": None}, own)
+    local = chosen["executor"]
     executor = LocalExecutor.build({"jobs": jobs, **(local or {})}, where="executor")
     if runs is not None:
         # The runs' own processes look there, too.
@@ -87,7 +93,7 @@ def worker(
     patience = set_store_patience(store_patience)
     with (
         open_store(store, create=False, patience=patience) as opened,
-        feeding(opened, of_sweeps(opened, warn), warn) as feed,
+        feeding(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as feed,
     ):
 
         def on_event(event: Event) -> None:
@@ -107,6 +113,19 @@ def worker(
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
     echo_line(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(outcome.exit_code)
+
+
+def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
+    """Where runs are tracked: as the command line says, else as a trusted store has it."""
+    from advsweep.cli.execution import warn
+    from advsweep.sweep.registry import TRACKINGS
+    from advsweep.sweep.tracking.feed import of_sweeps
+
+    if node is None:
+        return of_sweeps(store, warn, trusted=trusted)
+    tracking = TRACKINGS.build(node, where="tracking")
+    tracking.check()
+    return lambda run: [tracking] if tracking.is_on else []
 
 
 def _tell(event: Event) -> None:

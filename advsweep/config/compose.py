@@ -7,7 +7,7 @@ distinct choice of groups is composed once and kept, and values are patched onto
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,6 +312,28 @@ def _delete(config: Plain, key: str, delete: Delete) -> None:
             f"~{key}: expected it to be {delete.expected[0]!r}, got {node.get(last)!r}"
         )
     node.pop(last, None)
+
+
+def check_literal(value: Any, where: str) -> None:
+    """Refuses texts of a store that would be resolved: they may name environment variables.
+
+    Args:
+        where: what the value is, for the message.
+
+    Raises:
+        ConfigError: a text holds an interpolation.
+    """
+    if isinstance(value, str) and "${" in value:
+        raise ConfigError(
+            f"{where}: expected plain values from the store, got an interpolation, {value[:60]!r}"
+        )
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    for each in inner:
+        check_literal(each, where)
 
 
 def _is_late(value: Any) -> bool:

@@ -92,6 +92,9 @@ def process_started(pid: int) -> float | None:
     0 where the system does not tell; None if there is no such process, or only what is left
     of it until its parent takes notice.
     """
+    # A store that somebody else has written may hold anything, and this becomes a path.
+    if not isinstance(pid, int) or pid < 1:
+        return None
     if not _has_proc():
         return 0.0 if _exists(pid) else None
     try:

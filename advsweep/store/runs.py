@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Select, Text, cast, func, insert, null, select, update
 
-from advsweep.errors import NotFoundError, nearest
+from advsweep.errors import NotFoundError, StoreError, nearest
 from advsweep.redaction import redacted_command
 from advsweep.store.base import StorePart, chunks
+from advsweep.store.folders import folder_name
 from advsweep.store.lease import host_name
 from advsweep.store.models import Run, Sweep, SweepRun
 from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
@@ -385,8 +386,21 @@ class Runs(StorePart):
         )
 
     def _directory(self, row: AnyRow) -> Path:
-        again = f"-{row.attempt}" if row.attempt > 1 else ""
-        return self.runs_directory / f"{row.estimator}-seed{row.seed}-{row.identity[:12]}{again}"
+        """The run's folder.
+
+        Raises:
+            StoreError: the row holds what advsweep does not write, and no folder's name.
+        """
+        try:
+            name = folder_name(
+                identity=row.identity, attempt=row.attempt, estimator=row.estimator, seed=row.seed
+            )
+        except StoreError as error:
+            raise StoreError(
+                f"{self._engines.location.name}: run {row.id}: {error}; this was not written by "
+                "advsweep, and `advsweep merge` into a new store leaves such runs out"
+            ) from error
+        return self.runs_directory / name
 
 
 def _matching(status: Status | None) -> Select[Any]:

@@ -8,8 +8,9 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from advsweep.errors import is_disk_full
+from advsweep.errors import StoreError, is_disk_full
 from advsweep.store import Failure, Status
+from advsweep.store.folders import claim_folder
 from advsweep.sweep import stacks, supervision
 from advsweep.sweep.events import Event, EventKind, Outcome, Progress
 from advsweep.sweep.executors.base import Executor, Job
@@ -176,7 +177,7 @@ class Execution(Settling):
             unit = self._queue.popleft()
             record = self._record(unit)
             # Another execution may have taken or finished it since it was queued.
-            if not self._sort(unit, record):
+            if not self._sort(unit, record) or not self._claim_folder(unit, record):
                 continue
             together = [(unit, record), *self._companions(unit, record)]
             if not self._start(together):
@@ -195,8 +196,18 @@ class Execution(Settling):
                 self._queue.remove(other)
             elif stacks.are_alike((unit, record), (other, its)):
                 self._queue.remove(other)
-                taken.append((other, its))
+                if self._claim_folder(other, its):
+                    taken.append((other, its))
         return taken
+
+    def _claim_folder(self, unit: Unit, record: RunRecord) -> bool:
+        """Whether a run's folder is its own, made if need be; else the run has failed."""
+        try:
+            claim_folder(record.directory, record.identity)
+        except (OSError, StoreError) as error:
+            self._end_unrecorded(unit, _not_started(error))
+            return False
+        return True
 
     def _start(self, together: Sequence[tuple[Unit, RunRecord]]) -> bool:
         """Starts a worker; false where the executor has no room for it at the moment."""
@@ -212,10 +223,8 @@ class Execution(Settling):
         try:
             handle = self._executor.start(job)
         except OSError as error:
-            failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
-            cause = Cause(failure, f"its process could not be started: {error}")
             for unit in units:
-                self._end_unrecorded(unit, cause)
+                self._end_unrecorded(unit, _not_started(error))
             return True
         if handle is None:
             return False
@@ -291,3 +300,8 @@ class Execution(Settling):
                 stopping=self._stopping,
             )
         )
+
+
+def _not_started(error: Exception) -> Cause:
+    failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
+    return Cause(failure, f"its process could not be started: {error}")

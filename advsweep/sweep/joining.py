@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from advsweep.config.compose import check_literal
 from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.store import Owner, Status
 from advsweep.sweep.engine import LOOK_SECONDS, Execution
@@ -173,6 +174,7 @@ class _Joining(Execution):
         if record.id not in self._wanted:
             sweeps = [s for s in self._store.sweeps() if self._sweep in (None, s.name)]
             recorded = recorded_settings(record, sweeps)["resources"]
+            check_literal(recorded, "resources of the store")
             self._wanted[record.id] = self._changed(recorded)
         return self._wanted[record.id]
 

@@ -26,7 +26,9 @@ class Reserve:
         """The stretch for which the room is kept, where there is any."""
         with contextlib.suppress(OSError):
             make_private_folder(self._path.parent)
-            with open_private(self._path, "wb") as file:
+            # Made anew: an old one may be a link in a folder that somebody else has made.
+            self.release()
+            with open_private(self._path, "xb") as file:
                 file.write(bytes(RESERVED_BYTES))
         try:
             yield

@@ -1,4 +1,9 @@
-"""Plans made of runs that a store has, to start them again as they were to be started."""
+"""Plans made of runs that a store has, to start them again.
+
+What a run is, and what each run of its sweep occupies, is read from the store. Executors and
+trackers act on this machine and on its user's accounts: the present command line chooses them,
+or the store where its user trusts it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.run import build_run
 from advsweep.components import Plain
-from advsweep.config.compose import Composed, Composer
+from advsweep.config.compose import Composed, Composer, check_literal
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS
 from advsweep.sweep.settings import Off, Resources
-from advsweep.sweep.tracking.base import NoTracking
+from advsweep.sweep.tracking.base import REMEMBERED, NoTracking
 from advsweep.tasks.registry import TASKS
 
 if TYPE_CHECKING:
@@ -24,26 +29,81 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Task
 
 Settings = Mapping[str, "Plain | None"]
-"""Config nodes by group: executor, resources and stopping, None for what each run has."""
+"""Config nodes by group: executor, resources, stopping and tracking.
+
+None stands for the rule that each run has, and for no tracking."""
 
 DEFAULTS: Settings = {
     "executor": {"name": LocalExecutor.name},
     "resources": {"name": Resources.name},
     "stopping": None,
+    "tracking": None,
 }
 
 
 def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings:
-    """The executor and the resources of a run's sweep, and the rule that the run itself has.
+    """The executor, the resources and the tracking of a run's sweep, and the run's own rule.
 
     Of several sweeps that share the run the last one counts. Runs that belong to no sweep,
     and sweeps of earlier versions, have `DEFAULTS`.
+
+    Raises:
+        ConfigError: what is recorded is nothing that advsweep writes.
     """
     settings = dict(DEFAULTS)
     for sweep in sweeps:
-        if sweep.name in run.sweeps:
-            settings |= sweep.spec.get("settings", {})
+        if sweep.name not in run.sweeps:
+            continue
+        recorded = sweep.spec.get("settings", {})
+        tracking = sweep.spec.get(REMEMBERED)
+        if not isinstance(recorded, dict):
+            raise ConfigError(f"sweep {sweep.name}: expected settings by group, got {recorded!r}")
+        for group in ("executor", "resources"):
+            settings[group] = recorded.get(group, settings[group])
+        settings["tracking"] = tracking
+        for group, node in settings.items():
+            _check_node(f"sweep {sweep.name}: {group}", node)
     return settings
+
+
+def _check_node(where: str, node: object) -> None:
+    if node is not None and not (isinstance(node, dict) and isinstance(node.get("name"), str)):
+        raise ConfigError(f"{where}: expected a mapping with a name, got {node!r}")
+
+
+def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: bool) -> Settings:
+    """Recorded settings as far as the present command line allows them.
+
+    Args:
+        trusted: the user trusts the store to choose executors and trackers.
+
+    Raises:
+        ConfigError: the store has another executor than the default one, and neither is the store
+            trusted nor an executor chosen; or a text of what is used would be resolved.
+    """
+    for group in recorded if trusted else ("resources",):
+        check_literal(recorded[group], f"{group} of the store")
+    if trusted:
+        return recorded
+    allowed = {**recorded, "executor": DEFAULTS["executor"], "tracking": None}
+    node = recorded["executor"]
+    chosen = any(text.lstrip("+").startswith("executor=") for text in overrides)
+    if node is not None and node["name"] != LocalExecutor.name and not chosen:
+        raise ConfigError(
+            f"executor: the store has '{node['name']}' for these runs, and a store does not choose "
+            f"where they are executed; give executor={node['name']} with its settings, another "
+            "executor, or --trust-store"
+        )
+    return allowed
+
+
+def chosen_by_store(settings: Settings) -> list[str]:
+    """What a trusted store chooses, a line each: `executor: {...}`."""
+    return [
+        f"{group}: {json.dumps(settings[group], ensure_ascii=True)}"
+        for group in ("executor", "tracking")
+        if settings[group] != DEFAULTS[group]
+    ]
 
 
 def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
@@ -72,6 +132,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
             else:
                 member = composer.member(group, override.values[0])
                 changed[group] = composer.compose({group: member}).config[group]
+        # What stood in the store is literal, see `check_literal`.
         return composer.patched(Composed(changed, late=True), values)
 
 
@@ -106,7 +167,7 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         executor=executor,
         stopping=built.get("stopping"),
         search=Off(),
-        tracking=NoTracking(),
+        tracking=built.get("tracking") or NoTracking(),
         spec={},
     )
 

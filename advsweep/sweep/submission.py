@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from filelock import FileLock
 
-from advsweep.errors import ConfigError
+from advsweep.errors import ConfigError, StoreError
 from advsweep.private_files import make_private_folder, open_private
 from advsweep.store import Status
+from advsweep.store.folders import claim_folder
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
 from advsweep.sweep.executors.base import Job
 from advsweep.sweep.executors.detached import DetachedExecutor
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.policy import Policy
+
+
+_JOB = re.compile(r"[0-9]+([_+][0-9]+|@[0-9.]+|@None)?")
+"""What jobs are called: `123_4` by Slurm, `PID@STARTED` for processes of this machine."""
 
 
 class Wanted(Protocol):
@@ -65,6 +71,7 @@ def submit(
 
     Raises:
         ConfigError: the queue cannot be had, or does not take them.
+        StoreError: a run's folder is another run's.
     """
     ids = [unit.run_id for unit in units]
     folder = store.runs_directory / executor.name
@@ -90,6 +97,7 @@ def submit(
             elif record.id in names:
                 on_event(RunEvent(EventKind.WAITING, record, f"queued as {names[record.id]}"))
             else:
+                claim_folder(record.directory, record.identity)
                 jobs[record.id] = Job(
                     run_id=record.id,
                     store_url=store.url,
@@ -172,17 +180,30 @@ def _submitted(store: Store) -> Iterator[tuple[DetachedExecutor, Mapping[int, st
     for name in EXECUTORS.names():
         if names := _read(store.runs_directory / name):
             executor = EXECUTORS.build(name)
-            assert isinstance(executor, DetachedExecutor), name
-            yield executor, names
+            # Somebody else's folder may hold a file of that name for any executor.
+            if isinstance(executor, DetachedExecutor):
+                yield executor, names
 
 
 def _read(folder: Path) -> dict[int, str]:
-    """Under which name each run was submitted, as far as that is known."""
+    """Under which name each run was submitted, as far as that is known.
+
+    Raises:
+        StoreError: the file is none that advsweep writes.
+    """
+    path = folder / "jobs.json"
     try:
-        text = (folder / "jobs.json").read_text(encoding="utf-8")
+        known = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    return {int(run_id): name for run_id, name in json.loads(text).items()}
+    except (ValueError, RecursionError):
+        known = None
+    if not isinstance(known, dict) or not all(
+        run_id.isdecimal() and isinstance(name, str) and _JOB.fullmatch(name)
+        for run_id, name in known.items()
+    ):
+        raise StoreError(f"{path}: expected the names of jobs by run; remove the file")
+    return {int(run_id): name for run_id, name in known.items()}
 
 
 def _write(folder: Path, names: Mapping[int, str]) -> None:

@@ -22,6 +22,7 @@ from advsweep.errors import (
     is_out_of_memory,
 )
 from advsweep.store import Failure, Status
+from advsweep.store.folders import claim_folder
 from advsweep.sweep.exits import (
     DISK_FULL,
     DONE,
@@ -155,6 +156,7 @@ def begin_training(
 
     Raises:
         ConfigError: by now it is another run than the one that was planned.
+        StoreError: its folder is another run's.
     """
     from advsweep.sweep.reporter import StoreReporter
     from advsweep.sweep.stopping.judge import Judge
@@ -166,6 +168,7 @@ def begin_training(
             f"{run.identity[:12]}: its data, or advsweep itself, has changed since; start the "
             f"sweep again, which plans it anew"
         )
+    claim_folder(record.directory, record.identity)
     _discard_strange_checkpoints(record)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from advsweep.sweep.engine import execute
 from advsweep.sweep.plan import make_plan
 from advsweep.sweep.units import make_units
 
+DEBUG = "executor=debug"
 FAKE = [
     *("backend=fake", "executor=debug", "steps=8", "prompts_per_step=8"),
     *("task.held_out_per_level=2", "task.train_per_level=50"),
@@ -149,20 +152,29 @@ def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
 
 
 def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = process_started(process.pid)
-    store.claim(3, Owner(Owner.current().host, process.pid, started))
-    assert "killed 1 processes" in advsweep("stop", "3", "--kill").stderr
-    assert process.wait(timeout=60) == -signal.SIGKILL
-    assert store.runs(ids=[3])[0].status is Status.LOST
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    strange = subprocess.Popen(sleep, cwd="/")
+    process = subprocess.Popen([*sleep, "advsweep"])
+    try:
+        for each, killed in ((strange, 0), (process, 1)):
+            store.claim(3, Owner(Owner.current().host, each.pid, process_started(each.pid)))
+            assert f"killed {killed} processes" in advsweep("stop", "3", "--kill").stderr
+            if not killed:
+                store.finish(3, Status.INTERRUPTED)
+        assert process.wait(timeout=60) == -signal.SIGKILL
+        assert strange.poll() is None
+        assert store.runs(ids=[3])[0].status is Status.LOST
+    finally:
+        strange.kill()
+        process.kill()
 
 
 def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
-    done = advsweep("retry", "other", code=1)
+    done = advsweep("retry", "other", DEBUG, code=1)
     assert "1 of 2 runs are done, running or pruned" in done.stderr
     assert "1 runs: 1 failed" in done.stderr
     assert "run 3 failed: RuntimeError: step 3 fails" in done.stderr
-    outcome = json.loads(advsweep("retry", "3", "--format", "json", code=1).stdout)
+    outcome = json.loads(advsweep("retry", "3", DEBUG, "--format", "json", code=1).stdout)
     assert [failure["id"] for failure in outcome["failed"]] == [3]
     assert "nothing to start again" in advsweep("retry", "pair").stderr
 
@@ -173,9 +185,9 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     execute(sweep, store)
     ids = [run.id for run in store.runs(sweep="ruled")]
     assert {run.status for run in store.runs(ids=ids)} == {Status.PRUNED}
-    assert "nothing to start again" in advsweep("retry", "ruled").stderr
-    assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), *rule).stderr
-    assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), "stopping=none").stderr
+    assert "nothing to start again" in advsweep("retry", "ruled", DEBUG).stderr
+    assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), DEBUG, *rule).stderr
+    assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), DEBUG, "stopping=none").stderr
     # The rule of the other one is still the sweep's.
     left, done = store.runs(ids=[ids[1], ids[0]])
     assert (left.status, left.stopping) == (Status.PRUNED, sweep.stopping.rule())
@@ -185,15 +197,92 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
 def test_retry_asks_which_settings_are_meant(store):
     execute(make_plan([*FAKE, "resources.cpus=2", "backend.fail_at=2"], name="two"), store)
     with pytest.raises(ConfigError, match=r"resources: expected the same .*such as resources=def"):
-        advsweep("retry", "3", "two")
-    done = advsweep("retry", "3", "two", "resources.cpus=1", code=1)
+        advsweep("retry", "3", "two", DEBUG)
+    done = advsweep("retry", "3", "two", DEBUG, "resources.cpus=1", code=1)
     assert "2 runs: 2 failed" in done.stderr
     with pytest.raises(ConfigError, match=r"steps=3: expected a key of executor or resources or"):
-        advsweep("retry", "3", "steps=3")
+        advsweep("retry", "3", DEBUG, "steps=3")
     with pytest.raises(ConfigError, match="expected runs or a sweep to start again, got executor"):
         advsweep("retry", "executor=local")
     with pytest.raises(ConfigError, match=r"expected resources\.cpus=VALUE with one value"):
-        advsweep("retry", "3", "resources.cpus=1,2")
+        advsweep("retry", "3", DEBUG, "resources.cpus=1,2")
+
+
+def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "a secret")
+    setup = f"touch {tmp_path / 'owned'}"
+    settings = {"executor": {"name": "slurm", "cluster": "local", "setup": [setup]}}
+    tracking = {"name": "tensorboard", "directory": str(tmp_path / "events")}
+    store.add_sweep("other", {"settings": settings, "tracking": tracking})
+    with pytest.raises(
+        ConfigError, match=r"the store has 'slurm' .* give executor=slurm .*--trust"
+    ):
+        advsweep("retry", "3")
+    done = advsweep("retry", "3", DEBUG, code=1)
+    assert "not tracked; tracking=tensorboard or --trust-store" in done.stderr
+    assert not (tmp_path / "owned").exists()
+    assert not (tmp_path / "events").exists()
+    # No text of the store is resolved, whatever else is given.
+    settings["executor"] = {"name": "${oc.env:SECRET}"}
+    store.add_sweep("other", {"settings": settings})
+    with pytest.raises(ConfigError, match="got an interpolation"):
+        advsweep("retry", "3", "--trust-store")
+
+
+@pytest.mark.parametrize("which", ["reserve", "log.txt", "checkpoints"])
+def test_a_run_does_not_write_through_a_link_in_its_folder(store, tmp_path, which):
+    [run] = store.runs(ids=[3])
+    precious = tmp_path / "precious"
+    (precious / "step-000009").mkdir(parents=True)
+    (precious / "text").write_text("precious")
+    target = precious if which == "checkpoints" else precious / "text"
+    place = run.directory / which
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+    done = advsweep("retry", "3", DEBUG, code=1)
+    assert "expected a plain file or folder, got a link" in done.stderr
+    assert (precious / "text").read_text() == "precious"
+    assert (precious / "step-000009").is_dir()
+
+
+def test_a_run_does_not_start_in_the_folder_of_another(store):
+    [run] = store.runs(ids=[3])
+    (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": "f" * 64}))
+    before = sorted(run.directory.rglob("*"))
+    assert "belongs to the run ffff" in advsweep("retry", "3", DEBUG, code=1).stderr
+    assert sorted(run.directory.rglob("*")) == before
+
+
+def test_logs_of_a_special_file_are_refused(store):
+    path = log_path(store.runs(ids=[3])[0])
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match="expected a regular file"):
+        advsweep("logs", "3")
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    with pytest.raises(StoreError, match="expected a regular file"):
+        advsweep("logs", "3", "--follow")
+
+
+def test_retry_with_trust_says_what_the_store_chooses(store):
+    done = advsweep("retry", "3", "--trust-store", code=1)
+    assert 'the store chooses executor: {"name": "debug"' in done.stderr
+    assert "1 runs: 1 failed" in done.stderr
+
+
+def test_eval_resolves_no_text_of_a_store(store, monkeypatch):
+    monkeypatch.setenv("SECRET", "0")
+    [run] = store.runs(ids=[1])
+    config = json.loads(json.dumps(run.config))
+    config["task"]["seed"] = "${oc.decode:${oc.env:SECRET}}"
+    with sqlite3.connect(store.file) as connection:
+        connection.execute("UPDATE runs SET config = ? WHERE id = 1", (json.dumps(config),))
+    connection.close()
+    with pytest.raises(ConfigError, match=r"task of the run: .* got an interpolation"):
+        advsweep("eval", "1", "--samples", "4")
 
 
 def test_rm_asks_and_refuses_what_is_done_or_running(store):
@@ -248,11 +337,36 @@ def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):
     elsewhere.mkdir()
     link = store.runs_directory / "link"
     link.symlink_to(elsewhere, target_is_directory=True)
+    [run] = store.runs(ids=[1])
     for directory in (elsewhere, link, store.runs_directory, tmp_path / "none"):
-        remove_folder(store, directory)
+        remove_folder(store, replace(run, directory=directory))
     assert elsewhere.is_dir()
     assert link.is_symlink()
     assert store.runs_directory.is_dir()
+
+
+@pytest.mark.parametrize("text", [None, "of another", '{"run": 3}', '{"run":' + "[" * 9999])
+def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
+    [run] = store.runs(ids=[3])
+    manifest = run.directory / "run.json"
+    manifest.unlink()
+    if text == "of another":
+        manifest.write_text(json.dumps({"format": 1, "run": "f" * 64}))
+    elif text is not None:
+        manifest.write_text(text)
+    for checkpoint in run.directory.glob("checkpoints/step-*"):
+        shutil.rmtree(checkpoint)
+    done = advsweep("rm", "3", "--yes")
+    assert "was left, as no manifest in it names run 3 alone" in done.stderr
+    assert (run.directory / "run.json").exists() == (text is not None)
+    assert run.directory.is_dir()
+
+
+def test_a_folder_of_an_earlier_version_goes_by_its_checkpoints(store):
+    [run] = store.runs(ids=[1])
+    (run.directory / "run.json").unlink()
+    advsweep("rm", "1", "--yes", "--force")
+    assert not run.directory.exists()
 
 
 def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):

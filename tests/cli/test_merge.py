@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,31 @@ def test_differences_are_told_on_stderr(advsweep, other, tmp_path):
     assert done.returncode == 0
     assert "its run 1 is done in both and differs" in done.stderr
     assert "first reward/mean at step 1: 9.0 here" in done.stderr
+
+
+def test_a_runs_folder_that_is_a_link_has_to_be_named(advsweep, other, tmp_path):
+    runs = tmp_path / "there" / "advsweep-runs"
+    runs.rename(tmp_path / "aside")
+    runs.symlink_to(tmp_path / "aside", target_is_directory=True)
+    open_store(str(tmp_path / "advsweep.db")).close()
+    done = advsweep("merge", other)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "got a link, which may lead anywhere; if you made it, give --other-runs" in done.stderr
+    assert not (tmp_path / "advsweep-runs").exists()
+    assert advsweep("merge", other, "--other-runs", "aside").returncode == 0
+
+
+def test_what_is_malformed_is_told_on_stderr(advsweep, other, tmp_path):
+    connection = sqlite3.connect(tmp_path / other)
+    with connection:
+        connection.execute("UPDATE runs SET identity = 'a/..' WHERE id = 2")
+        connection.execute("UPDATE sweeps SET name = char(27) || ']52;c;x'")
+    connection.close()
+    (tmp_path / "precious").write_text("precious")
+    done = advsweep("merge", other)
+    assert done.returncode == 0
+    assert "runs: 5 added, 1 left out" in done.stdout
+    assert "its run 2 was left out: identity: expected 64 hexadecimal digits" in done.stderr
+    assert "left out: one of the sweeps: name: expected a short text of one line" in done.stderr
+    assert chr(27) not in done.stdout + done.stderr
+    assert (tmp_path / "precious").read_text() == "precious"

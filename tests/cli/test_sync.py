@@ -58,6 +58,21 @@ def test_a_finished_sweep_is_sent_once(advsweep, tmp_path):
 
 
 @pytest.mark.usefixtures("two")
+def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_path):
+    tracking = {"name": "tensorboard", "directory": str(tmp_path / "theirs")}
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        store.add_sweep("two", {"tracking": tracking})
+    done = advsweep("sync", "tensorboard", "1")
+    assert (done.returncode, done.stdout) == (0, "tensorboard: 1 sent\n"), done.stderr
+    assert "the store has other fields" in done.stderr
+    assert not (tmp_path / "theirs").exists()
+    done = advsweep("sync", "tensorboard", "1", "--trust-store")
+    assert done.stdout == "tensorboard: 1 sent\n", done.stderr
+    assert "the store chooses tracking: " in done.stderr
+    assert len(list((tmp_path / "theirs").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("two")
 def test_what_cannot_be_sent_is_exit_code_1(advsweep, tmp_path):
     (tmp_path / "events").write_text("a file, and no folder")
     done = advsweep("sync", "tensorboard", "1", "-o", "directory=events")
@@ -93,7 +108,7 @@ def test_a_run_that_fails_is_followed_by_sweep_and_by_retry(advsweep):
     options = ["tracking=tensorboard", "tracking.patience=200"]
     done = advsweep("sweep", "--name=bad", *failing, *options)
     assert done.returncode == 1
-    assert advsweep("retry", "bad").returncode == 1
+    assert advsweep("retry", "bad", *options).returncode == 1
     record = json.loads(advsweep("sync", "tensorboard", "bad", "--format=json").stdout)
     assert (record["sent"], record["sent_before"]) == ([], [1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
+from advsweep.store.folders import claim_folder
 from advsweep.store.merging import Fate, merge
 
 
@@ -52,6 +54,7 @@ def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
     store.add_points(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
     store.set_environment(run_id, {"cores": 2})
     store.set_summaries(run_id, {"cost/seconds": 3.5})
+    claim_folder(run.directory, run.identity)
     checkpoint = run.directory / "checkpoints" / f"step-{step:06d}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_text(f"{run.seed} {step}")
@@ -61,6 +64,10 @@ def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
         store.add_evaluation(_evaluation(identity, run_id, at))
     if end is not None:
         store.finish(run_id, end, error="boom" if end is Status.FAILED else None)
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _subject(run: RunRecord, step: int) -> str:
@@ -75,7 +82,7 @@ def _evaluation(
         problem_id="0/12=3", prompt="12=03:", level=0, answer_entropy=1.0, **counts
     )
     return NewEvaluation(
-        identity=identity,
+        identity=_sha(identity),
         subject=subject,
         run_id=run_id,
         step=step,
@@ -119,9 +126,9 @@ def test_evaluations_of_models_come_without_a_run(store, other):
         other.add_evaluation(_evaluation(name, None, 0, subject=f"model:{name}"))
     store.add_evaluation(_evaluation("b", None, 0, subject="model:b"))
     assert merge(store, other, dry_run=True).evaluations == 1
-    assert [e.identity for e in store.model_evaluations()] == ["b"]
+    assert [e.subject for e in store.model_evaluations()] == ["model:b"]
     assert merge(store, other).evaluations == 1
-    assert [e.identity for e in store.model_evaluations()] == ["b", "a"]
+    assert [e.subject for e in store.model_evaluations()] == ["model:b", "model:a"]
     assert [e.c.tolist() for e in store.model_evaluations()] == [[2], [2]]
     assert merge(store, other).evaluations == 0
 
@@ -235,7 +242,7 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
 def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
     _make(other, new_run(0), Status.DONE, 8, "searched")
     for number, delta in enumerate((0.5, 1.5)):
-        other.add_trial("searched", number, {"estimator.delta": delta}, "hash")
+        other.add_trial("searched", number, {"estimator.delta": delta}, _sha("hash"))
     for _ in range(2):  # merging again adds none
         merge(store, other)
         assert store.trials("searched") == other.trials("searched")
@@ -264,7 +271,7 @@ def test_evaluations_come_to_runs_that_are_there(store, other, new_run):
     other.add_evaluation(_evaluation("another n", theirs.id, 100))
     assert merge(store, other).evaluations == 1
     found = {e.identity for e in store.evaluations([mine.id])}
-    assert found == {"base", _subject(mine, 100), "another n"}
+    assert found == {_sha("base"), _sha(_subject(mine, 100)), _sha("another n")}
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(store, other, new_run):

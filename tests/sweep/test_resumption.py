@@ -13,6 +13,7 @@ from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.resumption import (
     DEFAULTS,
+    allowed_settings,
     build_alike,
     changed_settings,
     plan_again,
@@ -63,7 +64,10 @@ def test_settings_are_changed_as_a_command_line_says() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("estimator=fade", "estimator=fade: expected a key of executor or resources or stopping"),
+        (
+            "estimator=fade",
+            "estimator=fade: expected a key of executor or resources or stopping or tr",
+        ),
         ("executor=slrm", "no executor is called 'slrm'; did you mean 'slurm'"),
         ("executor.name=ray", "choose by executor=NAME"),
         ("~executor", "expected executor=VALUE with one value"),
@@ -81,6 +85,52 @@ def test_a_plan_of_runs_again_changes_no_rule(plan, store: Store) -> None:
     execute(sweep, store)
     execute(plan_again(store.runs(), {**DEFAULTS, "executor": {"name": "debug"}}), store)
     assert store.runs()[0].stopping == sweep.stopping.rule()
+
+
+SLURM = {"name": "slurm", "cluster": "local", "setup": ["touch owned"]}
+RAY = {"name": "ray", "address": "them:6379"}
+WANDB = {"name": "wandb", "entity": "them"}
+
+
+@pytest.mark.parametrize("executor", [SLURM, RAY, {"name": "gone"}])
+def test_a_store_does_not_choose_an_executor_or_a_tracker(executor) -> None:
+    recorded = {**DEFAULTS, "executor": executor, "tracking": WANDB}
+    with pytest.raises(ConfigError, match=r"store does not choose .* or --trust-store"):
+        allowed_settings(recorded, ["executor.jobs=2"], trusted=False)
+    name = executor["name"]
+    allowed = allowed_settings(recorded, [f"executor={name}"], trusted=False)
+    assert (allowed["executor"], allowed["tracking"]) == (DEFAULTS["executor"], None)
+    assert allowed_settings(recorded, [], trusted=True) == recorded
+
+
+def test_nothing_of_a_stored_executor_gets_into_a_chosen_one() -> None:
+    allowed = allowed_settings({**DEFAULTS, "executor": SLURM}, ["executor=slurm"], trusted=False)
+    changed = changed_settings(allowed, ["executor=slurm", "executor.partition=gpu"])
+    assert changed["executor"] == {"name": "slurm", "partition": "gpu"}
+    local = {**DEFAULTS, "executor": {"name": "local", "jobs": 900, "preload": True}}
+    assert allowed_settings(local, [], trusted=False)["executor"] == {"name": "local"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"settings": {"resources": {"name": "default", "cpus": "${oc.env:SECRET}"}}},
+        {"settings": {"resources": {"name": "default", "${oc.env:SECRET}": 1}}},
+        {"settings": {"executor": {"name": "slurm", "setup": ["${oc.env:SECRET}"]}}},
+        {"settings": {"executor": "slurm"}},
+        {"settings": ["executor"]},
+        {"tracking": {"name": "wandb", "project": "${oc.env:SECRET}"}},
+        {"tracking": 7},
+    ],
+)
+def test_stored_settings_that_are_no_plain_nodes_are_refused(
+    plan, store: Store, monkeypatch, spec
+) -> None:
+    monkeypatch.setenv("SECRET", "2")
+    make_units(plan(name="a"), store, force=False)
+    store.add_sweep("a", spec)
+    with pytest.raises(ConfigError, match=r"expected (a mapping|plain values|settings)"):
+        allowed_settings(recorded_settings(store.runs()[0], store.sweeps()), [], trusted=True)
 
 
 def test_what_executors_look_at_is_built_once_for_runs_that_are_alike(plan, store: Store) -> None:

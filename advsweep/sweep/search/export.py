@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advsweep.config.compose import check_literal
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.sweep.search.study import plan_search
 
@@ -33,11 +34,12 @@ def to_optuna(
 
     Raises:
         NotFoundError: there is no such sweep.
-        ConfigError: it was no search.
+        ConfigError: it was no search, or its overrides hold interpolations.
     """
     specs = {record.name: record.spec for record in store.sweeps()}
     if sweep not in specs:
         raise NotFoundError(f"no sweep '{sweep}'; {nearest(sweep, specs)}")
+    check_literal(specs[sweep]["overrides"], f"overrides of sweep {sweep}")
     study = plan_search(specs[sweep]["overrides"], config_dirs=config_dirs, name=sweep)
     if study is None:
         raise ConfigError(f"{sweep}: expected a search, got a sweep without one")

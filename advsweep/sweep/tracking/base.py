@@ -119,20 +119,19 @@ class NoTracking(Tracking):
 
 
 def remembered(tracking: Tracking) -> Plain:
-    """What a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync`."""
+    """What a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync` to trust."""
     return {REMEMBERED: tracking.plain()} if tracking.is_on else {}
 
 
-def sync_command(tracking: Tracking, target: str, *, known: bool) -> str:
+def sync_command(tracking: Tracking, target: str) -> str:
     """What to type to have runs sent to a tracker afterwards.
 
     Args:
         target: a sweep or a run.
-        known: whether the target's sweep remembers the tracking.
     """
     defaults = type(tracking)().plain() | {"patience": tracking.patience}
-    given = {} if known else tracking.plain()
-    changes = [f"{key}={value}" for key, value in given.items() if value != defaults[key]]
+    given = tracking.plain().items()
+    changes = [f"{key}={value}" for key, value in given if value != defaults[key]]
     options = "".join(f" -o {shlex.quote(change)}" for change in changes)
     return f"`advsweep sync {tracking.name} {target}{options}`"
 

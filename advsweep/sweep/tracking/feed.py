@@ -122,7 +122,7 @@ class Feed:
             return
         target = run.sweeps[0] if run.sweeps else str(run.id)
         sending = (run.id, tracking.name)
-        self._followed[sending] = sync_command(tracking, target, known=bool(run.sweeps))
+        self._followed[sending] = sync_command(tracking, target)
         self._open.add(sending)
         self._patience = max(self._patience, tracking.patience)
         self._order({"run": run.id, "tracking": tracking.plain()})
@@ -214,11 +214,12 @@ class Feed:
         self._say(f"tracking: {reason}; {which}{how}{more} sends them when they are done")
 
 
-def of_sweeps(store: Store, say: Callable[[str], None]) -> Trackings:
+def of_sweeps(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
     """What the sweeps of a run were last started with, as far as it works here.
 
     Args:
-        say: is told, in a line, of what does not.
+        say: takes a line for each sweep that is tracked by the store's choice, or is not tracked.
+        trusted: whether the store may choose; otherwise nothing is tracked.
     """
     known: dict[str, Tracking | None] = {}
 
@@ -231,7 +232,7 @@ def of_sweeps(store: Store, say: Callable[[str], None]) -> Trackings:
                 return []
             for sweep in sweeps:
                 if sweep.name not in known:
-                    known[sweep.name] = _tracking_of(sweep, say)
+                    known[sweep.name] = _tracking_of(sweep, say, trusted)
         found = [known[name] for name in run.sweeps]
         distinct = {repr(tracking): tracking for tracking in found if tracking is not None}
         return list(distinct.values())
@@ -239,8 +240,14 @@ def of_sweeps(store: Store, say: Callable[[str], None]) -> Trackings:
     return trackings
 
 
-def _tracking_of(sweep: SweepRecord, say: Callable[[str], None]) -> Tracking | None:
+def _tracking_of(sweep: SweepRecord, say: Callable[[str], None], trusted: bool) -> Tracking | None:
     if REMEMBERED not in sweep.spec:
+        return None
+    if not trusted:
+        say(
+            f"sweep {sweep.name} is not tracked, as a store does not choose trackers; "
+            "tracking=NAME or --trust-store tracks it"
+        )
         return None
     try:
         tracking = TRACKINGS.build(sweep.spec[REMEMBERED], where="tracking")
@@ -248,4 +255,7 @@ def _tracking_of(sweep: SweepRecord, say: Callable[[str], None]) -> Tracking | N
     except ConfigError as error:
         say(f"sweep {sweep.name} is not tracked here: {error}")
         return None
-    return tracking if tracking.is_on else None
+    if not tracking.is_on:
+        return None
+    say(f"the store chooses tracking for sweep {sweep.name}: {json.dumps(tracking.plain())}")
+    return tracking

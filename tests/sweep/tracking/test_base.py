@@ -48,11 +48,10 @@ def test_ours_can_be_had_here(name):
     TRACKINGS.build(name).check()
 
 
-def test_the_command_to_send_runs_later_has_what_no_sweep_remembers():
+def test_the_command_to_send_runs_later_has_all_fields():
     tracking = WandbTracking(project="mine", mode=Mode.OFFLINE, tags=("a b", "c"), patience=5)
-    assert sync_command(tracking, "two", known=True) == "`advsweep sync wandb two`"
     options = """-o mode=offline -o project=mine -o 'tags=['"'"'a b'"'"', '"'"'c'"'"']'"""
-    assert sync_command(tracking, "1", known=False) == f"`advsweep sync wandb 1 {options}`"
+    assert sync_command(tracking, "1") == f"`advsweep sync wandb 1 {options}`"
 
 
 def test_nobody_waits_for_ever():

@@ -108,7 +108,7 @@ def test_a_tracker_that_hangs_or_dies_leaves_the_sweep_alone(plan, store, how, p
     outcome, said = feed_with(plan(name="one"), store, Odd(how=how, patience=patience))
     assert outcome.done == 1
     [line] = said
-    assert all(word in line for word in [*words, "`advsweep sync odd one`"]), line
+    assert all(word in line for word in [*words, f"`advsweep sync odd one -o how={how}"]), line
 
 
 @pytest.mark.usefixtures("plugin")
@@ -174,6 +174,16 @@ def test_a_full_pipe_is_not_waited_for(plan, store, monkeypatch, tmp_path):
     assert "not all was sent within 0.2 s" in line
 
 
+def test_a_store_that_is_not_trusted_chooses_no_tracker(plan, store):
+    [run_id] = execute(plan("tracking=wandb", "tracking.entity=them", name="shown"), store).run_ids
+    [run] = store.runs(ids=[run_id])
+    said: list[str] = []
+    trackings = of_sweeps(store, said.append, trusted=False)
+    assert trackings(run) == trackings(run) == []
+    [line] = said
+    assert "a store does not choose trackers" in line
+
+
 def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     planned = plan("tracking=tensorboard", "tracking.directory=there", name="shown")
     [run_id] = execute(planned, store).run_ids
@@ -183,12 +193,14 @@ def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     [run] = store.runs(ids=[run_id])
     assert run.sweeps == ("plain", "shown", "strange")
     said: list[str] = []
-    trackings = of_sweeps(store, said.append)
+    trackings = of_sweeps(store, said.append, trusted=True)
     assert trackings(run) == trackings(run) == [planned.tracking]
-    [line] = said
+    chosen, line = said
+    assert chosen.startswith("the store chooses tracking for sweep shown: ")
+    assert '"directory": "there"' in chosen
     assert line.startswith("sweep strange is not tracked here: tracking: no tracking is called")
     execute(plan(name="shown"), store)
-    assert of_sweeps(store, said.append)(run) == []
+    assert of_sweeps(store, said.append, trusted=True)(run) == []
 
 
 def _again(store, run_id):

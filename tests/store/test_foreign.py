@@ -1,0 +1,422 @@
+"""Hostile stores: a merge takes what is sound, says what it left out, and does no harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from advsweep.errors import StoreError
+from advsweep.store import (
+    NewAnalysis,
+    NewEvaluation,
+    NewRun,
+    Owner,
+    ProblemCounts,
+    RunRecord,
+    Status,
+    Store,
+    open_store,
+)
+from advsweep.store.merging import Fate, Merged, merge
+
+pytestmark = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+
+PRECIOUS = "what must not be lost"
+
+
+@pytest.fixture
+def other(tmp_path: Path, clock) -> Iterator[Store]:
+    """The hostile store; its runs' folders lie in a folder of their own."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    with open_store(str(theirs / "other.db"), clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def mine(store: Store, new_run: Callable[..., NewRun], tmp_path: Path) -> RunRecord:
+    """A finished run of the user's own, with a folder, beside files of his."""
+    (tmp_path / "precious.txt").write_text(PRECIOUS)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "key").write_text(PRECIOUS)
+    return _make(store, new_run(seed=100))
+
+
+def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
+    """A run with a metric, a summary, a checkpoint, an evaluation and an analysis."""
+    if sweep is not None:
+        store.add_sweep(sweep, {"overrides": ["seed=0"]})
+        store.add_trial(sweep, 0, {"estimator.delta": 0.5}, "a" * 64)
+    [run_id] = store.add_runs([new], sweep)
+    [run] = store.runs(ids=[run_id])
+    store.claim(run_id, Owner.current())
+    store.heartbeat(run_id, step=5, points=[("x", step, step / 8) for step in range(1, 6)])
+    store.set_environment(run_id, {"cores": 2})
+    store.set_summaries(run_id, {"cost/seconds": 3.5})
+    checkpoint = run.directory / "checkpoints" / "step-000005"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_text(f"weights of {run.seed}")
+    (run.directory / "log.txt").write_text("a log")
+    (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": run.identity}))
+    store.add_checkpoint(run_id, 5, checkpoint)
+    problem = ProblemCounts(
+        problem_id="0", prompt="2+2=", level=0, n=4, c=2, distinct=3, unscorable=0, answer_entropy=1
+    )
+    evaluation = NewEvaluation(
+        identity=hashlib.sha256(new.identity.encode()).hexdigest(),
+        subject=f"{new.identity}@5",
+        run_id=run_id,
+        step=5,
+        task="countdown",
+        settings={"n": 4, "k": [1, 4]},
+        problems=[problem],
+    )
+    store.add_evaluation(evaluation)
+    directions = np.ones(2, dtype=np.float32)
+    store.add_analysis(
+        run_id, NewAnalysis(kind="weights", step=5, settings={}, result={}, directions=directions)
+    )
+    store.finish(run_id, Status.DONE)
+    return store.runs(ids=[run_id])[0]
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    """A digest of every file, folder and link below a folder but for stores and their locks."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"link to {os.readlink(path)}"
+        elif path.is_file() and ".db" not in path.name:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif ".db" not in path.name:
+            found[name] = "a folder" if path.is_dir() else "special"
+    return found
+
+
+def _sql(store: Store, statement: str, *values: Any) -> None:
+    """Changes a store past all that keeps it sound."""
+    assert store.file is not None
+    connection = sqlite3.connect(store.file, timeout=5)
+    try:
+        with connection:
+            connection.execute(statement, values)
+    finally:
+        connection.close()
+
+
+def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Path) -> Merged:
+    """What a merge did; it may have added folders of sound runs, and nothing else."""
+    before, record = _tree(folder), store.runs(ids=[mine.id])
+    planned = merge(store, other, dry_run=True)
+    assert _tree(folder) == before
+    merged = merge(store, other)
+    after = _tree(folder)
+    assert {name: after.get(name) for name in before} == before
+    sound = {run.directory.name for run in merged.runs[Fate.ADDED]}
+    for name in after.keys() - before.keys():
+        assert name.split("/")[0] == "advsweep-runs"
+        assert name.split("/")[1] in sound
+        assert not after[name].startswith(("link", "special"))
+    assert store.runs(ids=[mine.id]) == record
+    assert (planned.left_out, planned.ids()) == (merged.left_out, merged.ids())
+    return merged
+
+
+RUNS = [
+    ("identity", "a/.."),
+    ("identity", ".."),
+    ("identity", "/etc/passwd"),
+    ("identity", "A" * 64),
+    ("identity", "\u0663" * 64),
+    ("identity", "a" * 63),
+    ("identity", "a" * 64 + "\n"),
+    ("identity", "a" * 60 + "\0..."),
+    ("identity", b"a" * 64),
+    ("identity", 7),
+    ("estimator", "../x"),
+    ("estimator", "/x"),
+    ("estimator", ""),
+    ("estimator", "x" * 300),
+    ("estimator", "\x1b]52;c;x\x07"),
+    ("backend", "../x"),
+    ("seed", "../../x"),
+    ("seed", -1),
+    ("seed", 1.5),
+    ("attempt", "1/../.."),
+    ("attempt", 0),
+    ("attempt", 2**40),
+    ("config_hash", "x"),
+    ("status", "owned"),
+    ("status", "lost"),
+    ("failure", "owned"),
+    ("step", -1),
+    ("step", 101),
+    ("step", "all"),
+    ("steps", 2**62),
+    ("steps", "many"),
+    ("config", "no JSON"),
+    ("config", "[]"),
+    ("config", '{"x": NaN}'),
+    ("config", '{"x": 1' + "0" * 5000 + "}"),
+    ("config", '{"x":' * 100 + "1" + "}" * 100),
+    ("config", '{"x":' * 90_000 + "1" + "}" * 90_000),
+    ("config", '{"x": "\\u0000"}'),
+    ("environment", "[1]"),
+    ("stopping", '"asha"'),
+    ("created", "yesterday"),
+    ("heartbeat", "never"),
+    ("error", "a\0b"),
+    ("error", b"\xff\xfe"),
+    ("pid", "../self"),
+    ("process_started", "long ago"),
+]
+
+
+def _named(values: list[tuple[str, Any]]) -> list[Any]:
+    return [pytest.param(*v, id=f"{v[0]}-{i}") for i, v in enumerate(values)]
+
+
+@pytest.mark.parametrize(("column", "value"), _named(RUNS))
+def test_a_run_with_a_malformed_value_is_left_out(
+    store, other, mine, new_run, tmp_path, column, value
+):
+    bad, good = _make(other, new_run(seed=1)), _make(other, new_run(seed=2), "demo")
+    _sql(other, f"UPDATE runs SET {column} = ? WHERE id = ?", value, bad.id)
+    merged = _merged_without_harm(store, other, mine, tmp_path)
+    assert list(merged.left_out) == [bad.id]
+    assert merged.left_out[bad.id].isprintable()
+    assert [run.identity for run in merged.runs[Fate.ADDED]] == [good.identity]
+    assert {run.seed for run in store.runs()} == {100, 2}
+
+
+PATHS = [v for v in RUNS if v[0] in ("identity", "estimator", "seed", "attempt")]
+
+
+@pytest.mark.parametrize(("column", "value"), _named([v for v in PATHS if v[1] != 2**40]))
+def test_such_a_run_becomes_no_path_in_any_command(store, mine, column, value):
+    _sql(store, f"UPDATE runs SET {column} = ? WHERE id = ?", value, mine.id)
+    with pytest.raises(StoreError, match=f"run {mine.id}: {column}: expected .* leaves such runs"):
+        store.runs()
+
+
+@pytest.mark.parametrize("pid", ["../self", "1/../self", -1, 0.5])
+def test_a_pid_becomes_no_path(store, new_run, pid, monkeypatch):
+    [run_id] = store.add_runs([new_run()])
+    store.claim(run_id, Owner.current())
+    _sql(store, "UPDATE runs SET pid = ?", pid)
+    monkeypatch.setattr("pathlib.Path.read_text", lambda path: pytest.fail(f"{path} was read"))
+    assert store.runs()[0].status is Status.LOST
+
+
+@pytest.mark.parametrize(
+    ("statement", "value"),
+    [
+        ("UPDATE metrics SET name = ? WHERE id = 1", "a\nb"),
+        ("UPDATE metrics SET name = ? WHERE id = 1", ""),
+        ("UPDATE metrics SET name = ? WHERE id = 1", b"\xff"),
+        ("UPDATE metrics SET name = ? WHERE id = 1", "x" * 100_000),
+        ("UPDATE points SET value = ?", "nan"),
+        ("UPDATE points SET value = ?", b"\0"),
+        ("UPDATE points SET step = ? WHERE step = 3", "three"),
+        ("UPDATE points SET step = ? WHERE step = 3", -3),
+        ("UPDATE points SET step = ? WHERE step = 3", 2**40),
+        ("UPDATE summaries SET value = ?", "much"),
+    ],
+    ids=range(10),
+)
+def test_a_run_with_malformed_metrics_is_left_out(
+    store, other, mine, new_run, tmp_path, statement, value
+):
+    bad = _make(other, new_run(seed=1))
+    _sql(other, statement, value)
+    merged = _merged_without_harm(store, other, mine, tmp_path)
+    assert list(merged.left_out) == [bad.id]
+    assert len(store.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "word"),
+    [
+        ("UPDATE evaluations SET identity = ?", "../x", "identity"),
+        ("UPDATE evaluations SET subject = ?", "a\x1b[2J", "subject"),
+        ("UPDATE evaluations SET task = ?", "a\u202eb", "task"),
+        ("UPDATE evaluations SET settings = ?", "[]", "settings"),
+        ("UPDATE evaluations SET settings = ?", '{"k": [0.5]}', "settings"),
+        ("UPDATE evaluations SET settings = ?", "{", "cannot be read"),
+        ("UPDATE evaluations SET n = ?", b"123", "cannot be read"),
+        ("UPDATE evaluations SET n = ?", b"1234" * 9, "n: expected a number for each"),
+        ("UPDATE evaluations SET c = ?", b"\xff\xff\xff\xff", "no more than n"),
+        ("UPDATE evaluations SET answer_entropy = ?", "text", "cannot be read"),
+        ("UPDATE problem_sets SET problems = ?", '[["0", "2+3=", 0]]', "digest"),
+        ("UPDATE problem_sets SET problems = ?", '[["0", "2+2="]]', "problems"),
+        ("UPDATE problem_sets SET digest = ?", "../x", "digest"),
+        ("UPDATE run_evaluations SET step = ?", "five", "step"),
+        ("UPDATE analyses SET identity = ?", "../x", "identity"),
+        ("UPDATE analyses SET kind = ?", "../x", "kind"),
+        ("UPDATE analyses SET settings = ?", "[]", "settings"),
+        ("UPDATE analyses SET directions = ?", b"123", "cannot be read"),
+        ("UPDATE sweeps SET name = ?", "a\nb", "name"),
+        ("UPDATE sweeps SET name = ?", "", "name"),
+        ("UPDATE sweeps SET spec = ?", "[]", "spec"),
+        ("UPDATE sweeps SET created = ?", "then", "cannot be read"),
+        ("UPDATE trials SET params = ?", "[]", "params"),
+        ("UPDATE trials SET number = ?", -1, "number"),
+        ("UPDATE trials SET config_hash = ?", "hash", "config_hash"),
+        ("UPDATE checkpoints SET path = ?", "../../x", "path"),
+        ("UPDATE checkpoints SET path = ?", "/etc/passwd", "path"),
+        ("UPDATE checkpoints SET path = ?", "elsewhere/checkpoints/step-000005", "path"),
+        ("UPDATE checkpoints SET path = ?", "a\0b", "path"),
+        ("UPDATE checkpoints SET step = ?", "five", "step"),
+    ],
+    ids=range(30),
+)
+def test_what_is_malformed_beside_a_run_is_left_out(
+    store, other, mine, new_run, tmp_path, statement, value, word
+):
+    _make(other, new_run(seed=1), "demo")
+    _sql(other, statement, value)
+    before = _tree(tmp_path)
+    merged = merge(store, other)
+    assert {name: _tree(tmp_path).get(name) for name in before} == before
+    [line] = merged.refused
+    assert word in line
+    assert line.isprintable()
+    assert len(store.runs()) == 2
+
+
+def test_thousands_of_checkpoints_elsewhere_are_left_out(store, other, mine, new_run, tmp_path):
+    run = _make(other, new_run(seed=1))
+    _sql(
+        other,
+        "WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM x WHERE i < 3000) "
+        "INSERT INTO checkpoints (run_id, path, step, created) "
+        f"SELECT {run.id}, '/etc/' || i, i, '2026-03-01 12:00:00' FROM x",
+    )
+    merged = merge(store, other)
+    assert len(merged.refused) == 3000
+    [copied] = merged.runs[Fate.ADDED]
+    [here] = [run for run in store.runs() if run.identity == copied.identity]
+    assert [c.step for c in store.checkpoints(here.id)] == [5]
+
+
+def test_an_identity_that_begins_like_mine_takes_nothing_of_mine(
+    store, other, mine, new_run, tmp_path
+):
+    bad = _make(other, new_run(seed=1))
+    like = mine.identity[:12] + "0" * 52
+    _sql(other, "UPDATE runs SET identity = ?, seed = 100", like)
+    bad.directory.rename(other.runs_directory / mine.directory.name)
+    merged = _merged_without_harm(store, other, mine, tmp_path)
+    assert "begins like that of run" in merged.left_out[bad.id]
+
+
+@pytest.mark.parametrize(("column", "value"), [("seed", 3), ("estimator", "x"), ("steps", 900)])
+def test_a_run_of_my_identity_that_is_another_takes_nothing(
+    store, other, mine, new_run, tmp_path, column, value
+):
+    _make(other, new_run(seed=100))
+    _sql(other, f"UPDATE runs SET {column} = ?", value)
+    merged = _merged_without_harm(store, other, mine, tmp_path)
+    assert "the same identity" in merged.left_out[1]
+
+
+def test_a_folder_without_the_runs_manifest_is_not_replaced(store, other, mine, new_run, tmp_path):
+    bad = _make(other, new_run(seed=1))
+    there = store.runs_directory / bad.directory.name
+    there.mkdir()
+    for text in ("of nobody", json.dumps({"run": "b" * 64})):
+        (there / "run.json").write_text(text)
+        reason = _merged_without_harm(store, other, mine, tmp_path).left_out[bad.id]
+        assert "has no manifest that names this run alone" in reason
+    (there / "run.json").write_text(json.dumps({"format": 1, "run": bad.identity}))
+    assert len(merge(store, other).runs[Fate.ADDED]) == 1
+    assert (there / "log.txt").read_text() == "a log"
+
+
+def test_links_and_special_files_are_not_copied(store, other, mine, new_run, tmp_path, monkeypatch):
+    run = _make(other, new_run(seed=1))
+    home = tmp_path / "home"
+    checkpoints = run.directory / "checkpoints"
+    (run.directory / "secret").symlink_to(home / "key")
+    (run.directory / "reserve").symlink_to(tmp_path / "precious.txt")
+    (checkpoints / "step-000009").symlink_to(home, target_is_directory=True)
+    os.mkfifo(run.directory / "pipe")
+    (run.directory / "log.txt").unlink()
+    os.link(tmp_path / "precious.txt", run.directory / "log.txt")
+    monkeypatch.chdir(run.directory)  # the path of a socket has but 100 characters
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    deep = run.directory.joinpath("deep", *["d"] * 40)
+    deep.mkdir(parents=True)
+    before = _tree(tmp_path)
+    merged = merge(store, other)
+    assert {name: _tree(tmp_path).get(name) for name in before} == before
+    left = sorted(line.partition(":")[0].rpartition("/")[2] for line in merged.refused)
+    assert left == ["d", "pipe", "reserve", "secret", "socket", "step-000009"]
+    copy = store.runs_directory / run.directory.name
+    assert {path.name for path in copy.iterdir()} == {"run.json", "log.txt", "checkpoints", "deep"}
+    assert (copy / "log.txt").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("which", ["folder", "checkpoints"])
+def test_a_folder_that_is_a_link_is_not_copied(store, other, mine, new_run, tmp_path, which):
+    run = _make(other, new_run(seed=1))
+    link = run.directory if which == "folder" else run.directory / "checkpoints"
+    link.rename(tmp_path / "aside")
+    link.symlink_to(tmp_path / "home", target_is_directory=True)
+    merged = merge(store, other)
+    assert len(merged.without_folder if which == "folder" else merged.refused) == 1
+    assert not list(store.runs_directory.rglob("key"))
+
+
+def test_a_file_larger_than_the_disk_is_not_copied(store, other, mine, new_run):
+    run = _make(other, new_run(seed=1))
+    with open(run.directory / "sparse", "wb") as file:
+        file.truncate(2**43)
+    assert "has room for" in merge(store, other).left_out[run.id]
+    assert len(store.runs()) == 1
+
+
+def test_a_view_in_the_place_of_a_table_is_refused(store, other, mine):
+    _sql(other, "DROP TABLE trials")
+    _sql(other, "CREATE VIEW trials AS SELECT 1 AS sweep_id")
+    with pytest.raises(StoreError, match="expected a table trials"):
+        merge(store, other)
+
+
+def test_rows_that_are_there_twice_are_left_out(store, other, mine, new_run):
+    run = _make(other, new_run(seed=1), "demo")
+    for table in ("points", "sweeps", "runs"):
+        _sql(other, f"CREATE TABLE copy AS SELECT * FROM {table}")
+        _sql(other, f"DROP TABLE {table}")
+        _sql(other, f"ALTER TABLE copy RENAME TO {table}")
+        _sql(other, f"INSERT INTO {table} SELECT * FROM {table}")
+    merged = merge(store, other)
+    assert "several" in merged.left_out[run.id]
+    assert merged.sweeps == ["demo"]
+    assert len(store.runs()) == 1
+
+
+def test_a_sweeps_executor_and_trackers_are_left_behind(store, other, mine, new_run):
+    _make(other, new_run(seed=1), "demo")
+    executor = {"name": "slurm", "cluster": "local", "setup": ["touch owned"]}
+    resources = {"name": "default", "cpus": 2}
+    spec = {
+        "overrides": ["seed=0"],
+        "settings": {"executor": executor, "resources": resources, "more": 1},
+        "tracking": {"name": "wandb", "entity": "them"},
+    }
+    other.add_sweep("demo", spec)
+    merge(store, other)
+    [sweep] = store.sweeps()
+    assert sweep.spec == {"overrides": ["seed=0"], "settings": {"resources": resources}}
