@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-trl test-vllm soak check readme bench clean
+.PHONY: help install demo test test-security test-portable test-trl test-vllm soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,14 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 
 test: $(VENV)/.dev  ## every test, the slow ones too
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-security: $(VENV)/.dev  ## the tests that hold the promises of SECURITY.md
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m security $(PYTEST_ARGS)
+
+# Without AVX torch adds and divides in another order: what depends on the last bits shows.
+test-portable: $(VENV)/.dev  ## the fast tests with the vector code of the oldest processors
+	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(PYTEST_ARGS)
 
 test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/peers $(PYTEST_ARGS)
