@@ -30,6 +30,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 # the end of its text and the start of its target beside each other.
 _MARKDOWN = re.compile(r"[\\`*|~$]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
+# Before a space it begins no tag: pass@8[a] < pass@8[b].
+_TAG = re.compile(r"<(?! )")
 
 
 class _Escapes(dict[int, str]):
@@ -100,7 +102,7 @@ def markdown_text(text: str) -> str:
     'a_grae\\|![x\\](http://evil) &lt;b>\\`'
     """
     text = printable_line(" ".join(text.splitlines()))
-    text = _ENTITY.sub("&amp;", text).replace("<", "&lt;")
+    text = _TAG.sub("&lt;", _ENTITY.sub("&amp;", text))
     return _MARKDOWN.sub(r"\\\g<0>", text)
 
 

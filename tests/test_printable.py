@@ -8,7 +8,13 @@ import unicodedata
 
 import pytest
 
-from advsweep.printable import printable, printable_json, printable_line, spreadsheet_cell
+from advsweep.printable import (
+    markdown_text,
+    printable,
+    printable_json,
+    printable_line,
+    spreadsheet_cell,
+)
 
 pytestmark = pytest.mark.security
 
@@ -76,6 +82,21 @@ def test_formula_is_a_text_in_a_spreadsheet(start: str) -> None:
 @pytest.mark.parametrize("value", [-0.5, -3, "-0.5", "+1e-3", "-inf", "", None, True, "a=1", "–"])
 def test_numbers_and_plain_texts_are_no_formulas(value: object) -> None:
     assert spreadsheet_cell(value) is value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pass@8[a] < pass@8[b]", "pass@8[a] < pass@8[b]"),
+        ("<script>", "&lt;script>"),
+        ("<!--", "&lt;!--"),
+        ("</a", "&lt;/a"),
+        ("a<", "a&lt;"),
+        ("&lt;b>", "&amp;lt;b>"),
+    ],
+)
+def test_markdown_has_no_tags(text: str, shown: str) -> None:
+    assert markdown_text(text) == shown
 
 
 def test_controls_in_a_cell_are_escaped() -> None:

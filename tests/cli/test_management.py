@@ -151,6 +151,7 @@ def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
         advsweep("stop", "77")
 
 
+@pytest.mark.security
 def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     strange = subprocess.Popen(sleep, cwd="/")
@@ -255,6 +256,7 @@ def test_a_run_does_not_start_in_the_folder_of_another(store):
     assert sorted(run.directory.rglob("*")) == before
 
 
+@pytest.mark.security
 def test_logs_of_a_special_file_are_refused(store):
     path = log_path(store.runs(ids=[3])[0])
     path.unlink(missing_ok=True)
@@ -267,6 +269,7 @@ def test_logs_of_a_special_file_are_refused(store):
         advsweep("logs", "3", "--follow")
 
 
+@pytest.mark.security
 def test_retry_with_trust_says_what_the_store_chooses(store):
     done = advsweep("retry", "3", "--trust-store", code=1)
     assert 'the store chooses executor: {"name": "debug"' in done.stderr

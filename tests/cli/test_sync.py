@@ -57,6 +57,7 @@ def test_a_finished_sweep_is_sent_once(advsweep, tmp_path):
     assert (record["left_out"], record["failed"]) == ([], [])
 
 
+@pytest.mark.security
 @pytest.mark.usefixtures("two")
 def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_path):
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "theirs")}

@@ -28,7 +28,10 @@ from advsweep.store import (
 )
 from advsweep.store.merging import Fate, Merged, merge
 
-pytestmark = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.parametrize("store_url", ["sqlite"], indirect=True),
+]
 
 PRECIOUS = "what must not be lost"
 

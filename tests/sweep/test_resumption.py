@@ -92,6 +92,7 @@ RAY = {"name": "ray", "address": "them:6379"}
 WANDB = {"name": "wandb", "entity": "them"}
 
 
+@pytest.mark.security
 @pytest.mark.parametrize("executor", [SLURM, RAY, {"name": "gone"}])
 def test_a_store_does_not_choose_an_executor_or_a_tracker(executor) -> None:
     recorded = {**DEFAULTS, "executor": executor, "tracking": WANDB}
