@@ -51,7 +51,8 @@ HOSTILE = (
 )
 """A formula, HTML, an image, code, escape sequences, LaTeX, a line of its own, other directions."""
 
-NAME = HOSTILE.replace("\x00", "")
+# A run whose estimator is no name is refused as a whole: tests/store/test_foreign.py.
+NAME = "hostile"
 """Part of a folder's name, which has no NUL."""
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -497,7 +498,7 @@ def test_log_that_is_no_file_is_refused(
         log.rmdir() if log.is_dir() and not log.is_symlink() else log.unlink()
         moved.rename(log)
     assert printed.code == 2
-    assert "has no log" in printed.err
+    assert "log.txt: expected a regular file" in printed.err
     assert followed.out == ""
 
 
