@@ -91,10 +91,15 @@ def test_a_table_is_for_people(invoke, planned):
     assert lines[-1].endswith(" with 2 side by side (from 6 earlier runs)")
 
 
+def without_room(line):
+    """What a plan says last, on machines with GPUs and without."""
+    return line.replace(", for which this machine has no room", "")
+
+
 def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
     plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
     print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = without_room(capsys.readouterr().out.splitlines()[-1])
     assert last.startswith("48 steps left, about ")
     assert " GPU-hours with 2 side by side (from 6 earlier runs); of 2 runs no earlier" in last
 
@@ -176,4 +181,4 @@ def test_a_printed_time_is_told_with_its_source(invoke, tmp_path):
     assert done.stdout.splitlines()[-1] == said
     done = invoke("plan", *asked[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"
-    assert done.stdout.splitlines()[-1] == said
+    assert without_room(done.stdout.splitlines()[-1]) == said
