@@ -19,7 +19,7 @@ from advsweep.report.evaluations import OWN_TASKS, Evaluated, choose_evaluations
 from advsweep.report.groups import is_key, known_keys, value_of
 from advsweep.report.measure import Values, measure
 from advsweep.report.where import Condition, describe
-from advsweep.store import RunRecord, Status, Store
+from advsweep.store import RunOutline, RunRecord, Status, Store
 
 _STATUS = "status"
 
@@ -36,14 +36,21 @@ class Choice:
 
     runs: list[RunRecord]
     left_out: Mapping[Status, int]
-    pruned: list[RunRecord]
+    pruned: Sequence[RunRecord | RunOutline]
     remarks: tuple[str, ...]
 
 
 def choose_runs(
-    store: Store, runs: Sequence[RunRecord], where: Sequence[Condition], *, mixed: bool
+    store: Store,
+    runs: Sequence[RunRecord | RunOutline],
+    where: Sequence[Condition],
+    *,
+    mixed: bool,
 ) -> Choice:
     """The runs that fulfil some conditions, and are done unless one is on their status.
+
+    Args:
+        runs: where they are outlines, the records of those that are chosen are read.
 
     Raises:
         NotFoundError: a condition's key is neither a config key of a run nor a metric.
@@ -56,7 +63,7 @@ def choose_runs(
     fitting = [run for run in runs if all(c.holds(value_of(run, c.key)) for c in own)]
     of_status = [c for c in of_config if c.key == _STATUS]
     in_state = _in_state(of_status)
-    chosen = [run for run in fitting if in_state(run)]
+    chosen = _read_records(store, [run for run in fitting if in_state(run)])
     others = [run for run in fitting if not in_state(run)]
     states = Counter(run.status for run in others)
     remarks = [f"chosen by {describe(where)}"] if where else []
@@ -77,13 +84,20 @@ def choose_runs(
     return Choice(chosen, left_out, pruned, tuple(remarks))
 
 
-def _in_state(conditions: Sequence[Condition]) -> Callable[[RunRecord], bool]:
+def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord]:
+    records = {run.id: run for run in runs if isinstance(run, RunRecord)}
+    outlined = [run.id for run in runs if run.id not in records]
+    records |= {run.id: run for run in store.runs(ids=outlined)}
+    return [records[run.id] for run in runs]
+
+
+def _in_state(conditions: Sequence[Condition]) -> Callable[[RunRecord | RunOutline], bool]:
     if not conditions:
         return lambda run: run.status is Status.DONE
     return lambda run: all(c.holds(run.status.value) for c in conditions)
 
 
-def _result_column(runs: Sequence[RunRecord], condition: Condition) -> Column:
+def _result_column(runs: Sequence[RunRecord | RunOutline], condition: Condition) -> Column:
     column = parse_column(condition.key)
     if column is None or "*" in condition.key:
         known = known_keys(runs)
@@ -94,12 +108,12 @@ def _result_column(runs: Sequence[RunRecord], condition: Condition) -> Column:
     return column
 
 
-def _unknown(store: Store, runs: Sequence[RunRecord], name: str) -> str:
+def _unknown(store: Store, runs: Sequence[RunRecord | RunOutline], name: str) -> str:
     known = {*known_keys(runs), *_metrics(store, runs)}
     return f"--where: no run has a key or a metric '{name}'; {nearest(name, known)}"
 
 
-def _metrics(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+def _metrics(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[str]:
     costs = [f"total/{cost}" for cost in COSTS]
     return [*store.metric_names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
 

@@ -20,7 +20,7 @@ from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.numbers import show_key
 from advsweep.report.where import MISSING, lookup
-from advsweep.store import RunRecord
+from advsweep.store import RunOutline, RunRecord
 
 Group = dict[str, Any]
 """What names a row: config keys, `estimator` first, and their values."""
@@ -88,7 +88,7 @@ def refuse_mixtures(groups: Iterable[tuple[Group, Sequence[RunRecord]]]) -> None
             _refuse_mixture(group, members)
 
 
-def value_of(run: RunRecord, key: str) -> Any:
+def value_of(run: RunRecord | RunOutline, key: str) -> Any:
     """What a run has of a config key, or of `seed`, `status`, `sweep` or `config_hash`."""
     match key:
         case "seed":
@@ -102,12 +102,12 @@ def value_of(run: RunRecord, key: str) -> Any:
     return lookup(run.config, key)
 
 
-def is_key(runs: Iterable[RunRecord], key: str) -> bool:
+def is_key(runs: Iterable[RunRecord | RunOutline], key: str) -> bool:
     """Whether some run has a value of a key."""
     return any(value_of(run, key) is not MISSING for run in runs)
 
 
-def known_keys(runs: Iterable[RunRecord]) -> set[str]:
+def known_keys(runs: Iterable[RunRecord | RunOutline]) -> set[str]:
     """Every config key that some run has."""
     known = {"seed"}
     seen = set()

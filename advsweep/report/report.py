@@ -58,7 +58,7 @@ from advsweep.report.styles import (
     style_columns,
 )
 from advsweep.report.where import MISSING, Condition, describe
-from advsweep.store import RunRecord, Status, Store
+from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import unscorable_share
 
 NO_BASELINE = "none"
@@ -108,7 +108,7 @@ def build_report(
         ReportError: no run is finished, the runs were not evaluated alike, or a row would hold
             runs of several configurations.
     """
-    runs = _latest_attempts(store.runs(sweep=sweep, ids=run_ids, newest_first=False))
+    runs = _latest_attempts(_read_runs(store, sweep, run_ids, where))
     choice = choose_runs(store, runs, where, mixed=mixed_protocols)
     done = choice.runs
     if not done:
@@ -173,9 +173,18 @@ def build_report(
     )
 
 
-def _latest_attempts(runs: Sequence[RunRecord]) -> list[RunRecord]:
+def _read_runs(
+    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Condition]
+) -> Sequence[RunRecord | RunOutline]:
+    """The runs to choose from; in outline where conditions leave most of them out."""
+    if where and run_ids is None:
+        return store.run_outlines(sweep)
+    return store.runs(sweep=sweep, ids=run_ids, newest_first=False)
+
+
+def _latest_attempts(runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord | RunOutline]:
     """Of runs that were made again only the newest that is done, or else the newest."""
-    latest: dict[str, RunRecord] = {}
+    latest: dict[str, RunRecord | RunOutline] = {}
     for run in runs:
         known = latest.get(run.identity)
         if known is None or _precedence(run) > _precedence(known):
@@ -183,14 +192,14 @@ def _latest_attempts(runs: Sequence[RunRecord]) -> list[RunRecord]:
     return list(latest.values())
 
 
-def _precedence(run: RunRecord) -> tuple[bool, int]:
+def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:
     return run.status is Status.DONE, run.attempt
 
 
 def _nothing_finished(
     store: Store,
     sweep: str | None,
-    runs: Sequence[RunRecord],
+    runs: Sequence[RunRecord | RunOutline],
     left_out: Mapping[Status, int],
     where: Sequence[Condition],
 ) -> str:
@@ -209,7 +218,7 @@ def _nothing_finished(
     )
 
 
-def _values(runs: Sequence[RunRecord], where: Sequence[Condition]) -> str:
+def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Condition]) -> str:
     """What values there are, of keys whose condition none of them fulfils."""
     text = ""
     for condition in where:

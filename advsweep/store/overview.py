@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Select, func, select, union
+from sqlalchemy import CompoundSelect, Connection, Select, case, func, select, union
 
 from advsweep.store.base import chunks
 from advsweep.store.lease import host_name
-from advsweep.store.models import Metric, Point, Run, SweepRun
-from advsweep.store.records import Peer, RunLine, Status
+from advsweep.store.models import Metric, Point, Run, Sweep, SweepRun
+from advsweep.store.records import Peer, RunLine, RunOutline, Status
 from advsweep.store.runs import Runs
 
 _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
@@ -67,6 +67,31 @@ class Overview(Runs):
                 )
                 for row in connection.execute(query)
             ]
+
+    def run_outlines(self, sweep: str | None = None) -> list[RunOutline]:
+        """Every run, by id, or else in the order of the sweep's plan.
+
+        Raises:
+            NotFoundError: there is no such sweep.
+        """
+        # Other runs need no heartbeat, and converting it takes as long as the rest of a row.
+        heartbeat = case((Run.status == Status.RUNNING, Run.heartbeat)).label("heartbeat")
+        stored = [getattr(Run, name) for name in RunOutline._fields[:-2]]
+        query = select(*stored, Run.status, *_LEASE[:-1], heartbeat).order_by(Run.id)
+        with self._read() as connection:
+            positions: dict[int, int] = {}
+            if sweep is not None:
+                sweep_id = self._require_sweep(connection, sweep)
+                positions = _positions(connection, sweep_id)
+                query = _of_sweep(query, sweep_id)
+            sweeps = _sweep_names(connection)
+            # One row at a time: the texts of all configs would take most of the memory.
+            outlines = [
+                RunOutline._make((*row[: len(stored)], self._status(row), sweeps.get(row.id, ())))
+                for row in connection.execute(query)
+            ]
+        # Sorted here, since SQLite would sort whole rows, configs included.
+        return sorted(outlines, key=lambda run: positions[run.id]) if positions else outlines
 
     def newest_ends(self, status: Status, sweep: str | None = None, *, limit: int) -> list[int]:
         """The ids of the runs that came to this end last, the newest first."""
@@ -132,6 +157,23 @@ def _peers(run_id: int) -> CompoundSelect[int]:
         select(SweepRun.run_id).where(SweepRun.sweep_id.in_(own)),
         select(Run.id).where(Run.id == run_id),
     )
+
+
+def _positions(connection: Connection, sweep_id: int) -> dict[int, int]:
+    """Where in its plan each run of a sweep is, by id."""
+    query = select(SweepRun.run_id, SweepRun.position).where(SweepRun.sweep_id == sweep_id)
+    return {row.run_id: row.position for row in connection.execute(query)}
+
+
+def _sweep_names(connection: Connection) -> dict[int, tuple[str, ...]]:
+    """The names of each run's sweeps, sorted."""
+    query = select(SweepRun.run_id, Sweep.name).join(Sweep, Sweep.id == SweepRun.sweep_id)
+    found: dict[int, tuple[str, ...]] = {}
+    alone: dict[str, tuple[str, ...]] = {}
+    for run_id, name in connection.execute(query.order_by(Sweep.name)):
+        known = found.get(run_id)
+        found[run_id] = alone.setdefault(name, (name,)) if known is None else (*known, name)
+    return found
 
 
 def _of_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from advsweep.sweep.evaluations import Evaluator
 from advsweep.sweep.summaries import RUN_SECONDS
 
 if TYPE_CHECKING:
-    from advsweep.store import RunRecord, Store
+    from advsweep.store import RunOutline, RunRecord, Store
     from advsweep.sweep.plan import Plan, PlannedRun
 
 MISSING = "missing"
@@ -92,7 +92,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         slots: workers side by side.
         force: what is done is to be trained again.
     """
-    records = [] if store is None else store.runs(newest_first=False)
+    records = [] if store is None else store.run_outlines()
     latest = {record.identity: record for record in records}
     pace = Pace(store, records)
     gpus = plan.executor.resources.gpus
@@ -129,7 +129,7 @@ class Pace:
         sources: how many runs told of the steps that were asked for.
     """
 
-    def __init__(self, store: Store | None, records: list[RunRecord]) -> None:
+    def __init__(self, store: Store | None, records: Sequence[RunRecord | RunOutline]) -> None:
         self._rates = {} if store is None else _rates(store, records)
         self._medians = {shape: statistics.median(found) for shape, found in self._rates.items()}
         self._used: set[str] = set()
@@ -178,7 +178,7 @@ def summed(
 
 
 def _steps_left(
-    planned: PlannedRun, record: RunRecord | None, rule: Plain | None, *, force: bool
+    planned: PlannedRun, record: RunOutline | None, rule: Plain | None, *, force: bool
 ) -> int:
     if record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
         return planned.run.steps
@@ -187,7 +187,7 @@ def _steps_left(
     return 0 if over or record.status is Status.DONE else record.steps - record.step
 
 
-def _status(planned: PlannedRun, record: RunRecord | None, store: Store | None) -> str:
+def _status(planned: PlannedRun, record: RunOutline | None, store: Store | None) -> str:
     if record is None or store is None:
         return MISSING
     if record.status is Status.DONE and planned.config["evaluation"] != record.config["evaluation"]:
@@ -209,7 +209,7 @@ def _shape(config: Mapping[str, Any]) -> str:
     return repr([config[key] for key in _SHAPE])
 
 
-def _rates(store: Store, records: list[RunRecord]) -> dict[str, list[float]]:
+def _rates(store: Store, records: Sequence[RunRecord | RunOutline]) -> dict[str, list[float]]:
     """Seconds per step of the runs that are done, by shape."""
     done = [record for record in records if record.status is Status.DONE]
     summaries = store.summaries([record.id for record in done])

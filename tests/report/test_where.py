@@ -120,6 +120,16 @@ def test_runs_of_one_sweep_among_all(demo):
     assert _names(report) == [("grpo", (7,))]
 
 
+def test_runs_that_conditions_leave_out_are_read_in_outline(demo, monkeypatch):
+    read = []
+    runs = type(demo.store).runs
+    monkeypatch.setattr(
+        type(demo.store), "runs", lambda *a, **k: read.extend(found := runs(*a, **k)) or found
+    )
+    assert _names(_report(demo, "estimator=fade seed>0")) == [("fade", (1, 2))]
+    assert [(run.estimator, run.seed) for run in read] == [("fade", 1), ("fade", 2)]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

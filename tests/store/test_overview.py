@@ -48,6 +48,20 @@ def test_lines_say_what_the_records_say(store, ids):
             assert vars(line) == {name: getattr(record, name) for name in vars(line)}
 
 
+def test_outlines_say_what_the_records_say(store, ids, new_run):
+    store.add_sweep("other", {})
+    store.add_runs([new_run(4), new_run(1)], "other")
+    store.set_stopping(ids[:1], {"name": "median"})
+    for sweep in ("other", "five", None):
+        outlines = store.run_outlines(sweep)
+        records = store.runs(sweep=sweep, newest_first=False)
+        for outline, record in zip(outlines, records, strict=True):
+            assert outline._asdict() == {name: getattr(record, name) for name in outline._fields}
+    assert [run.id for run in store.run_outlines("other")] == [ids[4], ids[1]]
+    with pytest.raises(NotFoundError, match="no sweep 'fife'"):
+        store.run_outlines("fife")
+
+
 def test_the_newest_ends_come_first(store, ids, clock):
     for run_id in (ids[5], ids[4]):
         clock.forward(1)
