@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.errors import StoreError
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.private_files import FILE_MODE, FOLDER_MODE, make_private_folder, open_private
 
 MANIFEST = "run.json"
 FORMAT = 1
@@ -156,7 +156,7 @@ def _write_manifest(folder: Path, identity: str) -> None:
 def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
     """Copies a run's folder into one that is not there yet, with a manifest of the run.
 
-    Regular files alone are copied, without their modes. Links are not followed.
+    Regular files alone are copied, and readable by their owner alone. Links are not followed.
 
     Returns:
         What was left out: links, special files and folders that are too deep.
@@ -168,9 +168,10 @@ def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
     make_private_folder(target)
     for entry, place in _plain_entries(source, target, left_out):
         if entry.is_dir(follow_symlinks=False):
-            place.mkdir()
+            place.mkdir(mode=FOLDER_MODE)
         elif place != target / MANIFEST:
             shutil.copyfile(entry.path, place, follow_symlinks=False)
+            place.chmod(FILE_MODE)
     _write_manifest(target, identity)
     return left_out
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Connection, Select, delete, func, insert, inspect, null, select, update
 
 from advsweep.errors import StoreError
+from advsweep.private_files import make_private_folder
 from advsweep.store import foreign
 from advsweep.store.base import chunks
 from advsweep.store.evaluations import MODEL_SUBJECT
@@ -341,7 +342,7 @@ class _Merging:
             return False
         final = self._target.runs_directory / there.directory.name
         try:
-            final.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(final.parent)
             with TemporaryDirectory(prefix=".partial-", dir=final.parent) as scratch:
                 copy = Path(scratch) / final.name
                 for odd in copy_folder(there.directory, copy, there.identity):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from advsweep.evaluation import ProblemResult, evaluate, evaluation_identity
-from advsweep.private_files import make_private_folder
+from advsweep.private_files import FILE_MODE, make_private_folder
 from advsweep.store import NewEvaluation, ProblemCounts
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def lock_of(store: Store, identity: str) -> FileLock:
     """Held while an evaluation is made that others may want at the same time."""
     locks = store.runs_directory / ".locks"
     make_private_folder(locks)
-    return FileLock(locks / f"evaluation-{identity[:16]}.lock")
+    return FileLock(locks / f"evaluation-{identity[:16]}.lock", mode=FILE_MODE)
 
 
 def settings_of(settings: EvaluationSettings, sampler: str | None) -> Plain:

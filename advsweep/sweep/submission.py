@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from filelock import FileLock
 
 from advsweep.errors import ConfigError, StoreError
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.private_files import FILE_MODE, make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.store.folders import claim_folder
 from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
@@ -76,7 +76,7 @@ def submit(
     ids = [unit.run_id for unit in units]
     folder = store.runs_directory / executor.name
     make_private_folder(folder)
-    with FileLock(folder / "jobs.lock"):
+    with FileLock(folder / "jobs.lock", mode=FILE_MODE):
         names = _read(folder)
         known = executor.queued(names.values())
         names = {run_id: name for run_id, name in names.items() if name in known}

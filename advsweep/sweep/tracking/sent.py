@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.private_files import FILE_MODE, make_private_folder, open_private
 
 Points = Iterable[tuple[str, int, float]]
 
@@ -60,7 +60,7 @@ class SentFile:
         digest = hashlib.sha256(destination.encode()).hexdigest()[:8]
         self._path = directory / "tracking" / f"{name}-{digest}.json"
         self._destination = destination
-        self._lock = FileLock(self._path.with_suffix(".lock"))
+        self._lock = FileLock(self._path.with_suffix(".lock"), mode=FILE_MODE)
 
     def acquire(self) -> None:
         """Takes the lock.

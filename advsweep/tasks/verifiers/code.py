@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
+from advsweep.redaction import redacted
 from advsweep.tasks.verifiers.base import FORGED, Gold, Outcome, Verdict, Verifier, verdict
 from advsweep.tasks.verifiers.consent import (
     RUN_CODE,
@@ -21,6 +22,7 @@ from advsweep.tasks.verifiers.consent import (
 )
 from advsweep.tasks.verifiers.sandbox import (
     REMOTE_SECONDS,
+    SANDBOX_TOKEN,
     STARTING_SECONDS,
     Limits,
     Order,
@@ -84,6 +86,12 @@ class Code(Verifier):
         if self.url:
             if not self.url.startswith(("http://", "https://")):
                 raise ConfigError(f"verifier.url: expected http:// or https://, got '{self.url}'")
+            if (shown := redacted(self.url)) != self.url:
+                raise ConfigError(
+                    f"verifier.url: expected an address without a password or token, as it is "
+                    f"stored with each run, got '{shown}'; set {SANDBOX_TOKEN} instead, which is "
+                    "sent as a bearer token"
+                )
             return
         if self.isolation is Isolation.NAMESPACES and (reason := namespaces_missing()):
             raise ConfigError(

@@ -17,7 +17,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.code import last_block
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox import namespaces_missing
+from advsweep.tasks.verifiers.sandbox import Order, namespaces_missing, run_remotely
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
 RIGHT = "def double(x):\n    return 2 * x"
@@ -171,6 +171,7 @@ def server() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             requests.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            requests[-1]["authorization"] = self.headers["Authorization"]
             body = json.dumps(results.pop(0) if results else run(requests[-1])).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -202,6 +203,34 @@ def server() -> Iterator[tuple[str, list[dict[str, Any]], list[Any]]]:
 
 def result(status: str, code: int, output: str) -> dict[str, Any]:
     return {"run_result": {"status": status, "return_code": code, "stdout": output}}
+
+
+@pytest.mark.security
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ann:s3cret@sandbox.test/run_code",
+        "https://s3cret@sandbox.test/run_code",
+        "https://sandbox.test/run_code?token=s3cret",
+    ],
+)
+def test_addresses_with_secrets_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="ADVSWEEP_SANDBOX_TOKEN") as caught:
+        VERIFIERS.build({"name": "code", "url": url}).check()
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.security
+def test_the_token_of_a_sandbox_elsewhere_comes_from_the_environment(
+    server: tuple[str, list[dict[str, Any]], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, requests, results = server
+    results += 2 * [result("Finished", 1, "+\n")]
+    order = Order(program="", setup="", tests="", solution="")
+    run_remotely(url, order, 1.0)
+    monkeypatch.setenv("ADVSWEEP_SANDBOX_TOKEN", "s3cret")
+    run_remotely(url, order, 1.0)
+    assert [request["authorization"] for request in requests] == [None, "Bearer s3cret"]
 
 
 def test_results_of_a_sandbox_elsewhere(

@@ -12,10 +12,11 @@ from advsweep.tasks.verifiers.sandbox.local import (
     namespaces_missing,
 )
 from advsweep.tasks.verifiers.sandbox.order import Order, Run
-from advsweep.tasks.verifiers.sandbox.remote import REMOTE_SECONDS, run_remotely
+from advsweep.tasks.verifiers.sandbox.remote import REMOTE_SECONDS, SANDBOX_TOKEN, run_remotely
 
 __all__ = [
     "REMOTE_SECONDS",
+    "SANDBOX_TOKEN",
     "STARTING_SECONDS",
     "Limits",
     "Order",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from typing import Any
 
 from advsweep.tasks.verifiers.sandbox.inside.main import STARTED
 from advsweep.tasks.verifiers.sandbox.order import Order, Run
 from advsweep.tasks.verifiers.sandbox.script import script
+
+SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
+"""The environment variable with the server's access token, if it wants one."""
 
 REMOTE_SECONDS = 20.0
 """What a server may take beyond a program's time."""
@@ -32,6 +36,9 @@ def run_remotely(url: str, order: Order, seconds: float) -> Run:
     call = urllib.request.Request(
         url, json.dumps(request).encode(), {"Content-Type": "application/json"}
     )
+    if token := os.environ.get(SANDBOX_TOKEN):
+        # Not where the server redirects to.
+        call.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
             result = json.load(response)["run_result"]
