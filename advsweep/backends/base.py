@@ -131,6 +131,10 @@ class Backend(Component):
 
         return run.task.max_completion_length if isinstance(run.task, SymbolTask) else 1
 
+    def answer_tokens(self, generation: Generation, task: Task) -> int | None:
+        """The most tokens of an answer to the task; None where the generation cannot set it."""
+        return None
+
     @abstractmethod
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         """Trains to the last step, or until the reporter asks to stop.

@@ -1,7 +1,8 @@
 """The typer application and what every command shares: options, errors, exit codes.
 
-Exit codes: 0 all is well; 1 a run failed; 2 the user can mend it (one line on stderr says
-what was expected, what was got and what to do); 130 interrupted.
+Exit codes: 0 all is well, or the reader of stdout has left (`| head`); 1 a run failed; 2 the
+user can mend it (one line on stderr says what was expected, what was got and what to do);
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ from advsweep.cli import (
     worker,
 )
 from advsweep.cli.output import echo_line
-from advsweep.cli.streams import discard_stdout, open_closed_streams, tolerate_broken_stderr
+from advsweep.cli.streams import (
+    discard_stdout,
+    open_closed_streams,
+    stdout_has_no_reader,
+    tolerate_broken_stderr,
+)
 from advsweep.errors import AdvsweepError
 from advsweep.printable import printable, printable_line
 
@@ -137,10 +143,14 @@ def main() -> None:
             raise
         echo_line(f"advsweep: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:
-        # The reader (`| head`) has left; Python would complain again when it flushes stdout.
-        discard_stdout()
-        sys.exit(0)
+    except SystemExit as end:
+        # typer turns a broken pipe into exit code 1 without a word.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        if stdout_has_no_reader():
+            sys.exit(0)
+        echo_line(f"advsweep: {end.__context__}", err=True)
+        raise
     except OSError as error:
         if debug:
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -38,6 +39,16 @@ def discard_stdout() -> None:
     own = sys.__stdout__
     if own is not None and sys.stdout is own:
         _discard(own.fileno())
+
+
+def stdout_has_no_reader() -> bool:
+    """Whether stdout is a pipe whose other end is closed."""
+    own = sys.__stdout__
+    if own is None:
+        return False
+    poll = select.poll()
+    poll.register(own.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def tolerate_broken_stderr() -> None:

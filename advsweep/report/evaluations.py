@@ -17,6 +17,11 @@ _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
 # What settings say of samples that are drawn from the whole distribution, if anything.
 _WHOLE = ("top_p", 1.0)
 
+RECORDED_LATER = ("verifier", "system", "max_tokens")
+"""What only later versions record of an evaluation; it goes with the task."""
+
+_NO_SETTINGS = frozenset({"task", "problems", "sampler", *RECORDED_LATER})
+
 OWN_TASKS = "own"
 """What the main task is called where each run has another."""
 
@@ -99,11 +104,13 @@ def choose_evaluations(
         ReportError: there is none for any task; the message names the keys that differ.
     """
     steps = {run.id: run.steps for run in runs}
-    ways = _Protocols()
+    of_runs = store.evaluations(list(steps), ends_only=not along)
+    of_models = store.model_evaluations()
+    ways = _Protocols(of_runs, of_models)
     by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
-    for record in store.evaluations(list(steps), ends_only=not along):
+    for record in of_runs:
         by_task.setdefault(record.task, []).append((ways.key(record), record))
-    models = [(ways.key(record), record) for record in store.model_evaluations()]
+    models = [(ways.key(record), record) for record in of_models]
     tasks: dict[str, TaskEvaluations] = {}
     differing: dict[str, str] = {}
     for task, records in by_task.items():
@@ -132,9 +139,10 @@ def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
 
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
     """The evaluations of models without a run, by their protocols."""
-    ways = _Protocols()
+    records = store.model_evaluations()
+    ways = _Protocols([], records)
     found: dict[str, list[EvaluationRecord]] = {}
-    for record in store.model_evaluations():
+    for record in records:
         found.setdefault(ways.key(record), []).append(record)
     return {key: (ways.by_key[key], records) for key, records in found.items()}
 
@@ -223,30 +231,80 @@ def _merged(protocols: Sequence[Protocol]) -> Protocol:
 
 
 class _Protocols:
-    """How evaluations were made: a key for each way."""
+    """How evaluations were made: a key for each way.
 
-    def __init__(self) -> None:
+    Args:
+        of_runs: the evaluations of a table's runs.
+        of_models: those of models; the runs' decide which of them are alike.
+    """
+
+    def __init__(
+        self, of_runs: Sequence[EvaluationRecord], of_models: Sequence[EvaluationRecord]
+    ) -> None:
         self.by_key: dict[str, Protocol] = {}
-        # With the problems, so that no others take their place in memory.
-        self._keys: dict[tuple[str, str, int], tuple[str, tuple[str, ...]]] = {}
+        # Thousands are made in few ways, and records of the same problems share them. The
+        # records are kept, so that no other problems take the place of these in memory.
+        self._records = (of_runs, of_models)
+        known: dict[_Short, tuple[Protocol, str]] = {}
+        for record in (*of_runs, *of_models):
+            if (short := _short(record)) not in known:
+                known[short] = _protocol(record)
+        runs, models = ([known[s] for s in dict.fromkeys(map(_short, r))] for r in self._records)
+        self._keys: dict[_Short, str] = {}
+        for short, (protocol, problems) in known.items():
+            unknown = _not_recorded_by_all(protocol, problems, runs, models)
+            kept = {name: value for name, value in protocol.items() if name not in unknown}
+            key = json.dumps([kept, problems], sort_keys=True)
+            self._keys[short] = key
+            self.by_key[key] = kept
 
     def key(self, record: EvaluationRecord) -> str:
-        # Thousands are made in few ways, and records of the same problems share them.
-        short = record.task, repr(record.settings), id(record.problem_ids)
-        if short not in self._keys:
-            key, protocol = _protocol(record)
-            self._keys[short] = key, record.problem_ids
-            self.by_key[key] = protocol
-        return self._keys[short][0]
+        return self._keys[_short(record)]
 
 
-def _protocol(record: EvaluationRecord) -> tuple[str, Protocol]:
+_Short = tuple[str, str, int]
+
+
+def _short(record: EvaluationRecord) -> _Short:
+    return record.task, repr(record.settings), id(record.problem_ids)
+
+
+def _protocol(record: EvaluationRecord) -> tuple[Protocol, str]:
+    """How an evaluation was made, and a digest of its problems and their prompts."""
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
     settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
     listed = [*record.problem_ids, *record.prompts]
-    problems = hashlib.sha256("\n".join(listed).encode()).hexdigest()
-    return json.dumps([protocol, problems], sort_keys=True), protocol
+    return protocol, hashlib.sha256("\n".join(listed).encode()).hexdigest()
+
+
+def _not_recorded_by_all(
+    protocol: Protocol,
+    problems: str,
+    of_runs: Sequence[tuple[Protocol, str]],
+    of_models: Sequence[tuple[Protocol, str]],
+) -> set[str]:
+    """Names that tell a protocol from no other: some lack them, all others have one value."""
+
+    def alike(others: Sequence[tuple[Protocol, str]], name: str) -> set[Any]:
+        own = _recorded_always(protocol)
+        return {
+            other.get(name)
+            for other, theirs in others
+            if theirs == problems and _recorded_always(other) == own
+        }
+
+    unknown = set()
+    for name in RECORDED_LATER:
+        runs, models = alike(of_runs, name), alike(of_models, name)
+        values = (runs - {None}) or (models - {None})
+        if None in runs | models and len(values) == 1 and protocol.get(name) in {None, *values}:
+            unknown.add(name)
+    return unknown
+
+
+def _recorded_always(protocol: Protocol) -> Protocol:
+    return {name: value for name, value in protocol.items() if name not in RECORDED_LATER}
 
 
 def _differing(
@@ -258,11 +316,12 @@ def _differing(
     names = {name: None for key in keys for name in protocols[key] if name != "problems"}
     parts = []
     for name in [*names, "problems"]:
+        missing = "not recorded" if name in RECORDED_LATER else "the default"
         counts = Counter(
-            str(protocols[key].get(name, "the default")) for f in finals.values() for key in f
+            str(protocols[key].get(name, missing)) for f in finals.values() for key in f
         )
         if len(counts) > 1:
-            shown = name if name in ("task", "problems", "sampler") else f"evaluation.{name}"
+            shown = name if name in _NO_SETTINGS else f"evaluation.{name}"
             some = " and ".join(f"{v} ({n} runs)" for v, n in sorted(counts.items()))
             parts.append(f"{shown}: {some}")
     differences = "; ".join(parts) or "the problems themselves, or their prompts"

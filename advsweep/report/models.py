@@ -6,6 +6,7 @@ those that it was evaluated on, by the bootstrap, and say nothing of another tra
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.choice import choose_columns
 from advsweep.report.columns import Column, parse_column
 from advsweep.report.evaluations import (
+    RECORDED_LATER,
     Evaluated,
     Protocol,
     TaskEvaluations,
@@ -30,7 +32,8 @@ from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
 from advsweep.store.records import unscorable_share
 
-_OF_TASK = ("task", "problems")
+_OF_TASK = ("task", "problems", *RECORDED_LATER)
+_PROMPTS = "prompts"
 
 
 def build_model_report(store: Store, columns: Sequence[str] | None = None) -> Report:
@@ -86,14 +89,13 @@ def _rows(
     made: Sequence[tuple[Protocol, EvaluationRecord]],
 ) -> list[tuple[Group, dict[str, EvaluationRecord]]]:
     """The evaluations of each model that were sampled alike, by task."""
-    # Of one task with other problems, rows are told apart by their number.
-    places = Counter((record.task, _sampling(p), record.settings["model"]) for p, record in made)
-    several = any(count > 1 for count in places.values())
-    found: dict[tuple[str, str, str], tuple[Protocol, dict[str, EvaluationRecord]]] = {}
+    names = _telling_apart(made)
+    found: dict[tuple[str, ...], tuple[Protocol, dict[str, EvaluationRecord]]] = {}
     for protocol, record in made:
-        problems = str(protocol["problems"]) if several else ""
-        key = str(record.settings["model"]), _sampling(protocol), problems
-        own = {k: v for k, v in protocol.items() if k != "task" and (several or k != "problems")}
+        own = {k: v for k, v in protocol.items() if k not in _OF_TASK or k in names}
+        if _PROMPTS in names:
+            own[_PROMPTS] = _digest_of_prompts(record)
+        key = str(record.settings["model"]), _sampling(protocol), *(str(own.get(n)) for n in names)
         found.setdefault(key, (own, {}))[1][record.task] = record
     protocols = [protocol for protocol, _ in found.values()]
     varying = [
@@ -103,8 +105,31 @@ def _rows(
     ]
     return [
         ({"model": model, **{key: own[key] for key in varying if key in own}}, by_task)
-        for (model, _, _), (own, by_task) in found.items()
+        for (model, *_), (own, by_task) in found.items()
     ]
+
+
+def _telling_apart(made: Sequence[tuple[Protocol, EvaluationRecord]]) -> list[str]:
+    """What of a task tells rows apart, as evaluations on one task differ in it."""
+    places: dict[tuple[str, str, str], list[tuple[Protocol, EvaluationRecord]]] = {}
+    for protocol, record in made:
+        place = record.task, _sampling(protocol), str(record.settings["model"])
+        places.setdefault(place, []).append((protocol, record))
+    several = [listed for listed in places.values() if len(listed) > 1]
+    names = ["problems"] if several else []
+    for name in RECORDED_LATER:
+        values = {(protocol["task"], protocol.get(name)) for protocol, _ in made}
+        if len(values) > len({task for task, _ in values}):
+            names.append(name)
+    for listed in several:
+        alike = Counter(tuple(p.get(name) for name in names) for p, _ in listed)
+        if max(alike.values()) > 1 and len({_digest_of_prompts(r) for _, r in listed}) > 1:
+            return [*names, _PROMPTS]
+    return names
+
+
+def _digest_of_prompts(record: EvaluationRecord) -> str:
+    return hashlib.sha256("\n".join(record.prompts).encode()).hexdigest()[:8]
 
 
 def _sampling(protocol: Protocol) -> str:

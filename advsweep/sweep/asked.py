@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,7 @@ class Weights:
         run_id: the run that they are of; None for a model without a run.
         step: training steps that they have seen in that run.
         described: what the store is to keep beside the settings.
+        answer_tokens: the most tokens of an answer to a task, by `Backend.answer_tokens`.
     """
 
     subject: str
@@ -54,6 +56,7 @@ class Weights:
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
+    answer_tokens: Callable[[Task], int | None] = lambda task: None
 
 
 def weights_of_model(
@@ -80,6 +83,7 @@ def weights_of_model(
         subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
         ways=[way(generation) for generation in generations],
         described={"model": title},
+        answer_tokens=functools.partial(backend.answer_tokens, generations[0]),
     )
 
 
@@ -104,7 +108,13 @@ def weights_of_run(
         return Way(sampler, (generation or run.generation).sampler)
 
     ways = [way(generation) for generation in (generations or (None,))]
-    return Weights(subject_of(run, record.attempt, step), ways, record.id, step)
+    return Weights(
+        subject_of(run, record.attempt, step),
+        ways,
+        record.id,
+        step,
+        answer_tokens=functools.partial(run.backend.answer_tokens, run.generation),
+    )
 
 
 def evaluate_weights(
@@ -186,7 +196,12 @@ class _Asked:
                         step=weights.step,
                         task=self.task.label,
                         settings={
-                            **settings_of(self.settings, way.name),
+                            **settings_of(
+                                self.settings,
+                                way.name,
+                                self.task,
+                                weights.answer_tokens(self.task),
+                            ),
                             **weights.described,
                             **asked,
                         },

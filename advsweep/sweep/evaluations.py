@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store
-    from advsweep.tasks.base import Sampler
+    from advsweep.tasks.base import Sampler, Task
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,12 @@ class Evaluator:
                 run_id=self.run_id,
                 step=step,
                 task=self.run.task.label,
-                settings=settings_of(self.run.evaluation, self._sampled_by),
+                settings=settings_of(
+                    self.run.evaluation,
+                    self._sampled_by,
+                    self.run.task,
+                    self.run.backend.answer_tokens(self.run.generation, self.run.task),
+                ),
                 problems=[counts_of(result) for result in results],
             )
         )
@@ -101,13 +106,20 @@ def lock_of(store: Store, identity: str) -> FileLock:
     return FileLock(locks / f"evaluation-{identity[:16]}.lock", mode=FILE_MODE)
 
 
-def settings_of(settings: EvaluationSettings, sampler: str | None) -> Plain:
+def settings_of(
+    settings: EvaluationSettings, sampler: str | None, task: Task, tokens: int | None
+) -> Plain:
     """How an evaluation was made, as the store keeps it.
 
     Args:
         sampler: what sampled, by `Generation.sampler`.
+        tokens: the most tokens of an answer, by `Backend.answer_tokens`.
     """
-    return settings.plain() | ({} if sampler is None else {"sampler": sampler})
+    protocol = task.protocol()
+    # Tasks of our own need answers of a known length, and their settings stay as they were.
+    if protocol and tokens is not None:
+        protocol["max_tokens"] = tokens
+    return settings.plain() | ({} if sampler is None else {"sampler": sampler}) | protocol
 
 
 def counts_of(result: ProblemResult) -> ProblemCounts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from advsweep.components import Component
+from advsweep.components import Component, Plain
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -106,6 +106,13 @@ class Task(Component):
     def has_system_messages(self) -> bool:
         """Whether problems have a message of the system beside their prompt."""
         return False
+
+    def protocol(self) -> Plain:
+        """What can be chosen of the task, beside its problems, that changes how answers count.
+
+        Short texts by name, which evaluations keep; empty where nothing can be chosen.
+        """
+        return {}
 
     @property
     def can_train(self) -> bool:

@@ -97,3 +97,40 @@ def test_streams_that_are_open_stay_as_they_are():
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "WORDS\n", "é\nunfinished")
+
+
+@pytest.mark.parametrize("arguments", [["ls"], ["ls", "--format", "json"], ["--help"]])
+def test_a_reader_that_leaves_ends_a_command_quietly(fake_folder, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
+        cwd=fake_folder,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_of_something_else_that_breaks_is_said():
+    program = """if True:
+        import sys
+        from advsweep.cli import main
+        from advsweep.cli.app import app
+
+        @app.command("broken")
+        def broken():
+            raise BrokenPipeError(32, "Broken pipe")
+
+        sys.argv[1:] = ["broken"]
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "advsweep: [Errno 32] Broken pipe\n"

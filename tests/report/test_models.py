@@ -109,3 +109,57 @@ def test_models_and_runs_with_other_prompts_were_not_evaluated_alike(lab):
     lab.evaluate(other, "fade@20", 20, (4, 4), prompt="Think: ")
     with pytest.raises(ReportError, match="the problems themselves, or their prompts"):
         build_report(lab.store, "demo", columns=["pass@1"])
+
+
+def _made(lab, model: str, **how: object) -> None:
+    lab.evaluate(None, f"model:{model} {how}", 0, (1, 0), model=model, **how)
+
+
+def _groups(lab) -> list[dict[str, object]]:
+    return [dict(row.group) for row in build_model_report(lab.store, ["pass@1"]).rows]
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        ("verifier", "numeric", "boxed_math revision=2"),
+        ("max_tokens", 512, 1024),
+        ("system", "none", "1a2b3c4d"),
+    ],
+)
+def test_a_model_has_a_row_for_each_way_that_its_answers_were_made_to_count(
+    lab, key, first, second
+):
+    _made(lab, "one", **{key: first})
+    _made(lab, "one", **{key: second})
+    assert _groups(lab) == [{"model": "one", key: first}, {"model": "one", key: second}]
+    assert str(second) in render(build_model_report(lab.store, ["pass@1"]), "table")
+
+
+def test_a_model_has_a_row_for_each_prompt(lab):
+    _made(lab, "one")
+    _made(lab, "one", prompt="Think: ")
+    first, second = _groups(lab)
+    assert first["model"] == second["model"] == "one"
+    assert first["prompts"] != second["prompts"]
+
+
+def test_tasks_with_verifiers_of_their_own_share_the_row_of_a_model(lab):
+    _made(lab, "one", task="math500", verifier="boxed_math revision=2")
+    _made(lab, "one", task="mbpp", verifier="code revision=2")
+    [row] = build_model_report(lab.store, ["pass@1[*]"]).rows
+    assert row.group == {"model": "one"}
+
+
+def test_evaluations_that_do_not_say_their_verifier_are_alike_with_the_one_that_does(lab):
+    _made(lab, "old")
+    _made(lab, "new", verifier="numeric", max_tokens=512, system="none")
+    assert _groups(lab) == [{"model": "old"}, {"model": "new"}]
+    shown = build_model_report(lab.store).provenance.evaluations
+    assert [set(protocol) & {"verifier", "max_tokens", "system"} for protocol in shown] == [set()]
+    _made(lab, "other", verifier="boxed_math revision=2", max_tokens=512, system="none")
+    assert _groups(lab) == [
+        {"model": "old"},
+        {"model": "new", "verifier": "numeric"},
+        {"model": "other", "verifier": "boxed_math revision=2"},
+    ]

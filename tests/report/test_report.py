@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 
@@ -320,6 +321,44 @@ def test_runs_that_different_programs_sampled_from_are_not_put_in_one_table(lab)
     some = r"sampler: the default \(1 runs\) and vllm \(1 runs\);"
     with pytest.raises(ReportError, match=some):
         build_report(lab.store, "demo")
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        ("verifier", "numeric", "numeric tolerance=0.1"),
+        ("max_tokens", 1024, 512),
+        ("system", "1a2b3c4d", "none"),
+    ],
+)
+def test_runs_whose_answers_were_made_to_count_differently_are_not_put_in_one_table(
+    lab, key, first, second
+):
+    runs = [lab.run(estimator, 0, solved=None) for estimator in ("grpo", "fade")]
+    for run_id, value in zip(runs, (first, second), strict=True):
+        lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
+        lab.evaluate(run_id, "base", 0, (1, 0), **{key: value})
+    some = f"one table cannot hold them: {key}: {first} (1 runs) and {second} (1 runs);"
+    with pytest.raises(ReportError, match=re.escape(some)):
+        build_report(lab.store, "demo")
+    # Evaluations from before, which do not say it, are alike with either, but not with both.
+    lab.run("rloo", 0)
+    for one in ("fade", "grpo"):
+        report = build_report(lab.store, "demo", where=parse_where(f"estimator=rloo,{one}"))
+        assert {"rloo", one} <= set(_rows(report))
+        assert key not in report.provenance.evaluations[0]
+    with pytest.raises(ReportError, match=rf"{key}: .*not recorded \(1 runs\)"):
+        build_report(lab.store, "demo")
+
+
+def test_models_stand_above_runs_that_the_same_verifier_judged(lab):
+    run_id = lab.run("grpo", 0, solved=None)
+    lab.evaluate(run_id, "1@20", 20, (2, 0), verifier="numeric")
+    for model, verifier in {"alike": "numeric", "other": "code revision=2"}.items():
+        lab.evaluate(None, f"model:{model}", 0, (1, 0), model=model, verifier=verifier)
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    assert [row.group["estimator"] for row in report.rows] == ["model alike", "grpo"]
+    assert report.provenance.evaluations[0]["verifier"] == "numeric"
 
 
 def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):

@@ -290,7 +290,10 @@ class TrlBackend(Backend):
 
     def completion_tokens(self, run: Run) -> int:
         """The most tokens of a completion."""
-        return _completion_tokens(self.generation_of(run), run.task)
+        return self.answer_tokens(run.generation, run.task)
+
+    def answer_tokens(self, generation: Generation, task: Task) -> int:
+        return _completion_tokens(_sampling(generation), task)
 
     def layout_of(self, run: Run, processes: int) -> Layout:
         """How a step's rollouts are spread over updates, processes and forward passes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,6 +129,15 @@ class Dataset(Task):
     @property
     def has_system_messages(self) -> bool:
         return bool(template(self.prompt).system)
+
+    def protocol(self) -> Plain:
+        verifier, system = self._verifier.describe(), template(self.prompt).system
+        if self.deadline != Dataset.deadline:
+            verifier += f" deadline={self.deadline:g}"
+        return {
+            "verifier": verifier,
+            "system": hashlib.sha256(system.encode()).hexdigest()[:8] if system else "none",
+        }
 
     @property
     def can_train(self) -> bool:

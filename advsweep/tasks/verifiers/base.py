@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, final
 
-from advsweep.components import Component
+from advsweep.components import Component, parameters
+from advsweep.redaction import redacted
 
 Gold = Mapping[str, Any]
 """What answers to a problem are compared with, in JSON types; most verifiers read `answer`."""
@@ -43,6 +45,9 @@ class Verdict(NamedTuple):
     def forged(self) -> bool:
         """Whether it is wrong for passing what nothing can pass."""
         return self.reason == FORGED
+
+
+_LINE = 60
 
 
 class Verifier(Component):
@@ -87,6 +92,23 @@ class Verifier(Component):
     def seconds_needed(self) -> float:
         """What it may rightly take for one answer; deadlines have to be beyond it."""
         return 0.0
+
+    def describe(self) -> str:
+        """Its name, and what of its identity is not the default: `numeric tolerance=0.1`.
+
+        Options that take more than a line are given by a digest.
+        """
+        defaults = {p["name"]: p["default"] for p in parameters(type(self))}
+        defaults |= {"name": self.name, "revision": 1}
+        changed = [
+            f"{key}={redacted(str(value))}"
+            for key, value in self.identity().items()
+            if key not in defaults or value != defaults[key]
+        ]
+        options = " ".join(changed)
+        if len(options) > _LINE:
+            options = "#" + hashlib.sha256(options.encode()).hexdigest()[:8]
+        return f"{self.name} {options}".rstrip()
 
     @abstractmethod
     def reads(self, gold: Gold) -> bool:

@@ -146,7 +146,7 @@ class Code(Verifier):
 
     def solution(self, gold: Gold) -> str:
         """A program that passes the tests, where the data has one."""
-        return f"```python\n{gold.get('program', '')}\n```"
+        return f"```python\n{gold.get('program') or ''}\n```"
 
     @property
     def _control_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,38 @@ def test_forged_answers_are_wrong_counted_and_warned_of(
 def test_a_task_without_a_control_knows_of_no_forgeries(mixed: str) -> None:
     task = Dataset(data=mixed, train_split="")
     assert task.forged(task.problems(Split.HELD_OUT), ["", "", ""]) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "verifier"),
+    [
+        ({"verifier": "numeric"}, "numeric"),
+        ({"verifier": {"name": "numeric", "boxed_only": False}}, "numeric"),
+        ({"verifier": {"name": "numeric", "tolerance": 0.1}}, "numeric tolerance=0.1"),
+        ({"verifier": "numeric", "deadline": 9, "workers": 3}, "numeric deadline=9"),
+        (
+            {"verifier": {"name": "code", "url": "https://key@host/run?token=abc"}},
+            "code revision=2 url=https://***@host/run?token=***",
+        ),
+    ],
+)
+def test_what_of_a_task_decides_which_answers_count(sums: str, fields: Any, verifier: str) -> None:
+    assert Dataset(data=sums, **fields).protocol() == {"verifier": verifier, "system": "none"}
+
+
+def test_options_of_a_verifier_that_fill_a_line_are_a_digest(sums: str) -> None:
+    patterns = ["(a)" * 30, "(b)" * 30]
+    verifiers = [{"name": "regex", "pattern": pattern} for pattern in patterns]
+    first, second = (Dataset(data=sums, verifier=v).protocol()["verifier"] for v in verifiers)
+    assert first != second
+    assert re.fullmatch(r"regex #[0-9a-f]{8}", first)
+
+
+def test_messages_of_the_system_are_a_part_of_it(sums: str) -> None:
+    prompts = ("boxed", "plain", "boxed_system", "two_stage", "aapo_7b")
+    found = [Dataset(data=sums, prompt=prompt).protocol()["system"] for prompt in prompts]
+    assert found[:2] == ["none", "none"]
+    assert len(set(found)) == 4
 
 
 def test_known_solutions_are_correct(sums: str) -> None:

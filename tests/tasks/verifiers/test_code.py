@@ -47,6 +47,13 @@ def judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
     return judge
 
 
+@pytest.mark.parametrize("gold", [GOLD, {**GOLD, "program": None}])
+def test_without_a_known_program_the_solution_has_none(gold: dict[str, Any]) -> None:
+    verifier = VERIFIERS.build("code")
+    assert last_block(verifier.solution(gold)) == ""
+    assert last_block(verifier.solution({**GOLD, "program": RIGHT})) == RIGHT
+
+
 def test_a_program_that_passes_all_tests_is_correct(judge: Callable[..., Verdict]) -> None:
     assert judge(RIGHT) == Verdict(Outcome.CORRECT, RIGHT)
 
