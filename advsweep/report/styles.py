@@ -65,8 +65,7 @@ def choose_style(style: str | None, paper: str | None) -> Style | None:
     """
     if paper is not None and paper not in paper_names():
         raise ConfigError(
-            f"--paper: expected one of {', '.join(paper_names())}, got '{paper}'; "
-            f"{nearest(paper, paper_names())}"
+            f"--paper: expected a paper with tables, got '{paper}'; {nearest(paper, paper_names())}"
         )
     if style is None:
         if paper is None:

@@ -15,6 +15,7 @@ from advsweep.cli import main
 from advsweep.cli.estimators.listing import markdown_table
 from advsweep.cli.output import to_markdown
 from advsweep.estimators import ESTIMATORS, GroupBatch, estimator_names
+from advsweep.printable import markdown_text
 
 README = Path(__file__).parents[2] / "README.md"
 Run = Callable[..., tuple[str, str]]
@@ -69,7 +70,7 @@ def test_names_without_a_definition_are_told_beside_the_table(run):
 
 
 def test_bars_are_escaped_in_markdown():
-    table = to_markdown(("a", "b"), [["|x|", "y"]])
+    table = to_markdown(("a", "b"), [[markdown_text("|x|"), "y"]])
     assert table == "| a | b |\n| :-- | :-- |\n| \\|x\\| | y |\n"
 
 

@@ -120,6 +120,17 @@ def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
     assert (submitted.exit_code, submitted.stderr) == (0, "")
 
 
+def test_a_time_with_more_cores_than_there_are_is_said_to_have_no_room(invoke, monkeypatch):
+    monkeypatch.setattr("advsweep.sweep.executors.local._cores", lambda: [0, 1])
+    more = [*FAKE, "seed=3", "--jobs=8"]
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *more, "resources.cpus=4")
+        assert done.exit_code == 0
+        assert "resources.cpus: expected at most 2" in done.stderr
+        assert " with 8 side by side, for which this machine has no room (from" in done.stdout
+    assert "no room" not in invoke("plan", *more, "resources.cpus=1").stdout
+
+
 def test_force_counts_what_is_done_as_work(invoke):
     done = invoke("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
     assert done[-2].endswith(": 2 runs, 2 done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -96,6 +97,17 @@ def test_numbers_as_they_are_printed():
     assert len(numbers) == 36 * 8 + 18
     entropies = printed_table("two_stage-table4")
     assert "entropy/token[aime24]" in entropies.columns
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [({"style": "foo"}, table_names()), ({"paper": "foo"}, paper_names())],
+)
+def test_a_name_that_is_none_is_refused_with_no_name_twice(options, names):
+    with pytest.raises(ConfigError, match="got 'foo'") as error:
+        choose_style(**{"style": None, "paper": None, **options})
+    words = re.findall(r"[\w-]+", str(error.value))
+    assert max(words.count(name) for name in names) == 1
 
 
 @pytest.mark.parametrize("name", table_names())
@@ -226,7 +238,7 @@ def test_runs_of_one_method_that_differ_are_refused_unless_pooled(runs):
     ("style", "paper", "error", "message"),
     [
         ("avspo-tabel1", None, ConfigError, "got 'avspo-tabel1'; did you mean 'avspo-table1'"),
-        (None, "avsop", ConfigError, "expected one of a_grae, .*did you mean 'avspo'"),
+        (None, "avsop", ConfigError, "expected a paper with tables, .*did you mean 'avspo'"),
         ("avspo-table1", "aapo", ConfigError, "expected a style of that paper, got 'avspo-table1'"),
         ("fade-table3", "fade", ReportError, "the numbers of fade-table3 are lost"),
     ],

@@ -68,6 +68,14 @@ def test_metrics_that_do_not_fit_are_named(demo):
     assert some["left_out"] == names[2:]
 
 
+def test_metrics_that_are_shares_say_between_what_they_lie(lab, constant):
+    for seed in (0, 1):
+        lab.run("grpo", seed, points=constant(collapse__acr=seed, loss__policy=seed))
+    within = {m["name"]: m["within"] for m in collect_curves(_material(lab))["metrics"]}
+    assert within["collapse/acr"] == (0, 1)
+    assert within["loss/policy"] is None
+
+
 def test_quantiles_are_those_of_the_table(demo):
     # Student's t at 97.5 % for 1 and 2 degrees of freedom.
     assert collect_curves(_material(demo))["t"] == [0, 0, 12.706, 4.3027]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -111,6 +112,22 @@ def test_zoom_by_drag_wheel_and_keys_and_back(page):
     assert _domain(chart)["x"][0] > zoomed[0]
     chart.press("Escape")
     assert _domain(chart) == whole
+
+
+def test_bands_of_shares_end_where_shares_do(lab, constant, visit: Visit):
+    for seed in (0, 1):
+        lab.run("grpo", seed, points=constant(collapse__acr=seed))
+    page = visit(_render(lab.store))
+    page.get_by_label("each run").check()
+    chart = _chart(page)
+
+    def heights(kind: str) -> set[str]:
+        paths = [path.get_attribute("d") or "" for path in chart.locator(f"path.{kind}").all()]
+        return {y for path in paths for y in re.findall(r" (\d+\.\d)", path)}
+
+    # The seeds have 0 and 1; the band of their mean would reach from -5.9 to 6.9.
+    assert len(heights("run")) == 2
+    assert heights("band") == heights("run")
 
 
 def test_the_menu_and_the_legend_choose_what_is_drawn(page):
