@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -185,3 +187,53 @@ def test_without_ray_one_line_says_so(
 def test_an_address_where_nobody_listens_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a Ray cluster at '127\.0\.0\.1:1' .* refused"):
         RayExecutor(address="127.0.0.1:1")._connect(None)
+
+
+LISTENING = """
+import json, os, pathlib, sys
+
+from advsweep.sweep.executors.ray import RayExecutor
+
+ray = RayExecutor()._ray
+mark = f"TEST_CLUSTER={os.environ['TEST_CLUSTER']}".encode()
+ours = set()
+for process in pathlib.Path("/proc").iterdir():
+    if process.name.isdecimal():
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\\0"):
+                ours |= {os.readlink(link) for link in (process / "fd").iterdir()}
+        except OSError:
+            continue  # it has ended
+found = []
+for table in ("tcp", "tcp6"):
+    for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in ours:
+            found.append(fields[1].partition(":")[0])
+settings = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+print(json.dumps({"listening": found, **settings}))
+ray.shutdown()
+"""
+
+
+@pytest.mark.security
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux's list of sockets")
+def test_own_cluster_listens_on_this_machine_alone_and_has_a_token() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LISTENING],
+        env={**environment, "TEST_CLUSTER": secrets.token_hex(8)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    # 127.0.0.1, and that as an address of IPv6.
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert found["listening"]
+    assert set(found["listening"]) <= loopback
+    assert found["RAY_AUTH_MODE"] == "token"
+    assert len(found["RAY_AUTH_TOKEN"]) >= 32
