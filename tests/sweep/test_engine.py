@@ -262,7 +262,7 @@ def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
         (-11, Failure.KILLED, "killed by signal 11 (SIGSEGV)"),
         (-35, Failure.KILLED, "killed by signal 35"),
         (70, Failure.ERROR, "its process ended with exit status 70"),
-        (13, Failure.ERROR, "its process could not write to the store any more; is the disk full?"),
+        (13, Failure.ERROR, "its process could not use the store any more"),
         (15, Failure.OOM, "out of memory"),
     ],
 )
