@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader, YAMLError  # type: ignore[import-untyped]
 
 _MOST_BYTES = 10 * 2**20
 _MOST_NODES = 100_000
@@ -31,7 +35,10 @@ def check_yaml(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: expected a text in UTF-8: {error}") from error
+        raise ConfigError(
+            f"{path}: expected a text in UTF-8, got byte {error.object[error.start]:#04x} at "
+            f"position {error.start:,}"
+        ) from error
     if "*" in text and "&" in text:
         _check_aliases(text, path)
     return text
@@ -41,15 +48,62 @@ def read_yaml(path: Path) -> Any:
     """The document of a YAML file, in plain types.
 
     Raises:
-        ConfigError, yaml.YAMLError, OSError: as `check_yaml`.
+        ConfigError: as `check_yaml`, and where it is no YAML; the message has file and line.
+        OSError: it cannot be read.
     """
-    from yaml import safe_load  # type: ignore[import-untyped]
+    from yaml import YAMLError, load
 
-    text = check_yaml(path)
     try:
-        return safe_load(text)
+        return load(check_yaml(path), _loader())
+    except YAMLError as error:
+        raise yaml_error(error, path) from error
     except RecursionError as error:
         raise _too_deep(path) from error
+
+
+def yaml_error(error: YAMLError, path: Path | str) -> ConfigError:
+    """An error of the YAML parser as one line with file, line and column."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else f"{path}"
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    plain = (words for pattern, words in _PROBLEMS.items() if pattern in problem)
+    return ConfigError(f"{where}: cannot be read as YAML: {next(plain, problem)}")
+
+
+_PROBLEMS = {
+    "'\\t' that cannot start": "expected spaces, got a tab",
+    "cannot start any token": "expected a value that begins otherwise, or in quotes",
+    "mapping values are not allowed": "expected no second ':' here; check the indentation, and "
+    "quote texts that have ': ' in them",
+    "sequence entries are not allowed": "expected no '- ' here; check the indentation",
+    "expected <block end>": "expected the indentation of the lines above, or a new key",
+    "expected '<document start>'": "expected the indentation of the lines above, or a new key",
+    "expected the node content": "expected a value; quote one that begins with such a character",
+    "could not find expected ':'": "expected KEY: VALUE, got no ':'",
+    "unhashable key": "expected a text as key, got a list or a mapping",
+    "could not determine a constructor": "expected a plain value; quote this one",
+    "special characters are not allowed": "expected text, got a control character",
+    "found unexpected end of stream": "expected a closing quote, got the end of the file",
+}
+"""What parts of the parser's messages mean for somebody who does not know its grammar."""
+
+
+@functools.cache
+def _loader() -> type[SafeLoader]:
+    from yaml import SafeLoader
+    from yaml.constructor import ConstructorError  # type: ignore[import-untyped]
+
+    class Loader(SafeLoader):  # type: ignore[misc]
+        """Values that Python cannot make (`!!int x`, 5,000 digits) are errors with a line."""
+
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, OverflowError) as error:
+                problem = f"expected a value of type {node.tag.rpartition(':')[2]}, got another"
+                raise ConstructorError(None, None, problem, node.start_mark) from error
+
+    return Loader
 
 
 def _check_aliases(text: str, path: Path) -> None:

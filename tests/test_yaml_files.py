@@ -38,6 +38,40 @@ def test_bomb_is_refused(tmp_path: Path, text: str, words: str) -> None:
         read_claims(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\nb:\n\tc: 2\n", r"line 3, column 1: .* expected spaces, got a tab"),
+        ("a: 1\nb: c: 2\n", r"line 2, column 5: .* expected no second ':'"),
+        (
+            "a:\n  b: 1\n c: 2\n",
+            r"line 3, column 2: .* expected the indentation",
+        ),
+        ("a: 1\nb: !!int x\n", r"line 2, column 4: .* expected a value of type int"),
+        ("a: " + "9" * 5000, r"line 1, column 4: .* expected a value of type int"),
+        ("a: 1\n? [b]\n: 2\n", r"line 2, column 3: .* expected a text as key"),
+        ("a: \x1b", r"expected text, got a control character"),
+    ],
+)
+def test_faults_are_named_with_file_and_line(tmp_path: Path, text: str, words: str) -> None:
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    (folder / "odd.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"):
+        read_claims(folder / "odd.yaml")
+    with (
+        Composer(GROUPS, KEYS, [tmp_path]) as composer,
+        pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"),
+    ):
+        composer.compose({"experiment": "odd"})
+
+
+def test_text_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_bytes("a: é".encode("latin-1"))
+    with pytest.raises(ConfigError, match="expected a text in UTF-8, got byte 0xe9 at position 3"):
+        read_yaml(tmp_path / "odd.yaml")
+
+
 def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "odd.yaml")
     with pytest.raises(ConfigError, match="expected a file of YAML"):
@@ -62,6 +96,6 @@ def test_nested_sweep_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "experiment" / "odd.yaml").write_text("name:\n" + " [\n" * 5_000)
     with (
         Composer(GROUPS, KEYS, [tmp_path]) as composer,
-        pytest.raises(ConfigError, match="cannot compose experiment=odd"),
+        pytest.raises(ConfigError, match=r"odd\.yaml: expected fewer lists"),
     ):
         composer.compose({"experiment": "odd"})

@@ -11,8 +11,10 @@ import sys
 import traceback
 import warnings
 from types import TracebackType
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from advsweep import __version__
 from advsweep.cli import (
@@ -55,8 +57,31 @@ from advsweep.cli.streams import (
 from advsweep.errors import AdvsweepError
 from advsweep.printable import printable, printable_line
 
+
+class _Group(TyperGroup):
+    """Commands whose options that do not fit say what was expected and what was got."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plain_reason(error)
+            raise
+
+
+def _plain_reason(error: typer.BadParameter) -> str:
+    """The reason without the words of the library that typer checks options with."""
+    message = error.message.removeprefix("Value error, ")
+    if not message.startswith("Input should be ") or not isinstance(error.__cause__, ValueError):
+        return message
+    expected = message.removeprefix("Input should be ").split(", unable")[0]
+    details: list[Any] = error.__cause__.errors()  # type: ignore[attr-defined]
+    return f"expected {expected}, got {printable_line(repr(details[0]['input']))}"
+
+
 app = typer.Typer(
     name="advsweep",
+    cls=_Group,
     help="Compare advantage estimators for RLVR: train, record, and report with intervals.",
     rich_markup_mode=None,
     no_args_is_help=True,

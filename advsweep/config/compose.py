@@ -17,7 +17,7 @@ from advsweep.components import Plain, to_plain
 from advsweep.config.directory import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.registry import Registry
-from advsweep.yaml_files import check_yaml
+from advsweep.yaml_files import check_yaml, read_yaml, yaml_error
 
 if TYPE_CHECKING:
     from hydra.core.config_loader import ConfigLoader
@@ -218,7 +218,7 @@ class Composer:
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
-        from yaml import YAMLError  # type: ignore[import-untyped]
+        from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
 
         self._store_members(choices)
         overrides = [
@@ -228,7 +228,14 @@ class Composer:
         try:
             composed = compose("config", overrides)
             config = OmegaConf.to_container(composed, resolve=False)
-        except (HydraException, OmegaConfBaseException, YAMLError, RecursionError) as error:
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise yaml_error(error, mark.name) from error
+        except (
+            *(HydraException, OmegaConfBaseException, YAMLError),
+            *(RecursionError, ValueError, OverflowError),  # by values that Python cannot make
+        ) as error:
+            self._read_chosen(choices)
             chosen = " ".join(f"{g}={n}" for g, n in choices.items()) or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {_first_line(error)}") from error
         assert isinstance(config, dict)
@@ -236,6 +243,13 @@ class Composer:
         if any(group in choices for group in PRESET_GROUPS):
             self._drop_foreign_fields(plain, choices)
         return Composed(plain, late=_is_late(plain))
+
+    def _read_chosen(self, choices: Mapping[str, str]) -> None:
+        """Refuses the user's own files that are no YAML, by a message that has their place."""
+        for directory in self._config_dirs:
+            for group, name in choices.items():
+                if (path := directory / group / f"{name}.yaml").is_file():
+                    read_yaml(path)
 
     def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
         """Takes out what a preset sets of its own component where another one is chosen.

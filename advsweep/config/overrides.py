@@ -9,6 +9,7 @@ Hydra is imported when the first override is parsed.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ _RETIRED = {
     "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave it out",
 }
 """Keys of earlier versions, with what to write instead. Stored configs may still carry them."""
+
+_SHOWN = 100  # characters of an override in a message
+_MOST_VALUES = 100_000  # of one key; `range(0,inf)` has no end
+_PYTHON = re.compile("not supported between|invalid literal|could not convert|cannot convert")
 
 _CALL = re.compile(rf"({'|'.join([*_ALLOWED, *_REFUSED])})\(")
 
@@ -97,14 +102,12 @@ def _parse(text: str) -> Override:
     try:
         parsed = _parser().parse_override(text)
         values = _values(parsed)
-    except (HydraException, ValueError) as error:
+    except (HydraException, ValueError, ArithmeticError, RecursionError) as error:
         if isinstance(error.__cause__, ConfigError):
             raise ConfigError(f"{text}: {error.__cause__}") from error
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"'{text}' is not an override ({reason}); "
-            f"expected KEY=VALUE in Hydra's grammar, such as estimator=fade or seed=0,1,2"
-        ) from error
+        shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+        reason = _reason(text, error)
+        raise ConfigError(f"{shown or repr(shown)}: expected KEY=VALUE; {reason}") from error
     assert isinstance(parsed, Parsed)
     if parsed.package is not None:
         raise ConfigError(
@@ -126,9 +129,37 @@ def _parse(text: str) -> Override:
     return Override(text, parsed.key_or_group, values, swept, parsed.is_delete())
 
 
+def _reason(text: str, error: Exception) -> str:
+    """Why an override cannot be read, without the terms of the parser's grammar."""
+    example = "as in estimator=fade or seed=0,1,2"
+    if "=" not in text:
+        return f"got no '=', {example}"
+    if re.match(r"\s|[^=]*\s=", text):
+        return "got spaces before '='"
+    message = next(iter(str(error).splitlines()), "")
+    if isinstance(error, RecursionError):
+        return "got too many brackets within each other"
+    if isinstance(error, ArithmeticError):
+        return "got a range of numbers that are not finite"
+    if failed := re.match(r"\w+ while evaluating '(.*)': (.*)", message):
+        call, detail = failed.groups()
+        return f"'{call}' cannot be evaluated{'' if _PYTHON.search(detail) else f': {detail}'}"
+    if not (found := re.search(r"(?:at:|input) '(.*?)'(?: expecting|$)", message)):
+        return message if len(message) <= _SHOWN else "got a value that is too long"
+    if found[1] == "<EOF>":
+        return "it ends where more is expected: a value, or a closing bracket"
+    return (
+        f"cannot read {found[1][:_SHOWN]!r}; quote a text that has such characters: KEY='\"...\"'"
+    )
+
+
 def _values(parsed: Any) -> tuple[Any, ...]:
     if parsed.is_sweep_override():
-        return tuple(parsed.sweep_iterator(transformer=type(parsed)._convert_value))
+        each = parsed.sweep_iterator(transformer=type(parsed)._convert_value)
+        values = tuple(itertools.islice(each, _MOST_VALUES + 1))
+        if len(values) > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
+        return values
     if parsed.value_type is None:
         return ()
     return (parsed.value(),)

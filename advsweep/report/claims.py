@@ -136,13 +136,10 @@ def read_claims(path: Path) -> Claims:
         ConfigError: it cannot be read, or is no list of claims; the message names the claim and
             its key.
     """
-    from yaml import YAMLError  # type: ignore[import-untyped]
-
     try:
         document = read_yaml(path)
-    except (OSError, YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"claims: {path.name} cannot be read as YAML: {reason}") from error
+    except OSError as error:
+        raise ConfigError(f"claims: {path.name} cannot be read: {error.strerror}") from error
     return parse_claims(document, path.stem)
 
 

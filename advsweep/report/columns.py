@@ -74,9 +74,9 @@ _HEADERS = {
 
 _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
-    r"|(?P<evaluated>pass@(?P<k>[1-9]\d*)|entropy/answer|entropy/token(?=\[))"
+    r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
-    r"|(?P<metric>[^@\[\]]+)(?:@(?:(?P<end>end)|first(?P<first>[1-9]\d*)))?"
+    r"|(?P<metric>[^@\[\]]+)(?:@(?:(?P<end>end)|first(?P<first>[1-9]\d{0,8})))?"
 )
 
 
@@ -149,7 +149,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     over: str | None = None
     for part in (match["of"] or "").split(",") if match["of"] else ():
         word = part.strip()
-        if digits := re.fullmatch(r"level=(\d+)", word):
+        if digits := re.fullmatch(r"level=(\d{1,9})", word):
             level = int(digits[1])
         elif task is not None or over is not None or "=" in word:
             return None

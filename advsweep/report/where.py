@@ -83,6 +83,8 @@ def _condition(text: str, option: str) -> Condition:
     if listed.startswith("="):
         raise ConfigError(f"{option}: expected {key}={listed.lstrip('=')}, got {text!r}")
     items = split_list(listed)
+    if items == [""]:
+        raise ConfigError(f"{option}: expected a value after {sign}, got {text!r}")
     if "" in items:
         raise ConfigError(f"{option}: expected a value beside each comma, got {text!r}")
     values = tuple(_value(item) for item in items)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from advsweep.store.base import AnyRow
 
 _HEX = re.compile(r"[0-9a-f]{4,64}")
+_ID_DIGITS = 18  # of an id at most; SQLite refuses larger numbers
 _SHOWN = 10  # characters of an identity in a message
 
 
@@ -219,7 +220,7 @@ class Runs(StorePart):
         if key == "last":
             newest = func.coalesce(Run.started, Run.created).desc(), Run.id.desc()
             return connection.execute(select(Run.id).order_by(*newest)).scalar()
-        if key.isascii() and key.isdigit():
+        if key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS:
             by_id = connection.execute(select(Run.id).where(Run.id == int(key))).scalar()
             if by_id is not None:
                 return by_id

@@ -59,3 +59,34 @@ def test_a_folder_that_cannot_be_written(advsweep, tmp_path):
     assert done.returncode == 2, done.stderr
     assert "file/advsweep.db" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ls", "--format", "foo"], "'--format': 'foo' is not one of 'table', 'csv', 'json'."),
+        (["ls", "--limit", "x"], "'--limit': expected a valid integer, got 'x'"),
+        (["estimators", "apply", "grpo", "--rewards", "1", "--repeat", "0"], "got '0'"),
+    ],
+)
+def test_an_option_that_does_not_fit_says_what_was_got(arguments, words, in_process):
+    code, out, err = in_process(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "Value error" not in err
+    assert "Input should" not in err
+
+
+def test_a_run_with_an_id_larger_than_any(in_process):
+    code, out, err = in_process("show", "9" * 23)
+    assert (code, out) == (2, "")
+    assert f"no run '{'9' * 23}'" in err
+
+
+@pytest.mark.parametrize("column", ["pass@{}", "pass@1[level={}]", "collapse/acr@first{}"])
+def test_a_column_with_a_number_larger_than_any(column, in_process):
+    for digits in (23, 5000):
+        name = column.format("9" * digits)
+        code, out, err = in_process("report", "two", "--columns", name)
+        assert (code, out) == (2, "")
+        assert err.startswith("advsweep: ")

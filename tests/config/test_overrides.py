@@ -93,3 +93,24 @@ def test_what_is_no_override_is_refused(text: str) -> None:
 def test_places_that_are_not_used_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"package|not used"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("demo", "got no '='"),
+        ("a = 1", "got spaces before '='"),
+        ("a=[1", r"cannot read '\[1'"),
+        ("a=1,", "it ends where more is expected"),
+        ("a=sort(1,b)", r"'sort\(1,b\)' cannot be evaluated$"),
+        ("a=int(x)", r"'int\(x\)' cannot be evaluated$"),
+        ("a=range(0,1e9)", "it has more than 100,000 values"),
+        ("a=range(0,inf)", "it has more than 100,000 values"),
+        ("a=range(nan,3)", "numbers that are not finite"),
+        ("a=" + "9" * 5000, "a value that is too long"),
+    ],
+)
+def test_what_cannot_be_read_is_said_without_the_terms_of_the_parser(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        parse(text)
+    assert len(str(error.value)) < 250

@@ -336,7 +336,7 @@ def test_files_that_cannot_be_read(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"nothing\.yaml cannot be read"):
         read_claims(tmp_path / "nothing.yaml")
     (tmp_path / "bad.yaml").write_text("claims: [")
-    with pytest.raises(ConfigError, match=r"bad\.yaml cannot be read as YAML"):
+    with pytest.raises(ConfigError, match=r"bad\.yaml, line 1, column \d+: cannot be read as YAML"):
         read_claims(tmp_path / "bad.yaml")
 
 

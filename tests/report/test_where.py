@@ -54,7 +54,7 @@ def test_several_conditions():
         ("", "expected a condition such as"),
         ("a", "got 'a'"),
         ("=1", "got '=1'"),
-        ("a=", "a value beside each comma"),
+        ("a=", "a value after ="),
         ("a=1, b=2", "a value beside each comma, got 'a=1,'"),
         ("a>x", "expected one number after >"),
         ("a>1,2", "expected one number after >"),

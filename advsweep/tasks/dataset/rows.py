@@ -112,7 +112,10 @@ def _from_file(path: Path, changed: int) -> Rows:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"data: '{path}': expected a text in UTF-8: {error}") from error
+        raise ConfigError(
+            f"data: '{path}': expected a text in UTF-8, got byte {error.object[error.start]:#04x} "
+            f"at position {error.start:,}"
+        ) from error
     if path.suffix in _JSON and text.lstrip().startswith("["):
         return [_mapping(row, f"'{path}', entry {i}") for i, row in _parsed(text, path)]
     return [
@@ -128,7 +131,10 @@ def _parsed(text: str, path: Path, line: int = 0) -> Iterator[tuple[int, Any]]:
         return enumerate(json.loads(text), start=1)
     except json.JSONDecodeError as error:
         where = f"line {line or error.lineno}"
-        raise ConfigError(f"data: '{path}', {where}: expected JSON: {error.msg}") from error
+        reason = f"expected JSON: {error.msg}"
+        if path.suffix not in _ENDINGS:
+            reason += f"; expected one of {', '.join(_ENDINGS)}, as other files are JSON lines"
+        raise ConfigError(f"data: '{path}', {where}: {reason}") from error
     except (ValueError, RecursionError) as error:
         where = f"'{path}', line {line}" if line else f"'{path}'"
         reason = (
@@ -159,7 +165,9 @@ def _from_parquet(path: Path) -> Rows:
         with ParquetFile(path) as file:
             return list(_in_batches(path, file))
     except (ArrowException, OSError) as error:
-        raise ConfigError(f"data: '{path}': expected a parquet file: {error}") from error
+        raise ConfigError(
+            f"data: '{path}': expected a parquet file: {str(error).strip()}"
+        ) from error
 
 
 def _in_batches(path: Path, file: ParquetFile) -> Iterator[dict[str, Any]]:
