@@ -13,10 +13,24 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import GroupBatch, StatefulEstimator
-from advsweep.estimators.groups import Groups, standardise
+from advsweep.estimators.groups import Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+
+class Preset(Enum):
+    """The algorithm: the paper's, or that of the authors' released code."""
+
+    PAPER = "paper"
+    RELEASED = "released"
+
+
+class Count(Enum):
+    """How many virtual rewards a collapsed group gets."""
+
+    POWER = "power"
+    SCALED = "scaled"
 
 
 class Strategy(Enum):
@@ -37,10 +51,10 @@ class Cases(Enum):
 
 
 class AllWrong(Enum):
-    """Virtual rewards above an all-wrong group: all at the anchor, or rising up to it."""
+    """Virtual rewards above an all-wrong group: rising up to the anchor, or all at it."""
 
-    CONSTANT = "constant"
     RAMP = "ramp"
+    CONSTANT = "constant"
 
 
 class Rounding(Enum):
@@ -52,13 +66,18 @@ class Rounding(Enum):
 
 
 class ThresholdRule(Enum):
-    """How τ moves: two cases as rebuilt from the text, or always by the sign of the gain."""
+    """How τ moves: by the sign of the gain in mean reward, or by two cases."""
 
-    PIECEWISE = "piecewise"
     SIGN = "sign"
+    PIECEWISE = "piecewise"
 
 
 _TAU_RANGE = (0.1, 0.9)
+
+# ε of the paper's algorithm, which prints no number, and of the released code.
+_EPS = {Preset.PAPER: 1e-8, Preset.RELEASED: 1e-4}
+
+_ROUNDING = {Count.POWER: Rounding.CEIL, Count.SCALED: Rounding.FLOOR}
 
 
 @dataclass(frozen=True)
@@ -73,37 +92,61 @@ class AVSPO(StatefulEstimator[_Memory]):
     """GRPO, with virtual rewards in the statistics of collapsed groups when many collapse.
 
     ACR is the share of groups with σ < ε_acr. If ACR > τ, each such group gets
-    N = min(G, max(1, ⌊λ G √ACR⌋)) virtual rewards, vⱼ = r_max j/(N+1) above failure or the
-    anchor on an all-wrong group, and Aᵢ = (rᵢ - μ)/(s + ε) with mean and population σ of
-    real and virtual rewards. All other groups, and all groups when ACR ≤ τ, are `grpo`.
-    Afterwards τ moves by η towards ACR if the mean reward rose, and by η (ACR - τ) down if
-    it did not and ACR > τ; it stays within [0.1, 0.9].
+    K = max(1, min(G, ⌈G ACR^α⌉)) virtual rewards, vₖ = r_max (1 - k/(K+1)) below success or
+    r_max + anchor (K-k+1)/K above an all-wrong group, and Aᵢ = (rᵢ - μ)/(s + ε) with mean and
+    population σ of real and virtual rewards. All other groups, and all groups when ACR ≤ τ,
+    are `grpo`. Afterwards τ += η sgn(ΔJ) (ACR - τ), ΔJ the gain in mean reward, within
+    [0.1, 0.9]; it stays on the first step and where ΔJ = 0.
 
-    An all-wrong group gets -√(N/G) whatever the anchor; |A| ≤ √(N/G) ≤ 1. Logged: `acr`,
-    `acr_after` (after augmentation), `tau` (the one of this step), `triggered` and
-    `virtual` (N, 0 if not triggered).
+    An all-wrong group gets minus what an all-correct one gets, whatever the anchor;
+    |A| ≤ √(K/G) ≤ 1. Logged: `acr` (of the real rewards), `acr_after` (after augmentation),
+    `tau` (the one of this step), `triggered` and `virtual` (K, 0 if not triggered).
 
-    Departures: the paper's formulas and constants are lost and rebuilt here; the options
-    hold the other readings. Rewards below 0 are an extension. `random_uniform` draws from a
-    generator of its own, seeded by `seed` and the call's number.
+    The printed K falls as α rises, while the paper says in words that α = 0.3 augments too
+    little and 1 too much, and an early draft tabulates a mean K of 2.1, 3.4, 4.8 and 6.3 for
+    α = 0.3, 0.5, 0.7 and 1. `count=scaled`, K = min(G, max(1, ⌊λ G √ACR⌋)), fits these four
+    at an ACR of 0.62 to 0.77; but the paper also words K as about G where ACR is near 1, which
+    only the printed K is. So a sweep of α tests the print, one of λ the words.
+
+    `preset=released` is the authors' code, another algorithm: a step whose rewards are all
+    exactly 0 gives each group one virtual reward of 1, one whose rewards are all exactly 1 one
+    of 0; mean and sample σ of these G + 1, ε = 1e-4. Any other step is GRPO with sample σ and
+    that ε. There is no threshold, K, strategy or memory.
+
+    Departures: the paper prints no ε; 1e-8 is ours, and so is the form of
+    `exponential_decay`, vₖ = exp(-k). Rewards below 0 are an extension. `random_uniform` draws
+    from a generator of its own, seeded by `seed` and the call's number. `all_wrong=constant`
+    and `threshold_rule=piecewise` are an earlier reading of the paper.
     """
 
     name: ClassVar[str] = "avspo"
     family: ClassVar[str] = "virtual samples"
-    formula: ClassVar[str] = "Aᵢ = (rᵢ - μ)/(s + ε), μ and s with N virtual rewards if ACR > τ"
-    paper: ClassVar[str] = "AVSPO (Advantage Collapse in GRPO)"
+    formula: ClassVar[str] = "Aᵢ = (rᵢ - μ)/(s + ε), μ and s with K virtual rewards if ACR > τ"
+    paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
     equation: ClassVar[str] = "Eq. 6-12, sec. 4.2"
+    revision: ClassVar[int] = 2
 
-    lam: float = option(0.5, gt=0, le=1, help="λ: how many virtual rewards for a collapse rate")
-    anchor: float = option(0.1, gt=0, lt=math.inf, help="virtual reward above an all-wrong group")
-    all_wrong: AllWrong = option(
-        AllWrong.CONSTANT, help="virtual rewards of all-wrong groups: anchor, or anchor j/N"
+    preset: Preset = option(
+        Preset.PAPER, help="the paper's algorithm, or the released code's, which reads eps alone"
     )
-    rounding: Rounding = option(Rounding.FLOOR, help="of the number of virtual rewards")
+    count: Count = option(Count.POWER, help="K: ⌈G ACR^α⌉ as printed, or ⌊λ G √ACR⌋")
+    alpha: float = option(0.5, gt=0, le=1, help="α of count=power")
+    lam: float = option(0.5, gt=0, le=1, help="λ of count=scaled")
+    rounding: Rounding | None = option(
+        None, help="of K; null: ceil for count=power, floor for count=scaled"
+    )
+    anchor: float = option(
+        0.1, gt=0, lt=math.inf, help="largest virtual reward above an all-wrong group"
+    )
+    all_wrong: AllWrong = option(
+        AllWrong.RAMP, help="virtual rewards of all-wrong groups: anchor (K-k+1)/K, or anchor"
+    )
     tau0: float = option(0.5, ge=0, le=1, help="τ of the first step")
     eta: float = option(0.01, ge=0, le=1, help="η: step size of τ")
     threshold_rule: ThresholdRule = option(
-        ThresholdRule.PIECEWISE, help="how τ moves when the mean reward did not rise"
+        ThresholdRule.SIGN,
+        help="τ += η sgn(ΔJ) (ACR - τ); piecewise: ΔJ = 0 counts as a loss, and a loss moves τ "
+        "only where ACR > τ",
     )
     fixed_tau: float | None = option(
         None, ge=0, le=1, help="ablation: a constant τ, such as 0.3, 0.5 or 0.7"
@@ -111,8 +154,17 @@ class AVSPO(StatefulEstimator[_Memory]):
     strategy: Strategy = option(Strategy.STRATIFIED, help="ablation: other virtual rewards")
     cases: Cases = option(Cases.BOTH, help="ablation: augment only all-wrong or other groups")
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are collapsed")
-    eps: float = option(1e-8, ge=0, help="ε, added to every σ")
+    eps: float | None = option(
+        None, ge=0, help="ε, added to every σ; null: 1e-8, or 1e-4 for preset=released"
+    )
     seed: int = option(0, ge=0, help="of strategy=random_uniform")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.eps = _EPS[self.preset] if self.eps is None else self.eps
+        self.rounding = self.rounding or _ROUNDING[self.count]
+        if self.preset is Preset.RELEASED:
+            self._narrow(stateful=False)
 
     def _fresh_memory(self) -> _Memory:
         return _Memory(tau=self.tau0)
@@ -120,6 +172,8 @@ class AVSPO(StatefulEstimator[_Memory]):
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
+        if self.preset is Preset.RELEASED:
+            return self._released(groups, info)
         mean, sigma = groups.mean, groups.std()
         collapsed = sigma < self.eps_acr
         mean_reward = groups.rollout_mean(groups.rewards)
@@ -132,12 +186,33 @@ class AVSPO(StatefulEstimator[_Memory]):
             treated = self._treated(groups, collapsed)
             mean = torch.where(treated, augmented.mean, mean)
             sigma = torch.where(treated, augmented.std(), sigma)
-            untreated = 0.0
-            if treated is not collapsed:
-                untreated = groups.group_mean(collapsed & ~treated)
-            info |= {"acr_after": untreated, "triggered": 1.0, "virtual": float(number)}
+            after = groups.group_mean(sigma < self.eps_acr)
+            info |= {"acr_after": after, "triggered": 1.0, "virtual": float(number)}
         self._advance(acr, mean_reward)
-        return standardise(groups.rewards - mean, sigma, self.eps)
+        return self._standardised(groups.rewards - mean, sigma)
+
+    def _released(
+        self, groups: Groups, info: dict[str, float]
+    ) -> Float[Tensor, "prompts rollouts"]:
+        """The authors' code: one opposite reward per group where a whole step is uniform."""
+        acr = groups.group_mean(groups.homogeneous)
+        low, high = groups.reward_range
+        uniform = low == high and low in (0.0, 1.0)
+        info |= {
+            "acr": acr,
+            "acr_after": 0.0 if uniform else acr,
+            "triggered": float(uniform),
+            "virtual": float(uniform),
+        }
+        if not uniform:
+            return self._standardised(groups.centred, groups.std(Std.SAMPLE))
+        virtual = groups.rewards.new_full((len(groups.rewards), 1), 1.0 - low)
+        augmented = _joined(groups, virtual, torch.ones_like(virtual, dtype=torch.bool))
+        return self._standardised(groups.rewards - augmented.mean, augmented.std(Std.SAMPLE))
+
+    def _standardised(self, centred: Tensor, sigma: Tensor) -> Tensor:
+        assert self.eps is not None
+        return standardise(centred, sigma, self.eps)
 
     def _treated(
         self, groups: Groups, collapsed: Bool[Tensor, "prompts 1"]
@@ -153,23 +228,25 @@ class AVSPO(StatefulEstimator[_Memory]):
         """The groups as if each had virtual rewards beside its real ones.
 
         Args:
-            largest: N of a group without masked rollouts.
+            largest: K of a group without masked rollouts.
         """
         number: Tensor | int = largest
-        mask = None
+        present = None
         if groups.mask is not None:
             by_count = [self._number(count, acr) for count in range(groups.mask.shape[1] + 1)]
             number = groups.mean.new_tensor(by_count)[groups.mask.sum(dim=1, keepdim=True)]
             present = torch.arange(1, largest + 1, device=number.device) <= number
-            mask = torch.cat((groups.mask, present), dim=1)
-        virtual = self._virtual_rewards(groups, number, largest)
-        rewards = torch.cat((groups.rewards, virtual), dim=1)
-        return Groups(GroupBatch(rewards=rewards, mask=mask))
+        return _joined(groups, self._virtual_rewards(groups, number, largest), present)
 
     def _number(self, count: int, acr: float) -> int:
-        """N = min(G, max(1, λ G √ACR made whole))."""
-        # Without this 0.29 * 100 would be 28.999999999999996 and lose one.
-        wanted = round(self.lam * count * math.sqrt(acr), 9)
+        """K of a group with `count` rollouts."""
+        assert self.rounding is not None
+        if self.count is Count.POWER:
+            wanted = count * acr**self.alpha
+        else:
+            wanted = self.lam * count * math.sqrt(acr)
+        # An exact product must not be rounded up or down: 0.29 · 100 is 28.999999999999996.
+        wanted = round(wanted, 9)
         whole = {
             Rounding.FLOOR: math.floor(wanted),
             Rounding.CEIL: math.ceil(wanted),
@@ -182,19 +259,20 @@ class AVSPO(StatefulEstimator[_Memory]):
     ) -> Float[Tensor, "prompts virtual"]:
         """Virtual rewards 1 to `largest` of each group, whatever `number` it has."""
         high = groups.high
-        j = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
+        k = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
         shape = (high.shape[0], largest)
         if self.strategy is Strategy.RANDOM_UNIFORM:
             generator = self._generator()
             drawn = torch.rand(shape, generator=generator, dtype=high.dtype, device="cpu")
-            return drawn.to(high.device)
+            return drawn.to(high.device) * high
         if self.strategy is Strategy.FIXED_PARTIAL:
             return high.new_full(shape, 0.5)
         if self.strategy is Strategy.EXPONENTIAL_DECAY:
-            return torch.exp(-j).expand(shape)
+            return torch.exp(-k).expand(shape)
         ramp = self.all_wrong is AllWrong.RAMP
-        anchors = j * (self.anchor / number) if ramp else self.anchor
-        return torch.where(high > 0, high * (j / (number + 1)), high + anchors)
+        # In rising order, where the paper counts down: vₖ of k and of K - k + 1 change places.
+        anchors = k * (self.anchor / number) if ramp else self.anchor
+        return torch.where(high > 0, high * (k / (number + 1)), high + anchors)
 
     def _generator(self) -> torch.Generator:
         material = f"{self.seed}:{self._memory.calls}".encode()
@@ -212,7 +290,27 @@ class AVSPO(StatefulEstimator[_Memory]):
         step = self.eta * (acr - tau)
         if gain > 0:
             tau += step
-        elif acr > tau or self.threshold_rule is ThresholdRule.SIGN:
+        elif self.threshold_rule is ThresholdRule.PIECEWISE:
+            tau -= max(step, 0.0)
+        elif gain < 0:
             tau -= step
         low, high = _TAU_RANGE
         return min(max(tau, low), high)
+
+
+def _joined(
+    groups: Groups,
+    virtual: Float[Tensor, "prompts virtual"],
+    present: Bool[Tensor, "prompts virtual"] | None,
+) -> Groups:
+    """The groups with virtual rewards beside the real ones.
+
+    Args:
+        present: the virtual rewards that count; None where no rollout is masked either.
+    """
+    rewards = torch.cat((groups.rewards, virtual), dim=1)
+    mask = None
+    if groups.mask is not None:
+        assert present is not None
+        mask = torch.cat((groups.mask, present), dim=1)
+    return Groups(GroupBatch(rewards=rewards, mask=mask))

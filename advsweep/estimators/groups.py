@@ -86,6 +86,14 @@ class Groups:
         low, high = torch.aminmax(self.mean)
         return low.item(), high.item()
 
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The smallest and the largest reward of the rollouts that count in the batch."""
+        weights = self._weights
+        counted = self.rewards if weights is None else self.rewards[weights > 0]
+        low, high = torch.aminmax(counted)
+        return low.item(), high.item()
+
     def given(self, name: str) -> Float[Tensor, "prompts rollouts"]:
         """An input beside the rewards, in their type and 0 where masked."""
         values: Tensor = getattr(self.batch, name).to(self.rewards)

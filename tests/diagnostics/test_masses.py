@@ -88,9 +88,9 @@ def test_the_population_is_reached_as_groups_grow() -> None:
 
 
 def test_avspo_adds_the_masses_of_collapsed_groups() -> None:
-    # Triggered with N = max(1, ⌊0.05 · 8 ...⌋) = 1: p⁸ A_right and q⁸ |A_wrong| on top of
+    # Triggered with K = max(1, ⌊0.05 · 8 ...⌋) = 1: p⁸ A_right and q⁸ |A_wrong| on top of
     # grpo, both 1/√8 for one virtual reward.
-    spec = {"name": "avspo", "fixed_tau": 0.0, "lam": 0.05, "eps": 0}
+    spec = {"name": "avspo", "fixed_tau": 0.0, "count": "scaled", "lam": 0.05, "eps": 0}
     for p in RATES:
         base = expected("grpo", p)[0]
         share = 8**-0.5

@@ -24,58 +24,166 @@ def batch_of(*successes: int, size: int = 8) -> GroupBatch:
     return GroupBatch(rewards=rewards)
 
 
+SCALED = {"count": "scaled"}
+EARLIER = {"count": "scaled", "all_wrong": "constant", "threshold_rule": "piecewise"}
+
+
+def collapsed_values(successes: tuple[int, ...], size: int, **options: Any) -> tuple[int, Tensor]:
+    """K, and the values that an all-wrong and an all-correct group share with ε = 0.
+
+    Args:
+        successes: of each group; the first is all wrong, the second all correct.
+    """
+    estimator = build_estimator("avspo", **{"eps": 0, "fixed_tau": 0.0, **options})
+    advantages = estimator.compute(batch_of(*successes, size=size))
+    values = advantages.values[:2]
+    assert (values == values[:, :1]).all(), "the rollouts of a collapsed group share one value"
+    return int(advantages.info["virtual"]), values[:, 0]
+
+
 def with_virtual(number: int, **options: Any) -> Tensor:
     """An all-wrong and an all-correct group of 8 that are given `number` virtual rewards."""
-    # ACR = 1, so N = ⌊λ · 8⌋.
-    estimator = build_estimator("avspo", eps=0, lam=number / 8, **options)
-    advantages = estimator.compute(batch_of(0, 8))
-    assert advantages.info["virtual"] == number
-    values = advantages.values
-    assert (values == values[:, :1]).all(), "the rollouts of a collapsed group share one value"
-    return values[:, 0]
+    # ACR = 1, so K = ⌊λ · 8⌋.
+    found, values = collapsed_values((0, 8), 8, lam=number / 8, **{**SCALED, **options})
+    assert found == number
+    return values
 
 
 # Worked values
 
 
 @pytest.mark.parametrize(
+    ("size", "collapsed", "groups", "number", "value"),
+    [
+        # K = ⌈G √ACR⌉; one virtual reward of 1/2 beside G ones: (1/2)/(G+1) over √G/2/(G+1).
+        (8, 2, 200, 1, 0.3535533906),
+        (8, 2, 16, 3, 0.5523447707),
+        (8, 2, 8, 4, 0.6201736729),
+        (8, 3, 10, 5, 0.6776309272),
+        (8, 2, 4, 6, 0.7276068751),
+        (8, 3, 5, 7, 0.7718449850),
+        (8, 2, 3, 7, 0.7718449850),
+        (8, 3, 4, 7, 0.7718449850),
+        (8, 2, 2, 8, 0.8115026712),
+        (4, 2, 200, 1, 0.5),
+        (4, 2, 8, 2, 0.6546536707),
+        (4, 2, 4, 3, 0.7620007620),
+        (4, 2, 2, 4, 0.8451542547),
+        (2, 2, 8, 1, 0.7071067812),
+        (2, 2, 2, 2, 0.9045340337),
+    ],
+)
+def test_worked_values(size: int, collapsed: int, groups: int, number: int, value: float) -> None:
+    successes = (0, size) + (0,) * (collapsed - 2) + (1,) * (groups - collapsed)
+    found, values = collapsed_values(successes, size)
+    assert found == number
+    assert values.tolist() == pytest.approx([-value, value], abs=1e-9)
+    # A = (K/2) / √((G+K) K (2K+1)/(6(K+1)) - K²/4)
+    spread = (size + number) * number * (2 * number + 1) / (6 * (number + 1)) - number**2 / 4
+    assert values[CORRECT].item() == pytest.approx(number / 2 / math.sqrt(spread))
+
+
+@pytest.mark.parametrize(
     ("number", "wrong", "correct"),
     [
-        # All wrong: -√(N/8). All correct, N = 1: v = 1/2, μ = 8.5/9, s = √8/2/9, so 1/√8.
+        # All wrong: -√(K/8). All correct, K = 1: v = 1/2, μ = 8.5/9, s = √8/2/9, so 1/√8.
         (1, -0.3535533906, 0.3535533906),
         # v = 1/3, 2/3: μ = 0.9, s = √(8·0.01 + 0.5667² + 0.2333²)/√10) = 0.2134374746
         (2, -0.5, 0.4685212857),
         (4, -0.7071067812, 0.6201736729),
     ],
 )
-def test_worked_values(number: int, wrong: float, correct: float) -> None:
-    assert with_virtual(number).tolist() == pytest.approx([wrong, correct], abs=1e-9)
+def test_worked_values_of_a_constant_anchor(number: int, wrong: float, correct: float) -> None:
+    values = with_virtual(number, all_wrong="constant")
+    assert values.tolist() == pytest.approx([wrong, correct], abs=1e-9)
 
 
-@pytest.mark.parametrize(("number", "wrong"), [(1, -0.3535533906), (2, -0.4685212857), (4, None)])
-def test_a_ramp_mirrors_the_all_correct_case(number: int, wrong: float | None) -> None:
-    values = with_virtual(number, all_wrong="ramp").tolist()
-    assert values[WRONG] == pytest.approx(-0.6201736729 if wrong is None else wrong, abs=1e-9)
-    assert values[WRONG] == pytest.approx(-values[CORRECT])
-
-
-def test_three_steps_with_default_settings() -> None:
-    estimator = build_estimator("avspo")
-    # The mean reward goes 12/32, 13/32, 4/32; ACR is 3/4 each time, so N = ⌊4 √0.75⌋ = 3.
+@pytest.mark.parametrize(
+    ("options", "number", "wrong", "correct"),
+    [
+        # K = ⌈8 √0.75⌉ = 7.
+        ({}, 7, -0.7718447616, 0.7718449595),
+        # K = ⌊4 √0.75⌋ = 3: √(3/8); v = 1/4, 1/2, 3/4 beside eight ones.
+        (EARLIER, 3, -0.6123722982, 0.5523447484),
+    ],
+)
+def test_three_steps(options: dict[str, str], number: int, wrong: float, correct: float) -> None:
+    estimator = build_estimator("avspo", **options)
+    # The mean reward goes 12/32, 13/32, 4/32; ACR is 3/4 each time.
     # τ: no gain known yet; 0.5 + 0.01 · 0.25; 0.5025 - 0.01 · 0.2475.
     steps = [((0, 0, 8, 4), 0.5), ((0, 0, 8, 5), 0.5025), ((0, 0, 0, 4), 0.500025)]
     used = 0.5
     for successes, tau in steps:
         advantages = estimator.compute(batch_of(*successes))
         assert advantages.info == pytest.approx(
-            {"acr": 0.75, "acr_after": 0, "tau": used, "triggered": 1, "virtual": 3}
+            {"acr": 0.75, "acr_after": 0, "tau": used, "triggered": 1, "virtual": number}
         )
         used = estimator.state_dict()["tau"]
         assert used == pytest.approx(tau, abs=1e-15)
-        # √(3/8); v = 1/4, 1/2, 3/4 beside eight ones.
-        assert advantages.values[0, 0].item() == pytest.approx(-0.6123722982, abs=1e-9)
+        assert advantages.values[0, 0].item() == pytest.approx(wrong, abs=1e-9)
         if successes[2] == 8:
-            assert advantages.values[2, 0].item() == pytest.approx(0.5523447484, abs=1e-9)
+            assert advantages.values[2, 0].item() == pytest.approx(correct, abs=1e-9)
+
+
+# The released code
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # (1/(G+1)) / (1/√(G+1) + 1e-4)
+        ([[0] * 2], [[-0.5772502865] * 2]),
+        ([[1] * 2], [[0.5772502865] * 2]),
+        ([[0] * 4], [[-0.4471136179] * 4]),
+        ([[1] * 4], [[0.4471136179] * 4]),
+        ([[0] * 8], [[-0.3332333633] * 8]),
+        ([[1] * 8], [[0.3332333633] * 8]),
+        ([[0] * 4, [0] * 4], [[-0.4471136179] * 4] * 2),
+        ([[0] * 4, [1] * 4], [[0] * 4] * 2),
+        # Sample σ = 1/2: 3/4 and -1/4 over that and 1e-4.
+        ([[0] * 4, [1, 0, 0, 0]], [[0] * 4, [1.4997000600] + [-0.4999000200] * 3]),
+        ([[1, 1, 0, 0]], [[0.8658754298] * 2 + [-0.8658754298] * 2]),
+        ([[0.5] * 4], [[0] * 4]),
+    ],
+)
+def test_worked_values_of_the_released_code(
+    rows: list[list[float]], expected: list[list[float]]
+) -> None:
+    estimator = build_estimator("avspo", preset="released")
+    values = estimator(GroupBatch(rewards=torch.tensor(rows).double()))
+    assert torch.allclose(values, torch.tensor(expected).double(), atol=1e-9)
+
+
+def test_the_released_code_augments_only_uniform_steps() -> None:
+    estimator = build_estimator("avspo", preset="released")
+    uniform = estimator.compute(batch_of(0, 0))
+    assert uniform.info == {"acr": 1.0, "acr_after": 0.0, "triggered": 1.0, "virtual": 1.0}
+    mixed = estimator.compute(batch_of(0, 8))
+    assert mixed.info == {"acr": 1.0, "acr_after": 1.0, "triggered": 0.0, "virtual": 0.0}
+    grpo = build_estimator("grpo", std="sample", eps=1e-4)
+    batch = batch_of(0, 3, 8, 5)
+    assert torch.allclose(estimator(batch), grpo(batch), rtol=1e-12)
+
+
+def test_the_released_code_looks_at_scorable_rollouts_alone() -> None:
+    rewards = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    estimator = build_estimator("avspo", preset="released")
+    values = estimator(GroupBatch(rewards=rewards, mask=mask))
+    expected = (1 / 3) / (1 / math.sqrt(3) + 1e-4)
+    assert values[0].tolist() == pytest.approx([expected, expected, 0])
+    assert values[1].tolist() == [0, 0, 0]
+
+
+def test_the_released_code_has_no_memory() -> None:
+    estimator = build_estimator("avspo", preset="released")
+    assert not estimator.stateful
+    before = estimator.state_dict()
+    estimator(batch_of(0, 8, 3))
+    assert estimator.state_dict() == before
+    assert build_estimator("avspo", preset="released").eps == 1e-4
+    assert build_estimator("avspo", preset="released", eps=0.5).eps == 0.5
+    assert build_estimator("avspo").eps == 1e-8
 
 
 # Triggering
@@ -130,8 +238,9 @@ def test_a_fixed_threshold_stays(fixed_tau: float, triggered: float) -> None:
         ("piecewise", 0.8, (0, 0, 8, 3), 0.8),
         ("sign", 0.8, (0, 0, 8, 5), 0.7995),
         ("sign", 0.8, (0, 0, 8, 3), 0.8005),
-        ("sign", 0.8, (0, 0, 8, 4), 0.8005),
+        ("sign", 0.8, (0, 0, 8, 4), 0.8),
         ("sign", 0.5, (0, 0, 8, 3), 0.4975),
+        ("sign", 0.5, (0, 0, 8, 4), 0.5),
     ],
 )
 def test_threshold_rules(rule: str, tau0: float, second: tuple[int, ...], expected: float) -> None:
@@ -139,6 +248,14 @@ def test_threshold_rules(rule: str, tau0: float, second: tuple[int, ...], expect
     estimator(batch_of(0, 0, 8, 4))
     assert estimator.state_dict()["tau"] == tau0, "the first step knows no gain"
     estimator(batch_of(*second))
+    assert estimator.state_dict()["tau"] == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("sign", 0.5025), ("piecewise", 0.5)])
+def test_a_loss_below_the_threshold_tells_the_rules_apart(rule: str, expected: float) -> None:
+    estimator = build_estimator("avspo", threshold_rule=rule)
+    for successes in ((0, 4, 4, 4), (0, 3, 3, 3)):  # ACR = 0.25 < τ, and the mean falls
+        estimator(batch_of(*successes))
     assert estimator.state_dict()["tau"] == pytest.approx(expected, abs=1e-15)
 
 
@@ -156,16 +273,26 @@ def test_the_threshold_stays_between_its_bounds() -> None:
 @pytest.mark.parametrize(
     ("options", "size", "collapsed", "number"),
     [
+        # G ACR^α = 8 √(1/4) = 4; 8 √(2/4) = 5.66; 8 √(3/4) = 6.93
+        ({}, 8, 1, 4),
+        ({}, 8, 2, 6),
+        ({}, 8, 3, 7),
+        ({"rounding": "floor"}, 8, 2, 5),
+        # The printed K falls with α: 8 · 0.25^0.3 = 5.28, 8 · 0.25^0.7 = 3.03, 8 · 0.25 = 2.
+        ({"alpha": 0.3}, 8, 1, 6),
+        ({"alpha": 0.7}, 8, 1, 4),
+        ({"alpha": 1.0}, 8, 1, 2),
+        ({"alpha": 1.0}, 100, 1, 25),
         # λ G √ACR = 4 √(1/4) = 2; 4 √(2/4) = 2.83; 4 √(3/4) = 3.46
-        ({}, 8, 1, 2),
-        ({}, 8, 2, 2),
-        ({"rounding": "nearest"}, 8, 2, 3),
-        ({"rounding": "nearest"}, 8, 3, 3),
-        ({"rounding": "ceil"}, 8, 3, 4),
-        ({"lam": 0.1}, 8, 2, 1),  # 0.57, at least 1
-        ({"lam": 1.0}, 8, 4, 8),
-        ({"lam": 1.0, "rounding": "ceil"}, 3, 4, 3),
-        ({"lam": 0.29}, 100, 4, 29),  # 0.29 · 100 is 28.999999999999996 in floating point
+        (SCALED, 8, 1, 2),
+        (SCALED, 8, 2, 2),
+        ({**SCALED, "rounding": "nearest"}, 8, 2, 3),
+        ({**SCALED, "rounding": "nearest"}, 8, 3, 3),
+        ({**SCALED, "rounding": "ceil"}, 8, 3, 4),
+        ({**SCALED, "lam": 0.1}, 8, 2, 1),  # 0.57, at least 1
+        ({**SCALED, "lam": 1.0}, 8, 4, 8),
+        ({**SCALED, "lam": 1.0, "rounding": "ceil"}, 3, 4, 3),
+        ({**SCALED, "lam": 0.29}, 100, 4, 29),  # 0.29 · 100 is 28.999999999999996
     ],
 )
 def test_number_of_virtual_rewards(
@@ -181,24 +308,26 @@ def test_number_of_virtual_rewards(
 
 @given(st.integers(1, 16), st.floats(0.1, 1), st.floats(0.001, 10))
 def test_bounds_on_collapsed_groups(size: int, lam: float, anchor: float) -> None:
-    estimator = build_estimator("avspo", lam=lam, anchor=anchor, fixed_tau=0.0, eps=0)
-    advantages = estimator.compute(batch_of(0, size, size=size))
-    wrong, correct = advantages.values[0, 0].item(), advantages.values[1, 0].item()
-    bound = math.sqrt(advantages.info["virtual"] / size)
-    # The size of the anchor cancels.
-    assert wrong == pytest.approx(-bound)
-    assert 0 < correct <= bound + 1e-12
+    options = {"lam": lam, "anchor": anchor, **SCALED}
+    number, values = collapsed_values((0, size), size, **options)
+    bound = math.sqrt(number / size)
+    assert 0 < values[CORRECT].item() <= bound + 1e-12
+    # The size of the anchor cancels, and a rising one mirrors the all-correct case.
+    assert values[WRONG].item() == pytest.approx(-values[CORRECT].item())
+    _, constant = collapsed_values((0, size), size, all_wrong="constant", **options)
+    assert constant[WRONG].item() == pytest.approx(-bound)
 
 
 def test_group_size_of_one() -> None:
+    # K = 1: v = 1/2 beside a 1, 1/10 beside a 0.
     values = build_estimator("avspo", eps=0)(batch_of(0, 1, size=1))
     assert values.flatten().tolist() == pytest.approx([-1, 1])
 
 
 def test_graded_groups_that_collapse_below_one() -> None:
-    # r = 0.6 eight times, N = 4: v = 0.12, 0.24, 0.36, 0.48; all scales with r.
+    # r = 0.6 eight times, K = 4: v = 0.12, 0.24, 0.36, 0.48; all scales with r.
     rewards = torch.full((1, 8), 0.6, dtype=torch.float64)
-    values = build_estimator("avspo", eps=0)(GroupBatch(rewards=rewards))
+    values = build_estimator("avspo", eps=0, **SCALED)(GroupBatch(rewards=rewards))
     assert values[0].tolist() == pytest.approx([0.6201736729] * 8)
 
 
@@ -234,8 +363,8 @@ def test_cases(cases: str, wrong: bool, correct: bool, acr_after: float) -> None
     ],
 )
 def test_strategies(strategy: str, virtual: list[float]) -> None:
-    # Three collapsed groups of four, N = 3, all correct: (1 - μ) / s of ones and these.
-    values = build_estimator("avspo", strategy=strategy, eps=0)(batch_of(8, 0, 8, 4))
+    # Three collapsed groups of four, K = ⌊3.46⌋, all correct: (1 - μ) / s of ones and these.
+    values = build_estimator("avspo", strategy=strategy, eps=0, **SCALED)(batch_of(8, 0, 8, 4))
     rewards = [1.0] * 8 + virtual
     mean = sum(rewards) / 11
     std = math.sqrt(sum((r - mean) ** 2 for r in rewards) / 11)
@@ -246,16 +375,28 @@ def test_strategies(strategy: str, virtual: list[float]) -> None:
 def test_random_virtual_rewards_follow_seed_and_call() -> None:
     def two_steps(seed: int) -> list[Tensor]:
         estimator = build_estimator("avspo", strategy="random_uniform", seed=seed)
-        return [estimator(batch_of(0, 0, 8, 8)) for _ in range(2)]
+        return [estimator(batch_of(0, 8, 8, 8)) for _ in range(2)]
 
     first, again, other = two_steps(0), two_steps(0), two_steps(1)
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
     assert not torch.equal(first[0], first[1])
     assert not torch.equal(first[0], other[0])
-    assert not torch.equal(first[0][0], first[0][1]), "each group has its own"
-    assert (first[0][:2] < 0).all()
-    assert (first[0][2:] > 0).all()
+    assert not torch.equal(first[0][1], first[0][2]), "each group has its own"
+    assert (first[0][1:] > 0).all()
+
+
+def test_random_virtual_rewards_lie_between_zero_and_the_largest_reward() -> None:
+    # U[0, 0] above an all-wrong group: it stays without a gradient, and counts as collapsed.
+    advantages = build_estimator("avspo", strategy="random_uniform").compute(batch_of(0, 8))
+    assert (advantages.values[0] == 0).all()
+    assert advantages.info["acr_after"] == 0.5
+    # Those of a graded group scale with it, so that its advantages are those of 1.
+    estimators = [build_estimator("avspo", strategy="random_uniform", eps=0) for _ in range(2)]
+    rewards = batch_of(8, 8).rewards
+    values = estimators[0](GroupBatch(rewards=rewards))
+    halved = estimators[1](GroupBatch(rewards=rewards / 2))
+    assert torch.allclose(values, halved)
 
 
 def test_random_virtual_rewards_do_not_hang_on_the_default_device() -> None:
@@ -271,17 +412,19 @@ def test_random_virtual_rewards_do_not_hang_on_the_default_device() -> None:
 
 def test_random_virtual_rewards_resume() -> None:
     estimator = build_estimator("avspo", strategy="random_uniform")
-    estimator(batch_of(0, 0))
+    estimator(batch_of(8, 8))
     resumed = build_estimator("avspo", strategy="random_uniform")
     resumed.load_state_dict(json.loads(json.dumps(estimator.state_dict())))
-    assert torch.equal(estimator(batch_of(0, 0)), resumed(batch_of(0, 0)))
+    values = estimator(batch_of(8, 8))
+    assert (values > 0).all()
+    assert torch.equal(values, resumed(batch_of(8, 8)))
 
 
 def test_virtual_rewards_of_ragged_groups() -> None:
-    # λ = 0.5 and ACR = 1: N = 4 of 8, 2 of 4 and 1 of 1 scorable rollouts; -√(N/n).
+    # λ = 0.5 and ACR = 1: K = 4 of 8, 2 of 4 and 1 of 1 scorable rollouts; -√(K/n).
     rewards = torch.zeros(4, 8, dtype=torch.float64)
     mask = torch.arange(8) < torch.tensor([[8], [4], [1], [0]])
-    estimator = build_estimator("avspo", eps=0)
+    estimator = build_estimator("avspo", eps=0, **EARLIER)
     advantages = estimator.compute(GroupBatch(rewards=rewards, mask=mask))
     assert advantages.info["acr"] == 1.0
     expected = torch.tensor([[-math.sqrt(0.5)], [-math.sqrt(0.5)], [-1.0], [0.0]]).double() * mask
@@ -302,19 +445,22 @@ def reference(rows: list[list[float]], tau: float, previous: float | None, rule:
     acr = sum(collapsed) / len(rows)
     advantages = []
     for row, is_collapsed in zip(rows, collapsed, strict=True):
-        rewards = list(row)
+        rewards, r_max = list(row), max(row)
         if acr > tau and is_collapsed:
-            number = min(len(row), max(1, math.floor(0.5 * len(row) * math.sqrt(acr))))
-            for j in range(1, number + 1):
-                rewards.append(max(row) * j / (number + 1) if max(row) > 0 else max(row) + 0.1)
+            number = max(1, min(len(row), math.ceil(len(row) * math.sqrt(acr) - 1e-9)))
+            for k in range(1, number + 1):
+                ramp = r_max + 0.1 * (number - k + 1) / number
+                rewards.append(r_max * (1 - k / (number + 1)) if r_max > 0 else ramp)
         mean, std = moments(rewards)
         advantages.append([(r - mean) / (std + 1e-8) for r in row])
     mean_reward = sum(map(sum, rows)) / (len(rows) * len(rows[0]))
     if previous is not None:
         gain = mean_reward - previous
-        if gain > 0:
+        if rule == "sign":
+            tau += 0.01 * ((gain > 0) - (gain < 0)) * (acr - tau)
+        elif gain > 0:
             tau += 0.01 * (acr - tau)
-        elif acr > tau or rule == "sign":
+        elif acr > tau:
             tau -= 0.01 * (acr - tau)
         tau = min(max(tau, 0.1), 0.9)
     return advantages, tau, mean_reward

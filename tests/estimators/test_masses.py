@@ -214,9 +214,9 @@ def test_log_mean_exp_does_not_have_the_printed_masses() -> None:
 
 
 def test_avspo_triggered_by_strategy() -> None:
-    # N = ⌊0.5 · 8 √ACR⌋ at ACR = p⁸ + q⁸; grpo's mass, and q⁸ √(N/8) for failures.
+    # K = ⌈8 √ACR⌉ at ACR = p⁸ + q⁸; grpo's mass, and q⁸ √(K/8) for failures.
     p, q = 0.05, 0.95
-    number = math.floor(4 * math.sqrt(p**8 + q**8))
+    number = math.ceil(8 * math.sqrt(p**8 + q**8))
     base = expected("grpo", p)[0]
-    found = expected({"name": "avspo", "cases": "error_only", "eps": 0}, p)
-    assert found == pytest.approx((base, base + q**8 * math.sqrt(number / 8)))
+    spec = {"name": "avspo", "cases": "error_only", "all_wrong": "constant", "eps": 0}
+    assert expected(spec, p) == pytest.approx((base, base + q**8 * math.sqrt(number / 8)))
