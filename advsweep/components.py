@@ -31,6 +31,9 @@ Plain = dict[str, Any]
 _INFINITIES = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 
 
+_NEVER = object()
+
+
 @dataclass(frozen=True)
 class Option:
     """What is known of a field beside its type and default: meaning, range, role."""
@@ -41,6 +44,7 @@ class Option:
     le: float | None = None
     lt: float | None = None
     identity: bool = True
+    absent: Any = _NEVER
 
     def admits(self, value: float) -> bool:
         return (
@@ -69,13 +73,16 @@ def option(
     le: float | None = None,
     lt: float | None = None,
     identity: bool = True,
+    absent: Any = _NEVER,
 ) -> Any:
     """A dataclass field with a meaning and a range.
 
     `identity=False` marks a field that cannot change a run's results (where checkpoints go,
-    how often they are written): it stays out of the run's identity.
+    how often they are written): it stays out of the run's identity. So does a field that was
+    added later, where it has the plain value `absent`: what runs did before it was there.
     """
-    metadata = {"option": Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity)}
+    known = Option(help=help, ge=ge, gt=gt, le=le, lt=lt, identity=identity, absent=absent)
+    metadata = {"option": known}
     if isinstance(default, (list, dict, set)):
         kind = type(default)
         return dataclasses.field(default_factory=lambda: kind(default), metadata=metadata)
@@ -113,9 +120,10 @@ class Component:
     def identity(self) -> Plain:
         """What of this component can change a result; the raw material of a run's identity."""
         fields = {
-            f.name: _identity_of(getattr(self, f.name))
+            f.name: _identity_of(value)
             for f in dataclasses.fields(self)
             if option_of(f).identity
+            and to_plain(value := getattr(self, f.name)) != option_of(f).absent
         }
         return {"name": self.name, "revision": self.revision, **fields}
 

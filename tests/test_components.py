@@ -127,6 +127,16 @@ def test_identity_leaves_out_what_cannot_matter() -> None:
     assert Outer(inner=Inner()).identity()["inner"] == {"name": "inner", "revision": 1, "size": 1}
 
 
+def test_a_field_that_came_later_changes_the_identity_only_where_it_matters() -> None:
+    @dataclass(kw_only=True)
+    class Later(Inner):
+        mode: str = option("old", absent="old", help="what was always done, or something new")
+
+    assert Later().identity() == Inner().identity()
+    assert Later(mode="new").identity() == {**Inner().identity(), "mode": "new"}
+    assert Later().plain()["mode"] == "old"
+
+
 def test_a_raised_revision_changes_the_identity() -> None:
     @dataclass(kw_only=True)
     class Fixed(Inner):

@@ -242,7 +242,7 @@ class AVSPO(StatefulEstimator[_Memory]):
         """K of a group with `count` rollouts."""
         assert self.rounding is not None
         if self.count is Count.POWER:
-            wanted = count * acr**self.alpha
+            wanted = count * math.pow(acr, self.alpha)
         else:
             wanted = self.lam * count * math.sqrt(acr)
         # An exact product must not be rounded up or down: 0.29 · 100 is 28.999999999999996.

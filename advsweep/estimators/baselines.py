@@ -199,7 +199,7 @@ class GRPO(Estimator):
 
     On a binary group successes get √(q/p), failures -√(p/q). Homogeneous groups get 0.
 
-    Departures: none by default; of the papers AVSPO alone has an ε, whose value is lost.
+    Departures: none by default; of the papers AVSPO alone has an ε, without a number.
     With `preset=trl` the numbers are TRL 1.16's to the last bit, noise on homogeneous groups
     of 0.9 included; with `preset=verl` they are verl 0.9's to rounding. verl and A-GRAE's
     code give a group of one its reward, which is not taken over.
@@ -211,7 +211,7 @@ class GRPO(Estimator):
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Eq. 3"
     per_group: ClassVar[bool] = True
-    conventions: ClassVar[Mapping[Preset, Conventions]] = {
+    conventions: ClassVar[Mapping[Enum, Conventions]] = {
         Preset.PAPER: Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),
         Preset.TRL: Conventions(Std.SAMPLE, 1e-4, ZeroVariance.FORMULA),
         Preset.VERL: Conventions(Std.SAMPLE, 1e-6, ZeroVariance.FORMULA),

@@ -32,6 +32,13 @@ class Variant(Enum):
     SIGNED_SOFTMAX = "signed_softmax"
 
 
+class Normalise(Enum):
+    """What the exponentials are divided by: their sum, or β times their mean."""
+
+    SHARE = "share"
+    RS = "rs"
+
+
 @dataclass(kw_only=True)
 class Softmax(Estimator):
     """A softmax over the group less the uniform share: Aᵢ = exp(β rᵢ)/Z - 1/G, Z = Σ exp(β rⱼ).
@@ -40,7 +47,12 @@ class Softmax(Estimator):
     both sides. Homogeneous groups get 0. As β → 0 it is β/G `dr_grpo`; as β → ∞, on binary
     rewards, `maxrl`/G.
 
-    Departures: the paper has no β, and calls the second limit the pass@k weight.
+    With `normalise=rs` it is RS-GRPO (arXiv:2509.24261), Aᵢ = (exp(β rᵢ)/mean exp(β rⱼ) - 1)/β,
+    the gradient of (1/β) log E exp(β r): the same times G/β, with β = 2 in its paper. The
+    masses of a group are p q (e^β - 1)/(β (1 + p (e^β - 1))) per rollout; as β → 0 it is
+    `dr_grpo`.
+
+    Departures: FADE has no β, and calls the second limit the pass@k weight.
     """
 
     name: ClassVar[str] = "softmax"
@@ -51,14 +63,20 @@ class Softmax(Estimator):
     per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
+    normalise: Normalise = option(
+        Normalise.SHARE, absent="share", help="share: less 1/G; rs: RS-GRPO, G/β times that"
+    )
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
         weights = _weights(groups, self.beta, groups.high)
         total = weights.sum(dim=1, keepdim=True)
+        mean = total / at_least(groups.count, 1)
         # Not as weights / total - 1/G, where equal rewards would round to noise.
-        return (weights - total / at_least(groups.count, 1)) / total
+        if self.normalise is Normalise.RS:
+            return (weights - mean) / (self.beta * mean)
+        return (weights - mean) / total
 
 
 @dataclass(kw_only=True)
@@ -73,7 +91,8 @@ class LogMeanExp(Estimator):
     do not follow from this formula. They are exactly those of `variant=signed_softmax`,
     Aᵢ = e^β/Z for successes and -1/Z for failures (binary rewards only). The paper's
     derivation keeps the count G in both means, `loo_same_count`: Aᵢ grows by
-    log(G/(G-1))/β, which makes every advantage positive.
+    log(G/(G-1))/β, which makes every advantage positive. RS-GRPO, which FADE cites for
+    log-mean-exp, has another weight: `softmax` with `normalise=rs`.
     """
 
     name: ClassVar[str] = "log_mean_exp"

@@ -34,11 +34,9 @@ _CAVEATS = {
 
 _UNAVAILABLE = {
     "aem": "the papers only list it (arXiv:2605.00425): how entropy modulates is missing",
-    "dcpo": "the papers give neither its clip bounds nor its smoothing rule",
     "edge_grpo": "the papers only list it (arXiv:2507.21848): its entropy weight is missing",
     "f_grpo": "the papers only list it (arXiv:2602.06717): its formula is missing",
     "gae": "the papers only name it: it needs a learned critic, which nothing here trains",
-    "grpo_lead": "the papers name it without a formula or a constant (arXiv:2504.09696)",
     "ngrpo": "the papers only list it (arXiv:2509.18851): its formula and constants are missing",
     "ppo": "the papers only name it: it needs a learned critic, which nothing here trains",
     "prorl": "the papers only list it (arXiv:2505.24864): its schedule of resets is missing",

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.groups import Groups, Std, standardise
+from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -49,7 +50,9 @@ class AsymRE(Estimator):
     -δ there, all-correct ones too. With δ = 0, b the mean is `dr_grpo`, none `reinforce` and
     the minimum `min_baseline`.
 
-    Departures: none by default; δ has the sign that is printed and the size that is quoted.
+    Departures: none by default; δ has the sign that FADE prints and the size that it quotes.
+    The method's authors advise a baseline below the mean, which is δ < 0 here; its size in
+    their language-model runs is not in the sources we have.
     """
 
     name: ClassVar[str] = "asym_re"
@@ -84,9 +87,11 @@ class Quantile(Estimator):
     p and 0 up to τ, 0 and q above: it learns from successes on hard prompts and from
     failures on easy ones. Homogeneous groups get 0.
 
-    Departures: none by default. What the paper prints is the quantile inf{x : CDF(x) ≥ 1-τ},
+    Departures: none by default. What FADE prints is the quantile inf{x : CDF(x) ≥ 1-τ},
     taken here for graded rewards as well; `convention=standard` is that of τ. Both agree at
-    τ = 1/2.
+    τ = 1/2. QAE (arXiv:2509.22611), the method's own paper, takes the standard one at 0.4,
+    which is FADE's print with τ = 0.6, and divides by σ + ε: `convention=standard`,
+    `tau=0.4`, `scale=std`. Its code interpolates between rewards: `interpolate=true`.
     """
 
     name: ClassVar[str] = "quantile"
@@ -100,12 +105,27 @@ class Quantile(Estimator):
     convention: Convention = option(
         Convention.PRINTED, help="the quantile of 1-τ, as printed, or of τ (standard)"
     )
+    interpolate: bool = option(
+        False, absent=False, help="between the two nearest rewards, as QAE's code does"
+    )
+    scale: Scale = option(
+        Scale.MEAN, absent="mean", help="std: divided by the group's σ, as in QAE's paper"
+    )
+    std: Std = option(Std.POPULATION, absent="population", help="σ of scale=std: over G or G-1")
+    eps: float = option(0.0, ge=0, absent=0.0, help="ε of scale=std, added to σ")
 
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
         level = self.tau if self.convention is Convention.STANDARD else 1 - self.tau
-        return groups.rewards - _order_statistic(groups, lambda count: _rank(level, count))
+        if self.interpolate:
+            baseline = _interpolated_quantile(groups, level)
+        else:
+            baseline = _order_statistic(groups, lambda count: _rank(level, count))
+        advantages = groups.rewards - baseline
+        if self.scale is Scale.STD:
+            return standardise(advantages, groups.std(self.std), self.eps)
+        return advantages
 
 
 @dataclass(kw_only=True)
@@ -115,7 +135,12 @@ class MCGRPO(Estimator):
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
     `median=midpoint`. Homogeneous groups get 0.
 
-    Departures: none; the paper leaves the median of an even number open.
+    Departures: none from FADE, which leaves the median of an even number open. MC-GRPO's own
+    paper (arXiv:2601.22582) is another weight: it draws G + 1 rollouts, takes the median of
+    that odd group, divides by the median absolute deviation + 1e-3 and leaves the median
+    rollout out of the loss; its GSM8K trainer also multiplies by (G+1)/(number of non-zero
+    advantages). On rewards of 0 and 1 that deviation is 0 in every mixed odd group, so |A| is
+    1000 for each rollout that differs from the median.
     """
 
     name: ClassVar[str] = "mc_grpo"
@@ -145,6 +170,22 @@ def _rank(level: float, count: int) -> int:
     return max(1, math.ceil(round(level * count, 9)))
 
 
+def _interpolated_quantile(groups: Groups, level: float) -> Float[Tensor, "prompts 1"]:
+    """The quantile at a place between two ranks, with the rewards in between by proportion."""
+
+    def place(count: int) -> float:
+        # As for ranks, 0.1 * 7 is 0.7000000000000001.
+        return round(level * (count - 1), 9)
+
+    lower = _order_statistic(groups, lambda count: math.floor(place(count)) + 1)
+    upper = _order_statistic(groups, lambda count: math.ceil(place(count)) + 1)
+    size = groups.rewards.shape[1]
+    if groups.mask is None:
+        return torch.lerp(lower, upper, place(size) % 1)
+    shares = lower.new_tensor([place(max(count, 1)) % 1 for count in range(size + 1)])
+    return torch.lerp(lower, upper, shares[groups.mask.sum(dim=1, keepdim=True)])
+
+
 def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> Float[Tensor, "prompts 1"]:
     """The reward of a rank, from 1 for the smallest, that depends on how many count."""
     size = groups.rewards.shape[1]
@@ -152,5 +193,5 @@ def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> Float[Tensor
         return groups.rewards.kthvalue(rank(size), dim=1, keepdim=True).values
     ascending = torch.where(groups.mask, groups.rewards, math.inf).sort(dim=1).values
     counts = groups.mask.sum(dim=1, keepdim=True)
-    places = counts.new_tensor([rank(count) - 1 for count in range(size + 1)])
+    places = counts.new_tensor([rank(max(count, 1)) - 1 for count in range(size + 1)])
     return ascending.gather(1, places[counts])

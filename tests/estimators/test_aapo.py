@@ -116,20 +116,40 @@ def test_expected_masses() -> None:
     assert failure == pytest.approx(root + 0.2 * (1 - p) * p0)
 
 
-def test_conventions_of_the_released_code() -> None:
-    released = build_estimator("aapo", preset="released")
+@pytest.mark.parametrize("preset", ["released", "released_1_5b"])
+def test_conventions_of_the_released_script_for_1_5b(preset: str) -> None:
+    released = build_estimator("aapo", preset=preset)
     assert (released.plain()["std"], released.plain()["eps"]) == ("sample", 1e-4)
     assert (
         released.identity()
         == build_estimator("aapo", std="sample", eps=1e-4, zero_variance="formula").identity()
     )
-    values = released(batch_of([TWO_OF_EIGHT], [[0.0] * 8]))[0]
     # Sample σ = √(3/14).
-    assert values[0].item() == pytest.approx(0.75 / (math.sqrt(3 / 14) + 1e-4) + 0.28)
-    explicit = build_estimator("aapo", preset="released", std="population")
+    values = released(batch_of([TWO_OF_EIGHT], [[0.0] * 8]))[0]
+    assert values[[0, 7]].tolist() == pytest.approx([1.8998352502, -0.5399450834], abs=1e-9)
+    explicit = build_estimator("aapo", preset=preset, std="population")
     assert (explicit.plain()["std"], explicit.plain()["eps"]) == ("population", 1e-4)
     # grpo's preset of the same name is that of another paper's code.
     assert build_estimator("grpo", preset="released").plain()["eps"] == 1e-6
+
+
+def test_the_released_script_for_7b_divides_by_no_standard_deviation() -> None:
+    released = build_estimator("aapo", preset="released_7b")
+    values = released(batch_of([TWO_OF_EIGHT], [[0.0] * 8]))[0]
+    assert values[[0, 7]].tolist() == pytest.approx([1.03, -0.25])
+    scaled = build_estimator("aapo", preset="released_7b", scale="std")
+    assert scaled.identity() == build_estimator("aapo", preset="released").identity()
+
+
+@given(PAIRS)
+def test_bound_without_a_standard_deviation(rows: list[list[tuple[float, float]]]) -> None:
+    values = build_estimator("aapo", scale="mean")(split(rows))
+    assert values.abs().max() <= 1 - 1 / 6 + 0.28 + 1e-12
+
+
+def test_runs_of_the_default_keep_their_identity() -> None:
+    assert "scale" not in build_estimator("aapo").identity()
+    assert build_estimator("aapo", scale="mean").identity()["scale"] == "mean"
 
 
 def test_references_of_masked_rollouts_do_not_matter() -> None:

@@ -32,6 +32,8 @@ BETAS = st.sampled_from([1e-3, 0.1, 1.0, 2.5, 10.0, 100.0, 5e3])
     [
         # Z = 2e + 6 = 11.4365636569: e/Z - 1/8 and 1/Z - 1/8
         ("softmax", {}, 0.1126834432, -0.0375611477),
+        # mean = (2e² + 6)/8 = 2.5972640247: (e²/mean - 1)/2 and (1/mean - 1)/2
+        ("softmax", {"beta": 2.0, "normalise": "rs"}, 0.9224691885, -0.3074897295),
         # Of Z/8 and (Z-e)/7 the logarithms' difference, then of Z/8 and (Z-1)/7.
         ("log_mean_exp", {}, 0.1378619881, -0.0420312081),
         # The same with 8 for 7: of Z and Z-e, of Z and Z-1.
@@ -47,6 +49,18 @@ def test_worked_values(
     failure: float,
 ) -> None:
     assert success_and_failure(name, **options) == pytest.approx((success, failure), abs=1e-9)
+
+
+@given(rows=GRADED, beta=BETAS)
+def test_rs_grpo_is_softmax_times_the_group_size_over_beta(
+    rows: list[list[float]], beta: float
+) -> None:
+    batch = GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64))
+    share = build_estimator("softmax", beta=beta)(batch)
+    values = build_estimator("softmax", beta=beta, normalise="rs")(batch)
+    assert torch.allclose(values, share * 6 / beta, rtol=1e-9)
+    small = build_estimator("softmax", beta=1e-6, normalise="rs")(batch)
+    assert torch.allclose(small, build_estimator("dr_grpo")(batch), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_mean_exp"])

@@ -22,27 +22,87 @@ def batch_of(*successes: int, size: int = 8, **inputs: Any) -> GroupBatch:
     return GroupBatch(rewards=rewards, **inputs)
 
 
-def test_worked_values() -> None:
-    # p = 1/4, C = 0.4: 0.75 e^0.15 and -0.25 e^-0.15.
-    values = build_estimator("ha_dw", c0=0.4)(batch_of(2))[0]
-    assert values[[0, 7]].tolist() == pytest.approx([0.8713756820, -0.2151769941], abs=1e-9)
-    # λ = 2 on grpo's √3 and -1/√3.
-    values = build_estimator("ha_dw", c0=0.4, lam=2, scale="std")(batch_of(2))[0]
-    expected = [2 * math.sqrt(3) * math.exp(0.15), -2 / math.sqrt(3) * math.exp(-0.15)]
-    assert values[[0, 7]].tolist() == pytest.approx(expected)
+MEAN = {"scale": "mean", "lam": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "successes", "success", "failure"),
+    [
+        # p = 1/4, C = 0.4: 1.3 √3 e^0.15 and -1.3/√3 e^-0.15.
+        ({}, 2, 2.6160627199, -0.6460089764),
+        # 0.75 e^0.15 and -0.25 e^-0.15.
+        (MEAN, 2, 0.8713756820, -0.2151769941),
+        # 1.5 e^±0.15 and e^∓0.35 on (r - p)/(√(3/14) + 1e-6); C is fixed here.
+        ({"preset": "released", "rule": "ema"}, 2, 2.8235738235, -0.6972516453),
+        ({"preset": "released", "rule": "ema"}, 6, 0.5708613646, -3.4487208559),
+    ],
+)
+def test_worked_values(
+    options: dict[str, Any], successes: int, success: float, failure: float
+) -> None:
+    values = build_estimator("ha_dw", c0=0.4, **options)(batch_of(successes))[0]
+    assert values[[0, 7]].tolist() == pytest.approx([success, failure], abs=1e-9)
+
+
+def test_the_released_code_counts_the_batch_in_its_window_first() -> None:
+    # The first step's mean reward is C itself.
+    estimator = build_estimator("ha_dw", preset="released")
+    advantages = estimator.compute(batch_of(2))
+    assert advantages.info == {"c": 0.25}
+    expected = [2.4302725119, -0.8100908373]
+    assert advantages.values[0, [0, 7]].tolist() == pytest.approx(expected, abs=1e-9)
+
+    # Mean rewards 0.2, 0.3, 0.4 and now 0.7: C = 0.4, as fixed above.
+    estimator.reset()
+    for tenths in (2, 3, 4):
+        estimator(batch_of(tenths, size=10))
+    rest = batch_of(2, 6, 8, 8, 4)
+    assert rest.rewards.mean().item() == pytest.approx(0.7)
+    advantages = estimator.compute(rest)
+    assert advantages.info == pytest.approx({"c": 0.4})
+    found = advantages.values[[0, 0, 1, 1], [0, 7, 0, 7]].tolist()
+    released = [2.8235738235, -0.6972516453, 0.5708613646, -3.4487208559]
+    assert found == pytest.approx(released, abs=1e-8)
+
+
+def test_the_window_forgets() -> None:
+    estimator = build_estimator("ha_dw", rule="window", window=2)
+    seen = [estimator.compute(batch_of(successes)).info["c"] for successes in (0, 8, 4, 2)]
+    assert seen == [0, 0.5, 0.75, 0.375]
+    assert estimator.state_dict() == {"c": 0.375, "recent": [0.5, 0.25]}
+
+
+def test_the_papers_rule_moves_by_the_spread_of_the_last_values() -> None:
+    estimator = build_estimator("ha_dw", rule="paper", window=2, rate=0.5, eta=2)
+    # C = 0.5 at first; with one value known it moves by the rate, nowhere and to 0.75.
+    assert estimator.compute(batch_of(4)).info == {"c": 0.5}
+    # Two values, 0.5 and 0.5: σ = 0, and it stays.
+    assert estimator.compute(batch_of(8)).info == {"c": 0.5}
+    assert estimator.compute(batch_of(8)).info == {"c": 0.5}
+    moving = build_estimator("ha_dw", rule="paper", window=2, rate=0.5, eta=2, c0=0.25)
+    # By the rate from 0.25 half the way to 0.75: 0.5. Then σ(0.25, 0.5) = 0.125, twice that
+    # is 0.25 of the way to 1: 0.625. Then σ(0.5, 0.625) = 0.0625: 0.125 of the way to 0.
+    assert moving.compute(batch_of(6)).info == {"c": 0.25}
+    assert moving.compute(batch_of(8)).info == {"c": 0.5}
+    assert moving.compute(batch_of(0)).info == {"c": 0.625}
+    assert moving.state_dict() == {"c": 0.625 * 0.875, "recent": [0.5, 0.625]}
+    far = build_estimator("ha_dw", rule="paper", window=2, rate=1, eta=100, c0=0)
+    for successes in (8, 4, 4):
+        far(batch_of(successes))
+    assert far.state_dict()["c"] == 0.5, "never further than the mean reward itself"
 
 
 def test_the_baseline_starts_at_the_first_mean_reward_and_follows_the_rest() -> None:
     estimator = build_estimator("ha_dw")
-    assert estimator.state_dict() == {"c": None}
+    assert estimator.state_dict() == {"c": None, "recent": []}
     # Means 3/8, 1/2 and 1: C = 0.375 is used twice, the first move going nowhere;
     # then 0.375 + 0.1 · 0.125 = 0.3875.
     assert estimator.compute(batch_of(2, 4)).info == {"c": 0.375}
     assert estimator.compute(batch_of(3, 5)).info == {"c": 0.375}
     assert estimator.compute(batch_of(8, 8)).info == pytest.approx({"c": 0.3875})
-    assert estimator.state_dict() == pytest.approx({"c": 0.3875 + 0.1 * 0.6125})
+    assert estimator.state_dict()["c"] == pytest.approx(0.3875 + 0.1 * 0.6125)
     estimator.reset()
-    assert estimator.state_dict() == {"c": None}
+    assert estimator.state_dict() == {"c": None, "recent": []}
 
 
 def test_options_of_the_baseline() -> None:
@@ -66,35 +126,38 @@ def test_masses(successes: list[int], c: float, lam: float) -> None:
     batch = batch_of(*successes)
     values = build_estimator("ha_dw", c0=c, lam=lam)(batch)
     p = batch.rewards.mean(dim=1)
-    spread = lam * p * (1 - p)
+    spread = lam * (p * (1 - p)).sqrt()
     gap = p - c
     assert torch.allclose((values * batch.rewards).mean(dim=1), spread * (-gap).exp())
     assert torch.allclose(-(values * (1 - batch.rewards)).mean(dim=1), spread * gap.exp())
 
 
 def test_expected_masses_are_of_a_baseline_at_the_solve_rate() -> None:
-    # C is the first mean reward, p; λ E[p̂ q̂ e^∓(p̂ - p)] over the binomial.
+    # C is the first mean reward, p; λ E[√(p̂ q̂) e^∓(p̂ - p)] over the binomial.
     p, size = 0.3, 8
     success = failure = 0.0
     for k in range(size + 1):
         chance = math.comb(size, k) * p**k * (1 - p) ** (size - k)
         share = k / size
-        success += chance * share * (1 - share) * math.exp(p - share)
-        failure += chance * share * (1 - share) * math.exp(share - p)
+        root = 1.3 * math.sqrt(share * (1 - share))
+        success += chance * root * math.exp(p - share)
+        failure += chance * root * math.exp(share - p)
     found = expected_masses(build_estimator("ha_dw"), p, size)
     assert tuple(found) == pytest.approx((success, failure))
 
 
 @given(st.integers(0, 8), st.floats(0.1, 3))
-def test_at_the_baseline_it_is_dr_grpo(successes: int, lam: float) -> None:
+def test_at_the_baseline_it_is_grpo(successes: int, lam: float) -> None:
     # In the first step of one prompt C is its solve rate.
     batch = batch_of(successes)
     values = build_estimator("ha_dw", lam=lam)(batch)
-    assert torch.allclose(values, lam * build_estimator("dr_grpo")(batch))
+    assert torch.allclose(values, lam * build_estimator("grpo")(batch))
+    unscaled = build_estimator("ha_dw", lam=lam, scale="mean")(batch)
+    assert torch.allclose(unscaled, lam * build_estimator("dr_grpo")(batch))
 
 
 def test_easier_prompts_than_of_late_count_less_for_success_and_more_for_failure() -> None:
-    values = build_estimator("ha_dw", c0=0.5)(batch_of(2, 6))
+    values = build_estimator("ha_dw", c0=0.5, **MEAN)(batch_of(2, 6))
     centred = build_estimator("dr_grpo")(batch_of(2, 6))
     ratio = values / centred
     assert ratio[0, 0] > 1 > ratio[0, 7]
@@ -106,13 +169,13 @@ def test_means_whose_exponential_would_overflow_are_refused_and_forgotten() -> N
     estimator(batch_of(4))
     with pytest.raises(BatchError, match=r"needs it within 50, got mean rewards p of .*rescale"):
         estimator(GroupBatch(rewards=torch.tensor([[200.0, 0.0]])))
-    assert estimator.state_dict() == {"c": 0.5}
+    assert estimator.state_dict() == {"c": 0.5, "recent": []}
 
 
 @pytest.mark.parametrize("moves", ["after", "before"])
 def test_two_hundred_steps_against_a_plain_loop(moves: str) -> None:
     rng = random.Random(11)
-    estimator = build_estimator("ha_dw", moves=moves, rate=0.2)
+    estimator = build_estimator("ha_dw", moves=moves, rate=0.2, **MEAN)
     c = None
     for step in range(200):
         rate = 0.1 + 0.8 * step / 200

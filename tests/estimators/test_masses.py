@@ -91,7 +91,14 @@ def both(form: Callable[[float, float], float]) -> Callable[[float, float], tupl
 
 def gap(p: float, q: float) -> tuple[float, float]:
     """`ha_dw` at C = 0.4."""
-    return p * q * math.exp(0.4 - p), p * q * math.exp(p - 0.4)
+    root = 1.3 * math.sqrt(p * q)
+    return root * math.exp(0.4 - p), root * math.exp(p - 0.4)
+
+
+def rs_grpo(p: float, q: float) -> float:
+    """RS-GRPO with β = 2."""
+    grown = math.exp(2) - 1
+    return p * q * grown / (2 * (1 + p * grown))
 
 
 def fade(p: float, q: float) -> tuple[float, float]:
@@ -156,6 +163,7 @@ POPULATION: list[tuple[dict[str, Any], Form]] = [
         {"name": "quantile", "tau": 0.3, "convention": "standard"},
         lambda p, q: (p, 0) if p <= 0.7 else (0, q),
     ),
+    ({"name": "softmax", "beta": 2, "normalise": "rs"}, both(rs_grpo)),
     ({"name": "mc_grpo"}, lambda p, q: (p, 0) if p <= 0.5 else (0, q)),
     (
         {"name": "mc_grpo", "median": "midpoint"},

@@ -23,6 +23,9 @@ GRADED = st.lists(
 )
 
 
+QAE = {"convention": "standard", "scale": "std"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "success", "failure"),
     [
@@ -37,6 +40,9 @@ GRADED = st.lists(
         ("quantile", {"tau": 0.24}, 0, -1),
         ("quantile", {"tau": 0.75, "convention": "standard"}, 1, 0),
         ("quantile", {"tau": 0.76, "convention": "standard"}, 0, -1),
+        # QAE: 1/σ, σ = √3/4 over G, √(3/14) over G-1.
+        ("quantile", {"tau": 0.4, **QAE, "std": "population"}, 2.3094010768, 0),
+        ("quantile", {"tau": 0.4, **QAE, "std": "sample"}, 2.1602468995, 0),
         ("mc_grpo", {}, 1, 0),
         ("mc_grpo", {"median": "midpoint"}, 1, 0),
     ],
@@ -90,6 +96,26 @@ def test_asym_re_refuses_an_endless_shift(delta: float) -> None:
 
 
 # quantile
+
+
+def test_interpolated_quantile(advantages: Callable[..., Tensor]) -> None:
+    # 5 of 8 right: rank 0.4 · 7 = 2.8 from 0 lies between the last failure and a success.
+    spec = {"name": "quantile", "tau": 0.4, "convention": "standard", "interpolate": True}
+    row = [[1.0] * 5 + [0.0] * 3]
+    assert advantages(spec, row)[0, [0, 7]].tolist() == pytest.approx([0.2, -0.8])
+    assert advantages({**spec, "interpolate": False}, row)[0, [0, 7]].tolist() == [0, -1]
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.floats(0.01, 0.99))
+def test_interpolated_quantile_is_the_usual_linear_one(row: list[float], tau: float) -> None:
+    rewards = torch.tensor([row], dtype=torch.float64)
+    expected = rewards - torch.quantile(rewards, tau, dim=1, keepdim=True)
+    options = {"tau": tau, "convention": "standard", "interpolate": True}
+    values = build_estimator("quantile", **options)(GroupBatch(rewards=rewards))
+    assert torch.allclose(values, expected, atol=1e-6)
+    masked = torch.cat((rewards, torch.full((1, 2), math.nan).double()), dim=1)
+    batch = GroupBatch(rewards=masked, mask=masked.isfinite())
+    assert torch.allclose(build_estimator("quantile", **options)(batch)[:, :-2], values)
 
 
 @given(st.integers(1, 20), st.data(), st.sampled_from([0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.9]))

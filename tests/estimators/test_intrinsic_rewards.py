@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -75,11 +77,29 @@ def test_a_signal_that_is_not_finite_is_refused(name: str, bad: float) -> None:
         build_estimator(name)(batch_of(name, torch.tensor([[0.0, bad]])))
 
 
+@pytest.mark.parametrize(("name", "eps"), [("intuitor", 1e-4), ("rent", 1e-6)])
+def test_conventions_of_the_released_code(name: str, eps: float) -> None:
+    signal = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    values = build_estimator(name, preset="released")(batch_of(name, signal))
+    # Sample σ = √(7/3).
+    expected = SIGNALS[name][1] * (signal - 7 / 3) / (math.sqrt(7 / 3) + eps)
+    assert torch.allclose(values, expected, rtol=1e-12)
+
+
+def test_the_constant_of_the_released_reward_cancels() -> None:
+    # logsumexp(z) - mean(z) = KL(uniform ‖ π) + log V
+    logits = torch.randn(3, 4, 11, generator=torch.Generator().manual_seed(3)).double()
+    released = logits.logsumexp(-1) - logits.mean(-1)
+    uniform = torch.full((11,), 1 / 11).double()
+    confidence = (uniform * (uniform.log() - logits.log_softmax(-1))).sum(-1)
+    assert torch.allclose(released, confidence + math.log(11))
+    values = build_estimator("intuitor")(batch_of("intuitor", confidence))
+    assert torch.allclose(values, build_estimator("intuitor")(batch_of("intuitor", released)))
+
+
 def test_they_are_labelled() -> None:
     free = {n for n in estimator_names() if ESTIMATORS.get(n).verifier_free}
     assert free == set(SIGNALS)
     for name in SIGNALS:
-        cls = ESTIMATORS.get(name)
-        assert cls.family == "stand-ins"
-        assert "the formula is ours" in cls.equation
+        assert ESTIMATORS.get(name).family == "intrinsic rewards"
         assert build_estimator("grpo_n", base=name).verifier_free

@@ -1,0 +1,127 @@
+"""grpo_lead."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.diagnostics import expected_masses
+from advsweep.estimators import GroupBatch, build_estimator
+
+
+def group(rewards: list[float], lengths: list[float]) -> GroupBatch:
+    return GroupBatch(
+        rewards=torch.tensor([rewards], dtype=torch.float64), lengths=torch.tensor([lengths])
+    )
+
+
+def values_of(rewards: list[float], lengths: list[float], **options: float) -> list[float]:
+    found: Tensor = build_estimator("grpo_lead", **options)(group(rewards, lengths))
+    return found[0].tolist()
+
+
+def weight(rate: float) -> float:
+    return 0.4 + 1.1 / (1 + math.exp(10 * (rate - 0.75)))
+
+
+def test_worked_values_of_a_group_of_long_responses() -> None:
+    # z = ∓1/√2 (1000 of a sample σ of 1414.2): R = e^±0.0353553 beside -1, -1; w(1/2) = 1.416556.
+    values = values_of([1, 1, 0, 0], [5000, 7000, 6000, 6000])
+    expected = [1.2697442088, 1.1830344209, -1.2263893148, -1.2263893148]
+    assert values == pytest.approx(expected, abs=1e-9)
+
+
+def test_worked_values_of_a_group_of_short_responses() -> None:
+    # Rewards of 1 and -1: mean -1/2, sample σ √(6/7), so 1.5/σ w(1/4) and -0.5/σ w(3/4).
+    values = values_of([1, 1, 0, 0, 0, 0, 0, 0], [5.0, 7.0] + [6.0] * 6)
+    assert [values[0], values[7]] == pytest.approx([2.4183471262, -0.5130580845], abs=1e-9)
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (0, 1.499392),
+        (1 / 8, 1.497881),
+        (1 / 4, 1.492638),
+        (1 / 2, 1.416556),
+        (3 / 4, 0.95),
+        (7 / 8, 0.644970),
+        (1, 0.483444),
+    ],
+)
+def test_worked_values_of_the_weight(rate: float, expected: float) -> None:
+    assert weight(rate) == pytest.approx(expected, abs=5e-7)
+    successes = round(8 * rate)
+    rewards = [1.0] * successes + [0.0] * (8 - successes)
+    weighted = values_of(rewards, [10.0] * 8)
+    plain = values_of(rewards, [10.0] * 8, w_min=1, w_max=1)
+    for reward, value, unweighted in zip(rewards, weighted, plain, strict=True):
+        factor = expected if reward else weight(1 - rate)
+        assert value == pytest.approx(unweighted * factor, abs=2e-6)
+
+
+def test_lengths_count_only_above_the_threshold() -> None:
+    # The mean of the three shortest is what counts, and it must exceed 4,000 tokens.
+    short = values_of([1, 1, 0, 0], [3999, 9000, 4000, 4001])
+    assert short[0] == short[1]
+    long = values_of([1, 1, 0, 0], [4000, 9000, 4001, 4002])
+    assert long[0] > long[1] > 0
+    lower = values_of([1, 1, 0, 0], [10, 30, 20, 20], long_from=16)
+    assert lower[0] > lower[1]
+
+
+def test_homogeneous_groups() -> None:
+    assert values_of([0, 0, 0], [5000, 6000, 7000]) == [0, 0, 0]
+    assert values_of([1, 1, 1], [50, 60, 70]) == [0, 0, 0]
+    # Of long right answers the shorter push up by w(1), the longer down by w(0).
+    first, middle, last = values_of([1, 1, 1], [5000, 6000, 7000])
+    assert first > abs(middle)
+    assert last < 0
+    assert -last / first == pytest.approx(weight(0) / weight(1), rel=0.1)
+
+
+def test_a_single_right_answer_has_no_length_to_compare_with() -> None:
+    for length in (4500.0, 90000.0):
+        values = values_of([1, 0, 0], [length, 5000, 5000])
+        assert values == pytest.approx(values_of([1, 0, 0], [10, 10, 10]))
+
+
+def test_groups_of_fewer_than_three() -> None:
+    assert values_of([1], [5000]) == [0]
+    longer, shorter = values_of([1, 1], [6000, 5000])
+    assert shorter > 0 > longer
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=8), st.integers(0, 5))
+def test_masked_rollouts_leave_no_trace(row: list[float], masked: int) -> None:
+    lengths = [4000.0 + 100 * i for i in range(len(row))]
+    alone = values_of(row, lengths)
+    rewards = torch.tensor([[*row, *[math.nan] * masked]], dtype=torch.float64)
+    batch = GroupBatch(
+        rewards=rewards,
+        lengths=torch.tensor([[*lengths, *[1.0] * masked]]),
+        mask=rewards.isfinite(),
+    )
+    found = build_estimator("grpo_lead")(batch)[0]
+    assert found[: len(row)].tolist() == pytest.approx(alone)
+    assert (found[len(row) :] == 0).all()
+
+
+def test_masses_without_the_length_factor() -> None:
+    # Group masses w(p) c and w(q) c, c = √(pq (G-1)/G), over the binomial.
+    p, size = 0.3, 8
+    success = failure = 0.0
+    for k in range(size + 1):
+        chance = math.comb(size, k) * p**k * (1 - p) ** (size - k)
+        share = k / size
+        root = math.sqrt(share * (1 - share) * (size - 1) / size)
+        success += chance * weight(share) * root
+        failure += chance * weight(1 - share) * root
+    found = expected_masses(build_estimator("grpo_lead", eps=0), p, size, lengths=10.0)
+    assert tuple(found) == pytest.approx((success, failure))
