@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from advsweep.rollouts.base import Collected
 
 
+def reads_answers(estimator: Estimator) -> bool:
+    """True where a backend has to tell in which rollouts an answer can be read."""
+    return "answered" in estimator.needs
+
+
 def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Collected) -> Advantages:
     """The advantages of the groups that a step trains on.
 

@@ -60,6 +60,8 @@ class Fake(Backend):
             "token_entropy",
             "token_entropy_exact",
             "self_certainty",
+            "answered",
+            "prompt_ids",
             "step",
             "total_steps",
         }
@@ -328,6 +330,9 @@ class _Source:
             token_entropy_exact=spread(_entropies(log_odds)),
             self_certainty=spread(_certainties(log_odds)),
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
+            # What stands for a wrong rollout is an empty text.
+            answered=self.outcomes == 1,
+            prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
             total_steps=self._run.steps,
         )

@@ -32,7 +32,7 @@ from torch import Tensor
 from advsweep.diagnostics.enumeration import chances, kinds_of_group
 from advsweep.diagnostics.runs import Runs
 from advsweep.errors import BatchError
-from advsweep.estimators.base import COUNTERS, PER_PROMPT, GroupBatch
+from advsweep.estimators.base import GroupBatch, spread_input
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -224,9 +224,4 @@ def _weighted_masses(
 
 
 def _spread(inputs: dict[str, float], rewards: Tensor) -> dict[str, Any]:
-    return {
-        name: value
-        if name in COUNTERS
-        else torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
-        for name, value in inputs.items()
-    }
+    return {name: spread_input(name, value, rewards) for name, value in inputs.items()}

@@ -103,6 +103,8 @@ def _neutral_batch(
         token_entropy_exact=ones,
         self_certainty=ones,
         solve_rates=rewards.mean(dim=1),
+        answered=ones.bool(),
+        prompt_ids=tuple(map(str, range(len(rewards)))),
         step=1,
         total_steps=_MANY_STEPS,
     )

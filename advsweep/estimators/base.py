@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # Fields of a batch that are no tensor [prompts, rollouts].
-PER_PROMPT = frozenset({"solve_rates", "frequencies"})
+PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids"})
 COUNTERS = frozenset({"step", "total_steps"})
 
 
@@ -41,6 +41,8 @@ class GroupBatch:
         self_certainty: mean KL divergence of the next-token distributions π from the uniform
             one, KL(uniform ‖ π), in nats.
         solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
+        answered: true where an answer could be read in the rollout, right or wrong.
+        prompt_ids: what identifies each group's prompt, across steps and epochs.
         frequencies: how often each group counts in statistics of the batch, once by
             default; lets the enumerated groups of a solve rate stand for a large batch.
         step: the training step, counted from 1.
@@ -55,6 +57,8 @@ class GroupBatch:
     token_entropy_exact: Float[Tensor, "prompts rollouts"] | None = None
     self_certainty: Float[Tensor, "prompts rollouts"] | None = None
     solve_rates: Float[Tensor, " prompts"] | None = None
+    answered: Bool[Tensor, "prompts rollouts"] | None = None
+    prompt_ids: tuple[str, ...] | None = None
     frequencies: Float[Tensor, " prompts"] | None = None
     step: int | None = None
     total_steps: int | None = None
@@ -64,7 +68,26 @@ class GroupBatch:
         chosen: dict[str, Any] = {
             name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
         }
+        if self.prompt_ids is not None:
+            whole = range(len(self.prompt_ids))
+            places = whole[groups] if isinstance(groups, slice) else groups.tolist()
+            chosen["prompt_ids"] = tuple(self.prompt_ids[place] for place in places)
         return replace(self, **chosen)
+
+
+def spread_input(
+    name: str, value: float, rewards: Float[Tensor, "prompts rollouts"]
+) -> Tensor | tuple[str, ...] | float:
+    """An input of a batch that is the same everywhere, in the form that the batch has it.
+
+    `prompt_ids` have no value: each group gets a prompt of its own. `answered` is true for 1.
+    """
+    if name in COUNTERS:
+        return value
+    if name == "prompt_ids":
+        return tuple(map(str, range(len(rewards))))
+    spread = torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
+    return spread == 1 if name == "answered" else spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,12 +250,12 @@ class Estimator(Component):
             value = getattr(batch, name)
             if value is None and name in self.needs:
                 raise BatchError(f"estimator '{self.name}' needs {name}, which the batch lacks")
-            if isinstance(value, Tensor):
-                shape = rewards.shape[:1] if name in PER_PROMPT else rewards.shape
-                if value.shape != shape:
-                    raise BatchError(
-                        f"{name}: expected the shape {list(shape)}, got {list(value.shape)}"
-                    )
+            if value is None or name in COUNTERS:
+                continue
+            shape = rewards.shape[:1] if name in PER_PROMPT else rewards.shape
+            found = value.shape if isinstance(value, Tensor) else (len(value),)
+            if found != shape:
+                raise BatchError(f"{name}: expected the shape {list(shape)}, got {list(found)}")
 
     def _check_rewards(self, groups: Groups) -> None:
         """Refuses rewards that the formula is not defined for."""

@@ -5,11 +5,15 @@ Each is standardised as `grpo` does a reward; the verifier's rewards are not rea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
+
+from advsweep.components import option
 from advsweep.estimators.base import GroupBatch
 from advsweep.estimators.baselines import GRPO, Conventions, Preset
 from advsweep.estimators.groups import Groups
@@ -17,6 +21,10 @@ from advsweep.estimators.groups import Groups
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
+
+
+_NO_ANSWER = -7.0
+"""RENT's code sets the entropy of a rollout without an answer to 7 in mathematics."""
 
 
 @dataclass(kw_only=True)
@@ -57,8 +65,10 @@ class RENT(GRPO):
     The verifier's rewards are not read, so their collapse rate is undefined here. Groups of
     equal entropy get 0.
 
-    Departures: none but the population σ of the default. `preset=released` and `verl` are
-    the authors' code (sample σ, ε = 1e-6).
+    A rollout in which no answer can be read is rewarded with `no_answer` where that is given.
+
+    Departures: none but the population σ of the default. `preset=released` is the authors'
+    code for mathematics: sample σ, ε = 1e-6 and `no_answer=-7`.
     """
 
     name: ClassVar[str] = "rent"
@@ -69,8 +79,26 @@ class RENT(GRPO):
     needs: ClassVar[frozenset[str]] = frozenset({"token_entropy_exact"})
     verifier_free: ClassVar[bool] = True
 
+    no_answer: float | None = option(
+        None,
+        gt=-math.inf,
+        lt=math.inf,
+        absent=None,
+        help="reward of a rollout without an answer; null: none of its own (-7 for released)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preset is Preset.RELEASED and self.no_answer is None:
+            self.no_answer = _NO_ANSWER
+        if self.no_answer is not None:
+            self._narrow(needs=self.needs | {"answered"})
+
     def _advantages(
         self, groups: Groups, info: dict[str, float]
     ) -> Float[Tensor, "prompts rollouts"]:
-        certainty = GroupBatch(rewards=-groups.finite("token_entropy_exact"), mask=groups.mask)
-        return super()._advantages(Groups(certainty), info)
+        certainty = -groups.finite("token_entropy_exact")
+        if self.no_answer is not None:
+            assert groups.batch.answered is not None
+            certainty = torch.where(groups.batch.answered, certainty, self.no_answer)
+        return super()._advantages(Groups(GroupBatch(rewards=certainty, mask=groups.mask)), info)

@@ -37,6 +37,7 @@ class LossInputs:
             that the mean of their losses is the minibatch's. Of several runs, one number
             that they share or one each, above 0.
         tokens: their generated tokens, likewise.
+        parts: in how many parts the minibatch is computed; `parts` times `rollouts` are its own.
         reference_log_probs: log π of the sampled tokens under the base model, no gradient.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
@@ -47,6 +48,7 @@ class LossInputs:
     advantages: Float[Tensor, "*runs rollouts"]
     rollouts: float | Num[Tensor, "*runs"]
     tokens: float | Num[Tensor, "*runs"]
+    parts: int = 1
     reference_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
     entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
 
@@ -73,6 +75,11 @@ class Objective(Component):
     def skips_exactly(self) -> bool:
         """True where a rollout with advantage 0 adds nothing to loss and gradient."""
         return False
+
+    @property
+    def averages(self) -> bool:
+        """True where the loss is a mean over rollouts or tokens, not a sum."""
+        return True
 
     @property
     def needs_reference(self) -> bool:

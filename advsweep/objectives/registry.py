@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OBJECTIVES: Registry[Objective] = Registry(
     "objective",
     {
+        "adaptive_clipped": "advsweep.objectives.clipped",
         "clipped": "advsweep.objectives.clipped",
         "cross_entropy": "advsweep.objectives.cross_entropy",
     },

@@ -23,6 +23,7 @@ class Aggregation(Enum):
     SEQ_MEAN_TOKEN_MEAN = "seq_mean_token_mean"
     TOKEN_MEAN = "token_mean"
     CONSTANT = "constant"
+    SEQ_SUM_TOKEN_MEAN = "seq_sum_token_mean"
 
 
 @dataclass(kw_only=True)
@@ -37,6 +38,7 @@ class Tokenwise(Objective):
         seq_mean_token_mean    (1/N) Σᵢ (1/|oᵢ|) Σₜ      GRPO
         token_mean             Σᵢ Σₜ / Σᵢ |oᵢ|           DAPO, GPG
         constant               Σᵢ Σₜ / (N max_tokens)    Dr. GRPO, FADE
+        seq_sum_token_mean     Σᵢ (1/|oᵢ|) Σₜ            DCPO
 
     The entropy bonus is the plain mean over tokens whatever the aggregation.
 
@@ -66,6 +68,10 @@ class Tokenwise(Objective):
     @property
     def skips_exactly(self) -> bool:
         return self.kl_coef == 0 and self.entropy_coef == 0
+
+    @property
+    def averages(self) -> bool:
+        return self.aggregation is not Aggregation.SEQ_SUM_TOKEN_MEAN
 
     @property
     def needs_reference(self) -> bool:
@@ -121,7 +127,9 @@ class Tokenwise(Objective):
                 )
             return total(values) / (inputs.rollouts * self.max_tokens)
         lengths = inputs.completion_mask.sum(dim=-1).clamp(min=1)
-        return (values.sum(dim=-1) / lengths).sum(dim=-1) / inputs.rollouts
+        summed = (values.sum(dim=-1) / lengths).sum(dim=-1)
+        # The mean over the parts of a minibatch is to be its sum.
+        return summed / inputs.rollouts if self.averages else summed * inputs.parts
 
 
 def total(values: Num[Tensor, "*runs rollouts tokens"]) -> Num[Tensor, "*runs"]:

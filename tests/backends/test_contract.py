@@ -340,7 +340,9 @@ class Spy(Estimator):
     """Gives every rollout a number of its own, 0 to every third, and drops every fifth."""
 
     name: ClassVar[str] = "spy"
-    needs: ClassVar[frozenset[str]] = frozenset({"lengths", "token_entropy"})
+    needs: ClassVar[frozenset[str]] = frozenset(
+        {"lengths", "token_entropy", "answered", "prompt_ids"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -456,6 +458,13 @@ def test_estimators_get_what_the_backend_promises(
             if getattr(batch, field.name) is not None
         }
         assert run.backend.provides <= given
+        # One id for each group, and none for two problems.
+        assert batch.prompt_ids is not None
+        assert len(batch.prompt_ids) == run.prompts_per_step
+        assert batch.answered is not None
+        assert batch.answered.dtype is torch.bool
+        # What is right was read.
+        assert batch.answered[batch.rewards == 1].all()
 
 
 @dataclass(kw_only=True)

@@ -30,6 +30,7 @@ TENSORS = (
     "token_entropy",
     "token_entropy_exact",
     "self_certainty",
+    "answered",
 )
 
 # What keeps an estimator's homogeneous groups at a plain value, or lets it take three rollouts.
@@ -73,6 +74,8 @@ def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> G
         token_entropy_exact=0.3 + some(prompts, group),
         self_certainty=2 + some(prompts, group),
         solve_rates=some(prompts),
+        answered=some(prompts, group) < 0.8,
+        prompt_ids=tuple(f"problem-{i}" for i in range(prompts)),
         step=step,
         total_steps=10,
     )
@@ -380,7 +383,8 @@ def side_by_side(batches: Sequence[GroupBatch]) -> GroupBatch:
         for name, value in vars(batches[0]).items()
         if isinstance(value, Tensor)
     }
-    return dataclasses.replace(batches[0], **joined)
+    prompts = tuple(prompt for batch in batches for prompt in batch.prompt_ids or ())
+    return dataclasses.replace(batches[0], prompt_ids=prompts, **joined)
 
 
 def batches_of_several_runs(

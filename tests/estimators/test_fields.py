@@ -129,6 +129,7 @@ FIELDS: dict[str, dict[str, tuple[Any, str]]] = {
         "scope": ("group", "one of group, batch"),
         "mode": ("full", "one of full, alpha_only, delta_only, entropy_only, log_schedule"),
     },
+    "dcpo": {},
     "grpo_lead": {
         "alpha": (0.05, ">= 0 and < inf"),
         "wrong": (-1.0, "> -inf and < 1"),
@@ -141,7 +142,7 @@ FIELDS: dict[str, dict[str, tuple[Any, str]]] = {
         "w_slope": (10.0, ">= 0 and < inf"),
     },
     "intuitor": CONVENTIONS,
-    "rent": CONVENTIONS,
+    "rent": {**CONVENTIONS, "no_answer": (None, "> -inf and < inf")},
 }
 
 

@@ -80,10 +80,26 @@ def test_a_signal_that_is_not_finite_is_refused(name: str, bad: float) -> None:
 @pytest.mark.parametrize(("name", "eps"), [("intuitor", 1e-4), ("rent", 1e-6)])
 def test_conventions_of_the_released_code(name: str, eps: float) -> None:
     signal = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
-    values = build_estimator(name, preset="released")(batch_of(name, signal))
+    answered = torch.ones(1, 3, dtype=torch.bool)
+    values = build_estimator(name, preset="released")(batch_of(name, signal, answered=answered))
     # Sample σ = √(7/3).
     expected = SIGNALS[name][1] * (signal - 7 / 3) / (math.sqrt(7 / 3) + eps)
     assert torch.allclose(values, expected, rtol=1e-12)
+
+
+def test_rent_rewards_a_rollout_without_an_answer_as_if_its_entropy_were_7() -> None:
+    signal = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    answered = torch.tensor([[True, False, True]])
+    released = build_estimator("rent", preset="released")
+    assert released.needs == {"token_entropy_exact", "answered"}
+    values = released(batch_of("rent", signal, answered=answered))
+    # Rewards -1, -7, -4: mean -4, sample σ 3.
+    assert values[0].tolist() == pytest.approx([1, -1, 0], abs=1e-6)
+    own = build_estimator("rent", no_answer=-3)(batch_of("rent", signal, answered=answered))
+    plain = build_estimator("rent")(batch_of("rent", torch.tensor([[1.0, 3.0, 4.0]]).double()))
+    assert torch.allclose(own, plain)
+    assert "no_answer" not in build_estimator("rent").identity()
+    assert build_estimator("rent").needs == {"token_entropy_exact"}
 
 
 def test_the_constant_of_the_released_reward_cancels() -> None:

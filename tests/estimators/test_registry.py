@@ -16,11 +16,9 @@ from advsweep.estimators import ESTIMATORS, Estimator, build_estimator, estimato
 
 UNDEFINED = [
     "aem",
-    "dcpo",
     "edge_grpo",
     "f_grpo",
     "gae",
-    "grpo_lead",
     "ngrpo",
     "ppo",
     "prorl",
@@ -92,6 +90,7 @@ some = torch.rand(4, 8)
 batch = GroupBatch(
     rewards=(some < 0.5).float(), lengths=1 + some, ref_rewards=some, token_entropy=some,
     token_entropy_exact=some, self_certainty=some, step=1, total_steps=2,
+    prompt_ids=("a", "b", "c", "d"),
 )
 for name in estimator_names():
     assert build_estimator(name)(batch).isfinite().all(), name

@@ -21,10 +21,12 @@ AGGREGATIONS: list[dict[str, Any]] = [
     {"aggregation": "seq_mean_token_mean"},
     {"aggregation": "token_mean"},
     {"aggregation": "constant", "max_tokens": 7},
+    {"aggregation": "seq_sum_token_mean"},
 ]
 KINDS: list[dict[str, Any]] = [
     {"name": "clipped", "ratio": "token"},
     {"name": "clipped", "ratio": "sequence"},
+    {"name": "adaptive_clipped"},
     {"name": "cross_entropy"},
 ]
 
@@ -79,6 +81,7 @@ def test_penalty_and_bonus_equal_naive_loops(
         "seq_mean_token_mean": sum(sum(row) / len(row) for row in penalties) / inputs.rollouts,
         "token_mean": sum(map(sum, penalties)) / inputs.tokens,
         "constant": sum(map(sum, penalties)) / (inputs.rollouts * 7),
+        "seq_sum_token_mean": sum(sum(row) / len(row) for row in penalties),
     }[spec["aggregation"]]
     bonus = 0.01 * sum(entropies) / inputs.tokens
     assert output.metrics["loss/kl"].item() == pytest.approx(kl, rel=1e-9)
@@ -94,6 +97,30 @@ def test_the_penalty_pulls_towards_the_reference(random_inputs: Any, gradient: A
     d = inputs.reference_log_probs - inputs.log_probs.detach()
     expected = 0.5 * (1 - d.exp()) / inputs.tokens * inputs.completion_mask
     torch.testing.assert_close(grad, expected)
+
+
+def test_the_mean_over_the_parts_of_a_minibatch_is_its_loss(
+    spec: dict[str, Any], random_inputs: Any
+) -> None:
+    """Each part is given an equal share of the minibatch's rollouts and tokens."""
+    objective = OBJECTIVES.build(spec)
+    whole = random_inputs(4)
+    parts = []
+    for rows in (slice(0, 2), slice(2, 5)):
+        parts.append(
+            replace(
+                whole,
+                log_probs=whole.log_probs[rows],
+                old_log_probs=whole.old_log_probs[rows],
+                completion_mask=whole.completion_mask[rows],
+                advantages=whole.advantages[rows],
+                rollouts=whole.rollouts / 2,
+                tokens=whole.tokens / 2,
+                parts=2,
+            )
+        )
+    mean = sum(objective.loss(part).loss for part in parts) / 2
+    torch.testing.assert_close(mean, objective.loss(whole).loss)
 
 
 @settings(max_examples=15)
@@ -221,7 +248,7 @@ def test_a_constant_that_nobody_gave_is_the_length_of_completions(
     assert other.for_completions(512) is other
 
 
-COUNTS = {"rollouts", "tokens"}
+COUNTS = {"rollouts", "tokens", "parts"}
 
 
 def in_dtype(inputs: LossInputs, dtype: torch.dtype) -> LossInputs:

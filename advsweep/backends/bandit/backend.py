@@ -48,6 +48,8 @@ class BanditBackend(Backend):
             "token_entropy",
             "token_entropy_exact",
             "self_certainty",
+            "answered",
+            "prompt_ids",
             "solve_rates",
             "step",
             "total_steps",

@@ -84,6 +84,7 @@ def weights_of(run: Run, backend: BanditBackend) -> Weights | None:
         backend.minibatches == backend.inner_epochs == 1
         and run.rollout.keeps_all
         and run.objective.skips_exactly
+        and run.objective.averages
         and isinstance(optimizer, Sgd)
         and optimizer.momentum == optimizer.max_grad_norm == 0
     )

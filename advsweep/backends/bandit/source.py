@@ -105,18 +105,19 @@ class Source:
             return self._flat(self._rewards)
         return self._flat(self._tables.correct_of(self.rows, self.actions))
 
-    def batch(self, read: frozenset[str] | None = None) -> GroupBatch:
-        """All that an estimator is told of the groups drawn; a rollout is one token.
+    def batch(self, read: frozenset[str], *, brief: bool = False) -> GroupBatch:
+        """The groups drawn as an estimator sees them; a rollout is one token.
 
         Args:
-            read: fields that somebody reads, where those that take a look at every behaviour
-                may be left out otherwise.
+            read: optional fields that some estimator reads.
+            brief: leave out what only the step's metrics read and takes a look at every
+                behaviour.
         """
         policy = self._policy if self.rows is None else self._policy.of_prompts(self.rows)
         actions, outcomes = self.actions, self.outcomes
 
         def of_prompts(name: str, make: Callable[[], Tensor]) -> Tensor | None:
-            if read is not None and name not in read:
+            if brief and name not in read:
                 return None
             return make().reshape(-1, 1).expand(outcomes.shape)
 
@@ -127,9 +128,19 @@ class Source:
             token_entropy_exact=of_prompts("token_entropy_exact", lambda: policy.entropies),
             self_certainty=of_prompts("self_certainty", policy.certainties),
             solve_rates=outcomes.mean(dim=1),
+            # Every behaviour is an answer.
+            answered=torch.ones_like(outcomes, dtype=torch.bool) if "answered" in read else None,
+            prompt_ids=self._prompt_ids() if "prompt_ids" in read else None,
             step=self.step,
             total_steps=self._total_steps,
         )
+
+    def _prompt_ids(self) -> tuple[str, ...]:
+        """The row of each group's prompt, run by run."""
+        if self.rows is not None:
+            return tuple(map(str, self.rows.flatten().tolist()))
+        runs, groups, _ = self.actions.shape
+        return tuple(map(str, range(groups))) * runs
 
     def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
         places = [noise.places(self.step, self._draws, prompts) for noise in self._noises]

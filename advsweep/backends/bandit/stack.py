@@ -221,7 +221,7 @@ class BanditStack:
         except TrainingError as error:
             assert len(runs) == 1
             return [error]
-        drawn = source.batch(part.read if brief else None)
+        drawn = source.batch(part.read, brief=brief)
         clock.lap("time/rollout")
         advantages, infos, errors = part.advantages(drawn, collected)
         clock.lap("time/estimator")

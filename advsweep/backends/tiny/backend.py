@@ -39,6 +39,8 @@ class TinyBackend(Backend):
             "token_entropy",
             "token_entropy_exact",
             "self_certainty",
+            "answered",
+            "prompt_ids",
             "solve_rates",
             "step",
             "total_steps",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from advsweep.backends.advantages import compute_advantages
+from advsweep.backends.advantages import compute_advantages, reads_answers
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
@@ -31,7 +31,7 @@ from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from advsweep.backends.run import Run
@@ -192,13 +192,15 @@ class _Source:
         self._problems: list[Problem] = []
         self._rollouts: list[Rollouts] = []
         self._rewards: list[Float[Tensor, "prompts rollouts"]] = []
+        self._texts: list[str] = []
         self.references = 0
         self.rollout_seconds = self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         problems = list(self._task.draw(prompts, self._rng))
-        rollouts, rewards = self._sample(self._network, problems, self._generator)
+        rollouts, rewards, texts = self._sample(self._network, problems, self._generator)
         self._problems += problems
+        self._texts += texts
         self._rollouts.append(rollouts)
         self._rewards.append(rewards)
         return rewards
@@ -207,7 +209,7 @@ class _Source:
         problems = [self._problems[group] for group in groups.tolist()]
         with torch.no_grad():
             network = fuse(self._reference, self._model)
-        _, rewards = self._sample(network, problems, self._reference_generator)
+        _, rewards, _ = self._sample(network, problems, self._reference_generator)
         self.references += rewards.numel()
         return rewards
 
@@ -239,9 +241,17 @@ class _Source:
             token_entropy_exact=token_mean(rollouts.entropies),
             self_certainty=token_mean(rollouts.certainties),
             solve_rates=((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+            answered=self._answered() if reads_answers(self._run.estimator) else None,
+            prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
             total_steps=self._run.steps,
         )
+
+    def _answered(self) -> Bool[Tensor, "groups rollouts"]:
+        size = self._run.group_size
+        repeated = [problem for problem in self._problems for _ in range(size)]
+        answers = self._task.answers(repeated, self._texts)
+        return torch.tensor([answer is not None for answer in answers]).view(-1, size)
 
     @functools.cached_property
     def _network(self) -> Network:
@@ -250,7 +260,7 @@ class _Source:
 
     def _sample(
         self, network: Network, problems: Sequence[Problem], generator: torch.Generator
-    ) -> tuple[Rollouts, Float[Tensor, "prompts rollouts"]]:
+    ) -> tuple[Rollouts, Float[Tensor, "prompts rollouts"], list[str]]:
         started = time.perf_counter()
         size = self._run.group_size
         rollouts = sample(
@@ -263,7 +273,9 @@ class _Source:
         )
         sampled = time.perf_counter()
         repeated = [problem for problem in problems for _ in range(size)]
-        scores = self._task.score(repeated, decode(rollouts.tokens.numpy(), self._task))
+        texts = decode(rollouts.tokens.numpy(), self._task)
+        scores = self._task.score(repeated, texts)
         self.rollout_seconds += sampled - started
         self.reward_seconds += time.perf_counter() - sampled
-        return rollouts, torch.from_numpy(scores).float().view(len(problems), size)
+        rewards = torch.from_numpy(scores).float().view(len(problems), size)
+        return rollouts, rewards, texts

@@ -50,6 +50,8 @@ class TrlBackend(Backend):
             "token_entropy",
             "token_entropy_exact",
             "self_certainty",
+            "answered",
+            "prompt_ids",
             "solve_rates",
             "step",
             "total_steps",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from advsweep.backends.advantages import reads_answers
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.trl.sampling import encode
 from advsweep.backends.trl.source import group_batch
@@ -54,7 +55,12 @@ def sampled_tokens(
     if estimator is not None:
         grouped = rewards.view(prompts, -1)
         verdicts = torch.from_numpy(outcomes).view(grouped.shape)
-        batch = group_batch(run, grouped, verdicts, signals, step)
+        answered = None
+        if reads_answers(run.estimator):
+            answers = run.task.answers(repeated, texts)
+            answered = torch.tensor([answer is not None for answer in answers])
+            answered = answered.view(grouped.shape)
+        batch = group_batch(run, problems, grouped, verdicts, signals, step, answered=answered)
         advantages = estimator.compute(batch).values.flatten().to(hidden.device)
     owner = torch.arange(len(completions)).repeat_interleave(torch.from_numpy(lengths).long())
     return SampledTokens(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from advsweep.backends.advantages import reads_answers
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.trl import rows as rollout_rows
 from advsweep.backends.trl.layout import share_of
@@ -15,7 +17,7 @@ from advsweep.backends.trl.signals import Signals
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.run import Run
     from advsweep.backends.trl.rows import Rows
@@ -106,27 +108,40 @@ class StepSource:
     @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
         """The verdicts, which the rewards are made of."""
-        return torch.cat(self._scored)[..., -1]
+        return torch.cat(self._scored)[..., int(self._run.task.is_shaped)]
 
     def batch(self) -> GroupBatch:
         """All that an estimator is told of the groups drawn."""
-        rewards, outcomes = torch.cat(self._scored)[..., 0], self.outcomes
+        scored = torch.cat(self._scored)
         signals = Signals.unstacked(torch.cat(self._signals))
-        return group_batch(self._run, rewards, outcomes, signals, self.step)
+        return group_batch(
+            self._run,
+            self._problems,
+            scored[..., 0],
+            self.outcomes,
+            signals,
+            self.step,
+            answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
+        )
 
 
 def group_batch(
     run: Run,
+    problems: Sequence[Problem],
     rewards: Float[Tensor, "groups rollouts"],
     outcomes: Float[Tensor, "groups rollouts"],
     signals: Signals,
     step: int,
+    *,
+    answered: Bool[Tensor, "groups rollouts"] | None = None,
 ) -> GroupBatch:
     """All that an estimator is told of some groups.
 
     Args:
+        problems: of the groups.
         outcomes: the verdicts, which the rewards are made of.
         signals: of the rollouts, group by group.
+        answered: true where a rollout has an answer, where the estimator reads it.
     """
     scored = ~rewards.isnan()
 
@@ -141,6 +156,8 @@ def group_batch(
         token_entropy_exact=token_mean(signals.entropy),
         self_certainty=token_mean(signals.certainty),
         solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+        answered=answered,
+        prompt_ids=tuple(problem.id for problem in problems),
         step=step,
         total_steps=run.steps,
     )

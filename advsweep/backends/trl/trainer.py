@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from advsweep.backends.advantages import compute_advantages
+from advsweep.backends.advantages import compute_advantages, reads_answers
 from advsweep.backends.trl import rows as rollout_rows
 from advsweep.backends.trl.sampling import ModelSampler, prompt_of
 from advsweep.backends.trl.signals import SignalRecorder, recording
@@ -80,6 +80,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._scored: Float[Tensor, "rows functions"] | None = None
         self._outcomes: list[float] = []
         self._forged: tuple[int, int] | None = None  # of how many completions, in this step
+        self._answered: list[float] = []
         self._signals: Float[Tensor, "rows 4"] | None = None
         self._shares: list[tuple[float, float]] = []
         self._rollout: dict[str, float] = {}
@@ -87,7 +88,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._before: tuple[Rows, Float[Tensor, " rows"]] | None = None
         self._reward_seconds = 0.0
         self._generated = 0.0
-        functions = [self._reward, self._outcome] if run.task.is_shaped else [self._reward]
+        functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
+        # Gathered from all processes with the rewards, as the last column.
+        functions += [self._has_answer] if reads_answers(run.estimator) else []
         super().__init__(model=model.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
 
@@ -194,7 +197,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
         Returns:
             This process's rows, and of all processes' rollouts the rewards, with the verdicts
-            beside them where they differ, and the signals, process by process, on the CPU.
+            beside them where they differ and whether there is an answer where the estimator
+            reads that, and the signals, process by process, on the CPU.
         """
         inputs = [
             {"prompt": prompt_of(p, self._model, self.processing_class), "problem": p}
@@ -251,6 +255,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """The verdicts behind the rewards that TRL has just asked for."""
         return self._outcomes
 
+    def _has_answer(self, **_: Any) -> list[float]:
+        """1 for each of these rollouts in which an answer could be read."""
+        return self._answered
+
     def _judge(
         self, problems: Sequence[Problem], texts: Sequence[str], lengths: Sequence[float]
     ) -> tuple[list[float], list[float]]:
@@ -261,6 +269,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if forged is not None:
             before = self._forged or (0, 0)
             self._forged = before[0] + sum(forged), before[1] + len(forged)
+        if reads_answers(self._run.estimator):
+            answers = self._run.task.answers(problems, texts)
+            self._answered = [float(answer is not None) for answer in answers]
         rewards = self._run.task.rewards(texts, outcomes, np.array(lengths, dtype=np.float64))
         self._reward_seconds += time.perf_counter() - started
         return rewards.tolist(), outcomes.tolist()
@@ -331,6 +342,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 advantages=rows["advantages"][:count],
                 rollouts=rollouts,
                 tokens=tokens,
+                parts=self._layout.passes * self._layout.processes,
                 reference_log_probs=None if reference is None else reference[:count],
                 entropies=None if entropies is None else entropies[:count],
             )

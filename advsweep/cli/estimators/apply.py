@@ -128,8 +128,8 @@ def _tensor(rows: Rows) -> Tensor:
     )
 
 
-def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor:
-    """An input in the shape that the batch has it; one number holds for all."""
+def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ...]:
+    """An input in the form that the batch has it; one number holds for all."""
     from advsweep.estimators.base import PER_PROMPT
 
     if name in PER_PROMPT:
@@ -138,8 +138,10 @@ def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor:
                 f"--input {name}: expected one number per group with ; between them, got "
                 f"{values.shape[1]} for a group"
             )
-        return values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
-    return values.expand_as(rewards) if values.numel() == 1 else values
+        column = values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
+        return tuple(f"{i:g}" for i in column.tolist()) if name == "prompt_ids" else column
+    whole = values.expand_as(rewards) if values.numel() == 1 else values
+    return whole == 1 if name == "answered" else whole
 
 
 def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:

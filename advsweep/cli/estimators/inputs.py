@@ -21,6 +21,8 @@ NEUTRAL = {
     "token_entropy_exact": 0.3,
     "self_certainty": 1.0,
     "solve_rates": 0.5,
+    "answered": 1.0,
+    "prompt_ids": 0.0,
     "step": 1,
     "total_steps": 100,
 }

@@ -111,14 +111,11 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
 
     import torch
 
-    from advsweep.estimators.base import COUNTERS, PER_PROMPT, GroupBatch
+    from advsweep.estimators.base import GroupBatch, spread_input
 
     rewards = torch.tensor([row], dtype=torch.float64)
     inputs: dict[str, Any] = {
-        name: NEUTRAL[name]
-        if name in COUNTERS
-        else torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, NEUTRAL[name])
-        for name in estimator.needs
+        name: spread_input(name, NEUTRAL[name], rewards) for name in estimator.needs
     }
     try:
         found = copy.deepcopy(estimator).compute(GroupBatch(rewards=rewards, **inputs))

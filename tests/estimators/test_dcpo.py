@@ -1,0 +1,136 @@
+"""dcpo."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import fmean, variance
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.errors import BatchError
+from advsweep.estimators import GroupBatch, build_estimator
+
+BINARY = st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4)
+
+
+def batch_of(*rows: list[float], prompts: tuple[str, ...] = ("p",)) -> GroupBatch:
+    return GroupBatch(rewards=torch.tensor(rows, dtype=torch.float64), prompt_ids=prompts)
+
+
+def test_worked_values_of_four_visits() -> None:
+    # Those of the official function.
+    estimator = build_estimator("dcpo")
+    visits = [
+        ([1, 0, 0, 0], 1.5, -0.5, 0.25, 0.25),
+        ([1, 1, 0, 0], 0.9967472229, -0.7712534145, 0.375, 0.3072916667),
+        ([1, 1, 1, 1], 0.2571722499, None, 0.5833333333, 0.2916666667),
+        ([0, 0, 0, 0], None, -0.2057637229, 0.4375, 0.2825520833),
+    ]
+    for number, (row, success, failure, mean, spread) in enumerate(visits, 1):
+        advantages = estimator.compute(batch_of([float(r) for r in row]))
+        assert advantages.info == {"visits": number}
+        for reward, value in zip(row, advantages.values[0].tolist(), strict=True):
+            assert value == pytest.approx(success if reward else failure, abs=1e-9)
+        known = estimator.state_dict()["visits"]["p"]
+        assert known == pytest.approx([number, mean, spread], abs=1e-9)
+
+
+def test_a_first_visit_is_grpo_with_the_sample_deviation() -> None:
+    batch = batch_of([1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    values = build_estimator("dcpo")(batch)
+    assert values[0, [0, 7]].tolist() == pytest.approx([1.6201851746, -0.5400617249], abs=1e-9)
+    assert torch.allclose(values, build_estimator("grpo", std="sample")(batch))
+
+
+@given(st.lists(BINARY, min_size=1, max_size=6))
+def test_mean_and_variance_are_those_of_all_rewards_but_for_the_freedom(
+    rows: list[list[float]],
+) -> None:
+    estimator = build_estimator("dcpo")
+    for row in rows:
+        estimator(batch_of(row))
+    number, mean, spread = estimator.state_dict()["visits"]["p"]
+    assert number == len(rows)
+    assert mean == pytest.approx(fmean(r for row in rows for r in row))
+    # The mean of the visits' sample variances and the variance of their means.
+    means = [fmean(row) for row in rows]
+    between = fmean((m - fmean(means)) ** 2 for m in means)
+    assert spread == pytest.approx(fmean(variance(row) for row in rows) + between)
+
+
+@given(st.lists(BINARY, min_size=1, max_size=5))
+def test_sign_and_bound(rows: list[list[float]]) -> None:
+    estimator = build_estimator("dcpo")
+    for row in rows:
+        rewards = torch.tensor([row], dtype=torch.float64)
+        before = estimator.state_dict()["visits"].get("p", [0, 0.0, 0.0])
+        values = estimator(batch_of(row))
+        number, mean, spread = estimator.state_dict()["visits"]["p"]
+        assert number == before[0] + 1
+        sample = rewards.std(dim=1, keepdim=True)
+        now = torch.where(sample > 0, (rewards - rewards.mean()) / sample.clamp(min=1e-9), 0.0)
+        past = (rewards - mean) / math.sqrt(spread) if spread > 1e-20 else rewards * 0
+        assert ((values * (rewards - 0.5)) >= -1e-12).all()
+        assert (values.abs() <= (now + past).abs() / 2 + 1e-9).all()
+
+
+def test_prompts_have_a_memory_each() -> None:
+    together = build_estimator("dcpo")
+    alone = {name: build_estimator("dcpo") for name in "ab"}
+    for rows in ([[1.0, 0, 0, 0], [1.0, 1, 1, 0]], [[0.0, 0, 0, 0], [1.0, 1, 0, 0]]):
+        values = together(batch_of(*rows, prompts=("a", "b")))
+        for row, name in enumerate("ab"):
+            expected = alone[name](batch_of(rows[row], prompts=(name,)))
+            assert torch.equal(values[row : row + 1], expected)
+    assert set(together.state_dict()["visits"]) == {"a", "b"}
+
+
+def test_groups_of_one_prompt_in_a_batch_are_visits_in_their_order() -> None:
+    rows = [[1.0, 0, 0, 0], [1.0, 1, 0, 0]]
+    together = build_estimator("dcpo")
+    values = together(batch_of(*rows, prompts=("p", "p")))
+    one_by_one = build_estimator("dcpo")
+    expected = torch.cat([one_by_one(batch_of(row)) for row in rows])
+    assert torch.allclose(values, expected)
+    assert together.state_dict() == one_by_one.state_dict()
+
+
+def test_equal_rewards_over_all_visits_get_exactly_nothing() -> None:
+    estimator = build_estimator("dcpo")
+    for _ in range(7):
+        # A mean of means of 0.1 rounds.
+        values = estimator(GroupBatch(rewards=torch.full((1, 3), 0.1), prompt_ids=("p",)))
+        assert torch.equal(values, torch.zeros(1, 3))
+
+
+def test_a_group_without_a_scorable_rollout_is_no_visit() -> None:
+    estimator = build_estimator("dcpo")
+    mask = torch.tensor([[True, True], [False, False]])
+    batch = GroupBatch(
+        rewards=torch.tensor([[1.0, 0.0], [1.0, 0.0]]), mask=mask, prompt_ids=("a", "b")
+    )
+    values = estimator(batch)
+    assert (values[1] == 0).all()
+    assert set(estimator.state_dict()["visits"]) == {"a"}
+
+
+def test_memory_survives_json() -> None:
+    estimator, resumed = build_estimator("dcpo"), build_estimator("dcpo")
+    estimator(batch_of([1.0, 0, 0, 0]))
+    resumed.load_state_dict(json.loads(json.dumps(estimator.state_dict())))
+    batch = batch_of([1.0, 1, 0, 0])
+    assert torch.equal(estimator(batch), resumed(batch))
+    assert estimator.state_dict() == resumed.state_dict()
+    estimator.reset()
+    assert estimator.state_dict() == {"visits": {}}
+
+
+def test_a_batch_without_prompt_ids_is_refused() -> None:
+    with pytest.raises(BatchError, match="needs prompt_ids"):
+        build_estimator("dcpo")(GroupBatch(rewards=torch.ones(1, 2)))
+    with pytest.raises(BatchError, match=r"prompt_ids: expected the shape \[2\], got \[1\]"):
+        build_estimator("dcpo")(GroupBatch(rewards=torch.ones(2, 2), prompt_ids=("a",)))
