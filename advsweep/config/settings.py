@@ -6,6 +6,7 @@ heavy is imported here; building an optimizer builds its reference estimator.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -23,9 +24,16 @@ class Match(Enum):
     MASS = "mass"
 
 
+class Schedule(Enum):
+    """How the learning rate goes on after the warm-up."""
+
+    CONSTANT = "constant"
+    COSINE = "cosine"
+
+
 @dataclass(kw_only=True)
 class Optimizer(Component):
-    """What every optimizer has: linear warm-up, gradient clipping, and matched learning rates.
+    """What every optimizer has: a schedule, gradient clipping, and matched learning rates.
 
     With `match` the run's learning rate is lr · size(reference) / size(estimator), so that a
     comparison is of the shapes of advantages rather than of their size. The size is max|A|
@@ -39,6 +47,12 @@ class Optimizer(Component):
     lr: float = option(3e-4, gt=0, help="learning rate after the warm-up")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
+    schedule: Schedule = option(
+        Schedule.CONSTANT, absent="constant", help="how lr goes on after the warm-up"
+    )
+    final_share: float = option(
+        0.1, ge=0, le=1, absent=0.1, help="of lr, what schedule=cosine falls to"
+    )
     match: Match = option(Match.NONE, help="scale lr by the size of advantages, and by which")
     match_reference: str | dict[str, Any] | Component = option(
         "dr_grpo", help="the estimator that keeps lr as it is: a name or a mapping"
@@ -54,6 +68,18 @@ class Optimizer(Component):
         """Whether weights change where no gradient does."""
         return False
 
+    def share(self, step: int, steps: int) -> float:
+        """The share of `lr` that a step has, counted from 1 of `steps`.
+
+        It rises linearly over the warm-up. A cosine falls from 1, at the first step after it,
+        towards `final_share`, as transformers' `cosine_with_min_lr` does.
+        """
+        if step <= self.warmup_steps or self.schedule is Schedule.CONSTANT:
+            return min(1.0, step / max(1, self.warmup_steps))
+        done = (step - 1 - self.warmup_steps) / max(1, steps - self.warmup_steps)
+        fallen = (1 + math.cos(math.pi * done)) / 2
+        return self.final_share + (1 - self.final_share) * fallen
+
     def identity(self) -> Plain:
         """As of any component; without matching, no more than before there was any."""
         material = super().identity()
@@ -64,7 +90,7 @@ class Optimizer(Component):
 
 @dataclass(kw_only=True)
 class AdamW(Optimizer):
-    """AdamW with linear warm-up and gradient clipping (Loshchilov and Hutter, 2019).
+    """AdamW with gradient clipping (Loshchilov and Hutter, 2019).
 
     Its step does not depend on the scale of the gradient, as long as no gradient is clipped:
     there an unmatched estimator moves as far as its reference, and matching makes it move by

@@ -64,7 +64,7 @@ def test_names_without_a_definition_are_told_beside_the_table(run):
     out, err = run()
     for name in ESTIMATORS.unavailable():
         assert name in err
-    assert "dcpo" not in out
+    assert "ngrpo" not in out
     for output in ("csv", "json", "markdown"):
         assert run("--format", output)[1] == ""
 
@@ -264,7 +264,7 @@ def test_apply_repeats_with_memory(run):
 APPLY = ["apply", "grpo", "--rewards"]
 MISTAKES = {
     "unknown name": (["show", "grop"], ["grop", "grpo"]),
-    "name without a definition": (["show", "dcpo"], ["dcpo", "clip bounds"]),
+    "name without a definition": (["show", "ngrpo"], ["ngrpo", "formula and constants"]),
     "unknown option": ([*APPLY, "1,0", "-o", "epz=1"], ["epz", "eps"]),
     "option out of range": (
         ["apply", "asym_grpo", "--rewards", "1,0", "-o", "delta=0"],

@@ -126,7 +126,7 @@ def test_what_cannot_be_patched_is_refused(
         ("experiment", "demp", r"did you mean 'demo'"),
         ("estimator", ["grpo"], r"^estimator: expected the name of one estimator"),
         ("estimator", None, r"^estimator: expected the name of one estimator"),
-        ("estimator", "dcpo", r"^estimator: 'dcpo' cannot be built: "),
+        ("estimator", "ngrpo", r"^estimator: 'ngrpo' cannot be built: "),
         ("search", "hyperopt", r"known: none, optuna"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_optimizer_refuses(values: dict[str, object]) -> None:
             r"optimizer.match: expected one of none, max_advantage, mass, got .*"
             r"did you mean 'max_advantage'",
         ),
-        ({"match_reference": "dcpo"}, r"optimizer.match_reference: 'dcpo' cannot be built: "),
+        ({"match_reference": "ngrpo"}, r"optimizer.match_reference: 'ngrpo' cannot be built: "),
         (
             {"match_reference": {"name": "grpo", "stt": "sample"}},
             r"optimizer.match_reference.stt: grpo has no parameter 'stt'; did you mean 'std'",
@@ -68,9 +69,27 @@ def test_matching_refuses(values: dict[str, object], message: str) -> None:
         AdamW.build(values, where="optimizer")
 
 
+def test_a_constant_rate_rises_over_the_warm_up_and_stays() -> None:
+    settings = AdamW(warmup_steps=4)
+    assert [settings.share(step, 100) for step in (1, 2, 4, 5, 100)] == [0.25, 0.5, 1, 1, 1]
+    assert AdamW().share(1, 1) == 1
+
+
+def test_a_cosine_falls_from_the_end_of_the_warm_up() -> None:
+    settings = AdamW(warmup_steps=10, schedule="cosine", final_share=0.1)
+    shares = [settings.share(step, 110) for step in range(1, 111)]
+    assert shares[:10] == pytest.approx([step / 10 for step in range(1, 11)])
+    # (1 + cos π (s - 11)/100)/2 from 1 to 0.1, as transformers counts its steps.
+    assert [shares[10], shares[60]] == pytest.approx([1, 0.55])
+    assert shares[-1] == pytest.approx(0.1 + 0.9 * (1 + math.cos(0.99 * math.pi)) / 2)
+    assert shares[10:] == sorted(shares[10:], reverse=True)
+    assert settings.identity()["schedule"] == "cosine"
+
+
 def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
     plain = AdamW(lr=0.01)
-    names = {f.name for f in fields(AdamW)} - {"match", "match_reference"}
+    later = {"match", "match_reference", "schedule", "final_share"}
+    names = {f.name for f in fields(AdamW)} - later
     values = {name: getattr(plain, name) for name in names}
     assert plain.identity() == {"name": "adamw", "revision": 1, **values}
     assert AdamW(lr=0.01, match_reference="grpo").identity() == plain.identity()

@@ -268,10 +268,9 @@ class Updates:
 
 def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
     """Those of a step."""
-    warmup = [min(1.0, step / max(1, run.optimizer.warmup_steps)) for run in runs]
     return [
-        run.optimizer.lr * run.learning_rate_scale * share
-        for run, share in zip(runs, warmup, strict=True)
+        run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.steps)
+        for run in runs
     ]
 
 

@@ -66,6 +66,7 @@ class PolicyUpdate:
         settings = run.optimizer
         assert isinstance(settings, AdamW)
         self._settings = settings
+        self._steps = run.steps
         self._lr = settings.lr * run.learning_rate_scale
         self._reference = fuse(base, model) if run.objective.needs_reference else None
         self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
@@ -89,7 +90,7 @@ class PolicyUpdate:
             TrainingError: a loss or a gradient is not finite. The weights are those before
                 the minibatch.
         """
-        lr = self._lr * min(1.0, step / max(1, self._settings.warmup_steps))
+        lr = self._lr * self._settings.share(step, self._steps)
         self._optimizer.param_groups[0]["lr"] = lr
         sums: dict[str, float] = defaultdict(float)
         updates = 0

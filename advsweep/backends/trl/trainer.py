@@ -405,10 +405,10 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
-            warmup, updates = self._run.optimizer.warmup_steps, self._layout.updates
+            run, updates = self._run, self._layout.updates
 
             def factor(update: int) -> float:
-                return min(1.0, (update // updates + 1) / max(1, warmup))
+                return run.optimizer.share(update // updates + 1, run.steps)
 
             self.lr_scheduler: Any = torch.optim.lr_scheduler.LambdaLR(
                 self.optimizer if optimizer is None else optimizer, factor
