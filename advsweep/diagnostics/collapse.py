@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOLERANCE = 1e-6
-"""Groups with a smaller standard deviation are collapsed; the paper's own value is lost."""
+"""Groups with a smaller standard deviation are collapsed (AVSPO, its authors' draft)."""
 
 
 class Collapse(NamedTuple):

@@ -22,8 +22,8 @@ class FilterDrop(Wrapper):
     A group has collapsed if the σ of its rewards is below ε_acr; none of its rollouts is
     kept. Nothing is drawn instead, so the share of rollouts that are used is 1 - ACR.
 
-    Departures: the paper names it without a formula, and the value of its ε_acr is lost; the
-    base is a choice here, the paper has `grpo`.
+    Departures: the paper names it without a formula; ε_acr is its collapse threshold. The base
+    is a choice here, the paper has `grpo`.
     """
 
     name: ClassVar[str] = "filter_drop"

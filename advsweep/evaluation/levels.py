@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
 """The least solve rates of the levels 0 to 5; below the last is level 6.
 
-Source: AVSPO, App. A.1. Departures: its text has lost the signs of comparison; a rate on a
-bound is taken for the easier level, so that the levels are exhaustive.
+Source: AVSPO, App. A.1. Departures: the signs of comparison are not in the text we have; a rate
+on a bound is taken for the easier level, so that the levels are exhaustive.
 """
 
 

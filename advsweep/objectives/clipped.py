@@ -30,12 +30,14 @@ class Clipped(Tokenwise):
     """Clipped surrogate: the token loss is -min(w A, clip(w, 1 - ε_low, 1 + ε_high) A).
 
     The ratio w is exp(l - l₀) per token, or exp(mean_t(l - l₀)) per sequence (GSPO). A token
-    has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Aggregation,
-    KL penalty and entropy bonus are those of `Tokenwise`.
+    has no gradient when A > 0 and w > 1 + ε_high, or A < 0 and w < 1 - ε_low. Where A < 0 the
+    token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy bonus are those
+    of `Tokenwise`.
 
     Source: Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024
     (arXiv:2402.03300) Eq. 3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025
-    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7.
+    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7; the dual clip is that of
+    Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
 
     Departures: with the sequence ratio every token carries its sequence's loss, so that
     `seq_mean_token_mean` is GSPO's formula and the others weigh sequences by length.
@@ -46,6 +48,9 @@ class Clipped(Tokenwise):
     clip_low: float = option(0.2, ge=0, le=1, help="ratios below 1 - this are clipped")
     clip_high: float = option(0.2, ge=0, help="ratios above 1 + this are clipped")
     ratio: Ratio = option(Ratio.TOKEN, help="importance ratio per token, or per sequence (GSPO)")
+    dual_clip: float = option(
+        math.inf, gt=1, absent="inf", help="largest token loss per |A| where A < 0; inf: no limit"
+    )
 
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
@@ -59,8 +64,9 @@ class Clipped(Tokenwise):
         ratio = log_ratio.exp()
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
-        metrics["loss/clip_fraction"] = total((clipped < free) & mask) / inputs.tokens
-        return -torch.minimum(free, clipped)
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
+        metrics["loss/clip_fraction"] = total(stopped & mask) / inputs.tokens
+        return loss
 
 
 @dataclass(kw_only=True)
@@ -106,8 +112,17 @@ class AdaptiveClipped(Tokenwise):
         high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
         free = ratio * advantages
         clipped = torch.minimum(torch.maximum(ratio, low), high) * advantages
-        least = torch.minimum(free, clipped)
-        limit = (self.dual_clip * advantages).where(advantages < 0, -math.inf)
-        stopped = (clipped < free) | (least < limit)
+        loss, stopped = _clip(free, clipped, advantages, self.dual_clip)
         metrics["loss/clip_fraction"] = total(stopped & mask) / inputs.tokens
-        return -torch.maximum(least, limit)
+        return loss
+
+
+def _clip(
+    free: Tensor, clipped: Tensor, advantages: Tensor, dual_clip: float
+) -> tuple[Tensor, Tensor]:
+    """The losses of tokens, and which of them have no gradient."""
+    least = torch.minimum(free, clipped)
+    if math.isinf(dual_clip):
+        return -least, clipped < free
+    limit = (dual_clip * advantages).where(advantages < 0, -math.inf)
+    return -torch.maximum(least, limit), (clipped < free) | (least < limit)

@@ -1,9 +1,10 @@
 """The numbers that five papers print, and how their tables are laid out.
 
 Each file of `papers/` is a table as printed: its rows and columns in their order, under our
-names of metrics and tasks, `*` after what is bold and `_` after what is underlined. Where the
-columns are the k of pass@k, each task has rows of its own. `methods.csv` says what runs of ours
-are a paper's method.
+names of metrics and tasks, `*` after what is bold and `_` after what is underlined. Where a paper
+prints a spread, it follows a `±`. Where the columns are the k of pass@k, each task has rows of its
+own. `methods.csv` says what runs of ours are a paper's method. Numbers that are not in the sources
+we have are left out.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ _KEYS = ("model", "task", "method")
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number as it is printed, such as `40.0`; accuracies are in percent."""
+    """A number as it is printed, such as `40.0`; accuracies are in percent.
+
+    Attributes:
+        spread: what is printed after its ±; empty if nothing is.
+    """
 
     text: str
     mark: Mark | None
+    spread: str = ""
 
     @property
     def value(self) -> float:
@@ -120,9 +126,9 @@ def task_titles() -> dict[str, str]:
 
 
 def _number(text: str) -> PrintedNumber:
-    match = re.fullmatch(r"([-+]?[\d.]+)([*_]?)", text)
+    match = re.fullmatch(r"([-+]?[\d.]+)(?:±([\d.]+))?([*_]?)", text)
     assert match is not None, text
-    return PrintedNumber(match[1], _MARKS[match[2]])
+    return PrintedNumber(match[1], _MARKS[match[3]], match[2] or "")
 
 
 def _read(name: str) -> list[list[str]]:

@@ -24,6 +24,7 @@ from advsweep.report.marks import rank
 from advsweep.report.numbers import show_interval
 from advsweep.report.printed import (
     BASE_METHOD,
+    PrintedNumber,
     PrintedRow,
     PrintedTable,
     methods,
@@ -75,7 +76,7 @@ def choose_style(style: str | None, paper: str | None) -> Style | None:
     if paper is not None and table.paper != paper:
         raise ConfigError(f"--paper {paper}: expected a style of that paper, got '{style}'")
     if paper is not None and not table.rows:
-        raise ReportError(f"--paper {paper}: the numbers of {style} are lost in the text at hand")
+        raise ReportError(f"--paper {paper}: the numbers of {style} are not in the sources we have")
     return Style(table, paper is not None)
 
 
@@ -265,8 +266,8 @@ def _entry(style: Style, row: Row, column: Column, mark: Mark | None, most: int)
     if math.isnan(cell.mean):
         return Entry()
     if row.group.get(SOURCE) == REPORTED:
-        text = _printed_text(style, row, column)
-        return Entry(text, mark=mark, value=cell.mean)
+        printed = _printed_number(style, row, column)
+        return Entry(printed.text, printed.spread, mark=mark, value=cell.mean)
     spread = cell.half_width
     if style.table.name in _WITH_DEVIATION:
         known = [value for value in cell.values if not math.isnan(value)]
@@ -281,12 +282,12 @@ def _entry(style: Style, row: Row, column: Column, mark: Mark | None, most: int)
     return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
 
 
-def _printed_text(style: Style, row: Row, column: Column) -> str:
+def _printed_number(style: Style, row: Row, column: Column) -> PrintedNumber:
     for printed in style.table.rows:
         name = _printed_name(printed, column)
         own = (printed.model, printed.method) == (row.group[MODEL], row.group[METHOD])
         if own and name in printed.numbers:
-            return printed.numbers[name].text
+            return printed.numbers[name]
     raise AssertionError(f"{row.group} has a number in {column.name} that is not printed")
 
 
@@ -314,4 +315,9 @@ def style_notes(style: Style) -> list[str]:
             "reported: as printed; its marks are the best and second of the model's numbers, which "
             "come without seeds to test them; the paper trained and evaluated otherwise than here"
         )
+        if any(number.spread for row in style.table.rows for number in row.numbers.values()):
+            lines.append(
+                "reported: ± is that of the paper's latest version, which does not say what it is "
+                "or over how many runs"
+            )
     return lines

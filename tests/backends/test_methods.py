@@ -24,6 +24,7 @@ SOURCES = re.compile(r"arXiv:\d{4}\.\d{5}|Advantage Collapse in GRPO")
 P3 = {"kl_coef": 0.001, "entropy_coef": 0.0001}
 # The longest answer of countdown.
 CONSTANT = {"aggregation": "constant", "max_tokens": 10}
+DCPO = {"clip_low": 0.16, "clip_high": 0.2, "dual_clip": 10.0, "kl_coef": 0.0}
 DAPO = {"aggregation": "token_mean", "clip_low": 0.2, "clip_high": 0.28}
 
 
@@ -71,6 +72,18 @@ def test_every_preset_names_its_axes_and_its_source(method: str) -> None:
         ("a_grae_on_dr_grpo", {"name": "a_grae"}, CONSTANT, "plain"),
         ("a_grae_on_dapo", {"name": "a_grae"}, DAPO, "plain"),
         ("avspo", {"name": "avspo"}, {"clip_high": 0.2, "kl_coef": 0.0}, "plain"),
+        (
+            "dcpo",
+            {"name": "dcpo"},
+            {"name": "adaptive_clipped", "aggregation": "seq_sum_token_mean", **DCPO},
+            "plain",
+        ),
+        (
+            "grpo_lead",
+            {"name": "grpo_lead", "alpha": 0.05},
+            {"name": "clipped", "clip_high": 0.2, "kl_coef": 0.0},
+            "plain",
+        ),
         ("fade", {"name": "fade"}, {"clip_low": 0.2, "clip_high": 0.2, **CONSTANT}, "plain"),
         ("power_alpha", {"name": "power_alpha", "alpha": 2.0}, CONSTANT, "plain"),
         ("asym_grpo", {"name": "asym_grpo", "delta": 0.5}, CONSTANT, "plain"),

@@ -69,6 +69,22 @@ def test_gradient_vanishes_exactly_where_clipped(
     assert fraction.item() == float(clipped)
 
 
+def test_dual_clip(make_inputs: Any, gradient: Any) -> None:
+    inputs = make_inputs([[4.0], [2.0], [4.0]], [-2.0, -2.0, 1.0])
+    objective = Clipped(dual_clip=3.0, clip_high=9.0)
+    # At most 3 * 2 per token, and no gradient beyond; right answers are not touched.
+    assert objective.loss(inputs).loss.item() == pytest.approx((6 + 4 - 4) / 3)
+    assert (gradient(objective, inputs)[:, 0] != 0).tolist() == [False, True, True]
+    assert objective.loss(inputs).metrics["loss/clip_fraction"].item() == pytest.approx(1 / 3)
+    unlimited = Clipped(clip_high=9.0)
+    assert unlimited.loss(inputs).loss.item() == pytest.approx((8 + 4 - 4) / 3)
+
+
+def test_without_a_dual_clip_the_identity_is_that_of_earlier_runs() -> None:
+    assert "dual_clip" not in Clipped().identity()
+    assert Clipped(dual_clip=3.0).identity()["dual_clip"] == 3.0
+
+
 def test_clips_are_apart(make_inputs: Any, gradient: Any) -> None:
     """Each bound stops the advantages of its own sign and no others."""
     inputs = make_inputs([[1.25], [0.75], [1.25], [0.75]], [1.0, 1.0, -1.0, -1.0])

@@ -110,6 +110,15 @@ def test_a_name_that_is_none_is_refused_with_no_name_twice(options, names):
     assert max(words.count(name) for name in names) == 1
 
 
+def test_spreads_that_are_printed_follow_the_reported_numbers(runs):
+    report = _styled(runs, paper="a_grae", where=parse_where("estimator=grpo"))
+    table = lay_out(report).tables[0]
+    [line] = [l for l in table.lines if l.names[1:] == ("MATH", "Dr.GRPO + A-GRAE", "reported")]
+    assert (line.entries[0].text, line.entries[0].half_width) == ("78.6", "0.3")
+    assert "which does not say what it is" in lay_out(report).notes[-1]
+    assert "latest version" not in " ".join(lay_out(_styled(runs, paper="avspo")).notes)
+
+
 @pytest.mark.parametrize("name", table_names())
 def test_columns_have_names_of_ours_and_methods_are_known(name):
     table = printed_table(name)
@@ -240,7 +249,7 @@ def test_runs_of_one_method_that_differ_are_refused_unless_pooled(runs):
         ("avspo-tabel1", None, ConfigError, "got 'avspo-tabel1'; did you mean 'avspo-table1'"),
         (None, "avsop", ConfigError, "expected a paper with tables, .*did you mean 'avspo'"),
         ("avspo-table1", "aapo", ConfigError, "expected a style of that paper, got 'avspo-table1'"),
-        ("fade-table3", "fade", ReportError, "the numbers of fade-table3 are lost"),
+        ("fade-table3", "fade", ReportError, "the numbers of fade-table3 are not in the sources"),
     ],
 )
 def test_styles_that_are_not_there(style, paper, error, message):
