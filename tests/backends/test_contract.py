@@ -176,6 +176,33 @@ def test_a_run_stopped_after_every_step_comes_to_the_same_end(
     assert same_files(run, tmp_path / "whole", tmp_path / "parts")
 
 
+# Fewer prompts than five steps draw, so that they come again.
+FEW_PROMPTS: dict[str, dict[str, Any]] = {
+    "bandit": {"prompts_per_level": 8},
+    "fake": {"levels": [0]},
+    "tiny": {"levels": [0]},
+    "trl": {"levels": [0]},
+}
+
+
+def test_a_memory_of_prompts_goes_on_where_it_was(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    run = small_run(
+        backend,
+        estimator={"name": "dcpo"},
+        objective={"name": "adaptive_clipped"},
+        task=FEW_PROMPTS[backend],
+    )
+    whole = train(run, tmp_path / "whole")
+    begun = train(run, tmp_path / "parts", stop_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert rest.resumptions == [3]
+    assert begun.lasting | rest.lasting == whole.lasting
+    assert rest.points[5]["estimator/visits"] > whole.points[1]["estimator/visits"] + 0.5
+    assert same_files(run, tmp_path / "whole", tmp_path / "parts")
+
+
 # Checkpoints
 
 

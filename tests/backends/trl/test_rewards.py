@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -103,3 +104,17 @@ def test_a_system_message_comes_first() -> None:
     bare = replace(problem, system="")
     assert prompt_of(bare, chat, Tokenizer()) == [{"role": "user", "content": "What is 1 + 1?"}]
     assert prompt_of(bare, plain, Tokenizer()) == "What is 1 + 1?"
+
+
+def test_rollouts_without_an_answer_have_a_reward_of_their_own(
+    small_run: Callable[..., Run], train: Any, tmp_path: Path
+) -> None:
+    """RENT's released code differs from its verl conventions by them alone."""
+    sizes = {}
+    for preset in ("verl", "released"):
+        run = small_run("trl", steps=1, estimator={"name": "rent", "preset": preset})
+        [values] = train(run, tmp_path / preset).points.values()
+        assert all(map(math.isfinite, values.values()))
+        assert values["optim/grad_norm"] > 0
+        sizes[preset] = values["advantage/abs_mean"]
+    assert sizes["released"] != pytest.approx(sizes["verl"], rel=1e-3)
