@@ -118,8 +118,9 @@ def test_degenerate_groups_are_computed(run):
     assert found["all wrong"] == [0] * 4
     assert found["all correct"] == [1] * 4
     assert "0 and 1 only, got 0.9" in found["all 0.9"]
-    # Alone in a batch ACR = 1, N = 2 of 4 rollouts: all wrong -√(2/4).
-    assert degenerate(run, "avspo")["all wrong"] == pytest.approx([-(0.5**0.5)] * 4)
+    # Alone in a batch ACR = 1, so K = 4.
+    found = degenerate(run, "avspo")
+    assert found["all wrong"] == pytest.approx([-0.8451542547] * 4, rel=1e-6)
     assert "at least 2 rollouts" in degenerate(run, "rloo")["one rollout, wrong"]
     assert degenerate(run, "passk_loo", "-o", "k=3")["all wrong"] == [0] * 6
 
@@ -254,7 +255,8 @@ def test_apply_with_options_of_a_base(run):
 
 def test_apply_repeats_with_memory(run):
     # All wrong: ACR 1 exceeds τ, which then sinks by 0.01 (1 - 0.5) from the second call on.
-    given = ("apply", "avspo", "--rewards", "0,0,0,0", "--format", "json")
+    given = ("apply", "avspo", "-o", "threshold_rule=piecewise")
+    given = (*given, "--rewards", "0,0,0,0", "--format", "json")
     taus = [json.loads(run(*given, "--repeat", str(n))[0])["info"]["tau"] for n in (1, 2, 3)]
     assert taus == pytest.approx([0.5, 0.5, 0.495])
 

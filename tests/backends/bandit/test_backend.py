@@ -139,7 +139,7 @@ def test_a_step_is_along_the_gradient_of_the_whole_loss(
     )
     train(run, tmp_path)
     source, base = first_source(run)
-    advantages = run.estimator.compute(source.batch()).values.flatten()
+    advantages = run.estimator.compute(source.batch(frozenset())).values.flatten()
     offsets = torch.zeros_like(base, requires_grad=True)
     policy = Policy.of((base + offsets)[rows_of(source, len(base))], 0.8)
     actions = source.actions[0]
