@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -119,6 +119,11 @@ class Run:
         """sha256, in hex, of all that can change a training's result."""
         return self._hash({**self._material, "seed": self.seed})
 
+    @property
+    def revisions(self) -> dict[str, int]:
+        """The revisions above 1 of all components that can change a result, by config key."""
+        return dict(_revisions(self._material))
+
     @functools.cached_property
     def learning_rate_scale(self) -> float:
         """What backends multiply their learning rate by, as `optimizer.match` has it.
@@ -153,6 +158,15 @@ class Run:
     def _hash(self, material: Plain) -> str:
         digest = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
         return f"?{digest}" if self.absent else digest
+
+
+def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in material.items():
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, Mapping):
+                if node.get("revision", 1) != 1:
+                    yield f"{path}{key}", node["revision"]
+                yield from _revisions(node, f"{path}{key}.")
 
 
 Parts = dict[tuple[str, str], Component]

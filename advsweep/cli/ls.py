@@ -37,6 +37,7 @@ def ls(
     from advsweep.cli.output import print_listing
     from advsweep.store import open_store
     from advsweep.store.records import parse_status
+    from advsweep.store.revisions import find_mixtures
 
     if output is ListFormat.TABLE and not every:
         limit = limit or NEWEST
@@ -46,6 +47,8 @@ def ls(
         print_listing([_model(e) for e in reversed(opened.model_evaluations())][:limit], output)
         return
     runs = opened.runs(sweep=sweep, status=parse_status(status), limit=limit)
+    for mixture in find_mixtures(opened, runs):
+        echo_line(f"advsweep: {mixture.text}", err=True)
     if output is ListFormat.JSON:
         print_listing([_whole(r, sweep) for r in runs], output)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -71,10 +71,13 @@ def print_plan(
     from advsweep.cli.output import print_json, print_listing
     from advsweep.sweep.estimate import estimate
     from advsweep.sweep.labels import config_labels
+    from advsweep.sweep.outdated import outdated
 
-    fits = _tell_what_is_not_here(plan)
+    store = existing(url)
+    warnings = [*plan.warnings, *outdated(plan, store)]
+    fits = _tell_what_is_not_here(plan, warnings)
     slots = jobs or plan.executor.capacity()
-    left = estimate(plan, existing(url), slots, force=force)
+    left = estimate(plan, store, slots, force=force)
     rows = [
         {
             "identity": planned.run.identity,
@@ -103,7 +106,7 @@ def print_plan(
                 **_tally(left),
                 **rest_record(left),
                 "jobs": slots,
-                "warnings": list(plan.warnings),
+                "warnings": warnings,
             }
         )
     elif how is ListFormat.CSV:
@@ -112,12 +115,12 @@ def print_plan(
         _print_table(plan, left, rows, slots, every=every, fits=fits)
 
 
-def _tell_what_is_not_here(plan: Plan) -> bool:
+def _tell_what_is_not_here(plan: Plan, warnings: Iterable[str]) -> bool:
     """Whether this machine could execute a plan, which may be looked at where it could not."""
     from advsweep.errors import ConfigError
 
     tell_absent(plan)
-    print_warnings(plan)
+    print_warnings(warnings)
     try:
         plan.check()
     except ConfigError as error:
@@ -126,9 +129,9 @@ def _tell_what_is_not_here(plan: Plan) -> bool:
     return True
 
 
-def print_warnings(plan: Plan) -> None:
-    """Says on stderr which settings of a plan have no effect."""
-    for warning in plan.warnings:
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Says on stderr what the user may not expect of a plan."""
+    for warning in warnings:
         echo_line(f"advsweep: warning: {warning}", err=True)
 
 

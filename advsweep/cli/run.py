@@ -37,6 +37,7 @@ def run(
     from advsweep.cli import execution, records
     from advsweep.cli.output import print_json
     from advsweep.cli.plan import print_warnings, tell_absent
+    from advsweep.sweep.outdated import outdated
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import refuse_search
 
@@ -45,13 +46,14 @@ def run(
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
     refuse_search(plan)
-    print_warnings(plan)
+    print_warnings(plan.warnings)
     if dry_run:
         tell_absent(plan)
         execution.print_config(plan.runs[0].config, output)
         return
     plan.check()  # before a store is made
     with execution.opened(store) as opened:
+        print_warnings(outdated(plan, opened))
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
         [record] = opened.runs(ids=outcome.run_ids)

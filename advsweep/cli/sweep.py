@@ -58,6 +58,7 @@ def sweep(
     from advsweep.cli import execution, searching
     from advsweep.cli.output import print_json
     from advsweep.cli.plan import print_plan, print_warnings
+    from advsweep.sweep.outdated import outdated
     from advsweep.sweep.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
 
@@ -85,9 +86,10 @@ def sweep(
     if dry_run:
         print_plan(plan, store, jobs, how, force=force)
         return
-    print_warnings(plan)
+    print_warnings(plan.warnings)
     plan.check()  # before a store is made
     with execution.opened(store) as opened:
+        print_warnings(outdated(plan, opened))
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(
                 plan, opened, jobs=jobs, force=force, policy=policy, feed=feed

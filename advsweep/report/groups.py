@@ -19,8 +19,9 @@ from advsweep.backends.base import Backend
 from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.numbers import show_key
-from advsweep.report.where import MISSING, lookup
+from advsweep.report.where import HASH_KEY, MISSING, lookup
 from advsweep.store import RunOutline, RunRecord
+from advsweep.store.revisions import HASH
 
 Group = dict[str, Any]
 """What names a row: config keys, `estimator` first, and their values."""
@@ -30,8 +31,6 @@ _NODES = (
     *("optimizer", "generation", "backend"),
 )
 _NUMBERS = ("group_size", "prompts_per_step", "steps")
-_SHORT = 8  # characters of a hash
-_HASH = "config_hash"
 _SHOWN = 4  # values of a key in a message
 
 
@@ -47,7 +46,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]
     # What is named alike has other revisions of a component: from before and after a fix.
     alike = Counter(map(json.dumps, names))
     names = [
-        {**name, _HASH: config_hash[:_SHORT]} if alike[json.dumps(name)] > 1 else name
+        {**name, HASH_KEY: config_hash[:HASH]} if alike[json.dumps(name)] > 1 else name
         for name, config_hash in zip(names, replicates, strict=True)
     ]
     return list(zip(names, replicates.values(), strict=True))
@@ -98,7 +97,7 @@ def value_of(run: RunRecord | RunOutline, key: str) -> Any:
         case "sweep":
             return run.sweeps
         case "config_hash":
-            return run.config_hash[:_SHORT]
+            return run.config_hash[:HASH]
     return lookup(run.config, key)
 
 
@@ -148,7 +147,7 @@ def _refuse_mixture(group: Group, members: Sequence[RunRecord]) -> None:
     if not varying:
         raise ReportError(
             f"the runs of {name} are of several revisions of a component, from before and after "
-            f"a fix: give {_HASH} among --rows, choose with --where, or average them with --pool"
+            f"a fix: give {HASH_KEY} among --rows, choose with --where, or average them with --pool"
         )
     listed = "; ".join(f"{key}: {_some(values)}" for key, values in varying.items())
     raise ReportError(

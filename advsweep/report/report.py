@@ -60,6 +60,7 @@ from advsweep.report.styles import (
 from advsweep.report.where import MISSING, Condition, describe
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import unscorable_share
+from advsweep.store.revisions import find_mixtures
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message
@@ -131,6 +132,7 @@ def build_report(
     else:
         groups = _groups(done, rows, keys, pool=pool)
     remarks += _pooled(groups)
+    remarks += [mixture.text for mixture in find_mixtures(store, done)]
     by_config = Counter(run.config_hash for run in choice.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
     single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]

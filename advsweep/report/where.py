@@ -20,6 +20,8 @@ from typing import Any
 
 from advsweep.errors import ConfigError
 
+HASH_KEY = "config_hash"
+
 MISSING = object()
 """What a run has of a key that its config lacks."""
 
@@ -87,7 +89,8 @@ def _condition(text: str, option: str) -> Condition:
         raise ConfigError(f"{option}: expected a value after {sign}, got {text!r}")
     if "" in items:
         raise ConfigError(f"{option}: expected a value beside each comma, got {text!r}")
-    values = tuple(_value(item) for item in items)
+    # A hash may look like a number: 00e12345, 12345678.
+    values = tuple(items) if key == HASH_KEY else tuple(_value(item) for item in items)
     number = len(values) == 1 and isinstance(values[0], (int, float))
     if sign in _ORDERS and (not number or isinstance(values[0], bool)):
         raise ConfigError(f"{option}: expected one number after {sign}, got {text!r}")

@@ -22,6 +22,9 @@ from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
 if TYPE_CHECKING:
     from advsweep.store.base import AnyRow
 
+REVISIONS = "revisions"
+"""Where an environment has the revisions above 1 of a run's components, by config key."""
+
 _HEX = re.compile(r"[0-9a-f]{4,64}")
 _ID_DIGITS = 18  # of an id at most; SQLite refuses larger numbers
 _SHOWN = 10  # characters of an identity in a message
@@ -304,6 +307,19 @@ class Runs(StorePart):
                 query = select(Run.id, Run.environment).where(Run.id.in_(ids))
                 rows = connection.execute(query.where(Run.environment.is_not(None)))
                 found.update((row.id, without_secrets(row.environment)) for row in rows)
+        return found
+
+    def revisions(self, run_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+        """The revisions above 1 of each run's components, by config key.
+
+        Runs of which none were recorded are left out.
+        """
+        found: dict[int, dict[str, int]] = {}
+        revisions = Run.environment[REVISIONS]
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                query = select(Run.id, revisions).where(Run.id.in_(ids))
+                found.update((i, own) for i, own in connection.execute(query) if own is not None)
         return found
 
     def distinct_environments(self, run_ids: Sequence[int]) -> list[dict[str, Any]]:

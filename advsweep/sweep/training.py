@@ -23,6 +23,8 @@ from advsweep.errors import (
 )
 from advsweep.store import Failure, Status
 from advsweep.store.folders import claim_folder
+from advsweep.store.runs import REVISIONS
+from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.exits import (
     DISK_FULL,
     DONE,
@@ -169,6 +171,7 @@ def begin_training(
             f"sweep again, which plans it anew"
         )
     claim_folder(record.directory, record.identity)
+    store.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
     _discard_strange_checkpoints(record)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",

@@ -144,6 +144,16 @@ def test_a_revision_changes_the_identity(
     assert build_run(config).identity != before
 
 
+def test_raised_revisions_are_known_by_their_keys(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build_run(config).revisions == {}
+    run = build_run({**config, "estimator": {"name": "grpo_n"}})
+    for component in (run.objective, run.estimator.base):
+        monkeypatch.setattr(type(component), "revision", 3)
+    assert run.revisions == {"estimator.base": 3, "objective": 3}
+
+
 def test_replaced_runs_have_their_own_identity(config: dict[str, Any]) -> None:
     run = build_run(config)
     assert dataclasses.replace(run, seed=7).identity == build_run({**config, "seed": 7}).identity

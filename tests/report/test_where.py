@@ -152,6 +152,13 @@ def test_conditions_that_no_run_fulfils(demo):
         _report(demo, "estimator=fade seed=7")
 
 
+def test_hashes_are_texts_whatever_they_look_like():
+    [condition] = parse_where("config_hash!=12345678,00e12345,1e999999")
+    assert condition.values == ("12345678", "00e12345", "1e999999")
+    assert not condition.holds("12345678")
+    assert condition.holds("abcdef01")
+
+
 def test_two_equals_signs_are_refused_with_what_is_meant():
     with pytest.raises(ConfigError, match=r"^--where: expected group_size=8, got 'group_size==8'"):
         parse_where("group_size==8")

@@ -1,0 +1,153 @@
+"""Runs of several revisions of a component, which look alike and whose results are not.
+
+A component's revision rises with a fix that changes its results. Configs do not hold it, so
+each run records the revisions that it was trained with. Runs of before there were such records
+have an unknown revision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advsweep.store.records import RunRecord
+    from advsweep.store.store import Store
+
+HASH = 8
+"""Characters of a config hash that conditions on `config_hash` have."""
+
+_SHOWN = 12  # hashes or stretches of run ids in a sentence
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Runs of several revisions of one component.
+
+    Attributes:
+        key: the component's config key, such as `estimator` or `task.verifier`.
+        name: the component's name.
+        runs: the runs of each revision, the newest revision last; None is an older revision
+            that was not recorded.
+    """
+
+    key: str
+    name: str
+    runs: Mapping[int | None, Sequence[RunRecord]]
+
+    @property
+    def text(self) -> str:
+        """Which revisions there are, of which runs, and how to leave out the older ones."""
+        *older, _ = self.runs.values()
+        listed = ", ".join(
+            f"{'an older revision' if revision is None else f'revision {revision}'} in "
+            f"{run_list([run.id for run in runs])}"
+            for revision, runs in self.runs.items()
+        )
+        hashes = list(dict.fromkeys(run.config_hash[:HASH] for runs in older for run in runs))
+        out = "`advsweep rm` deletes runs"
+        if len(hashes) <= _SHOWN:
+            out = f"--where 'config_hash!={','.join(hashes)}' leaves the older out of a report"
+        what = f"{self.key} '{self.name}' has several revisions, whose results differ"
+        return f"{what}: {listed}; {out}"
+
+
+def find_mixtures(store: Store, runs: Sequence[RunRecord]) -> list[Mixture]:
+    """The components of which some of the runs have one revision and some another.
+
+    A run of unknown revision counts as an older one beside runs of a revision above 1 that
+    have the same config but for the component's own parameters.
+    """
+    recorded = store.revisions([run.id for run in runs])
+    # The hash covers the revisions.
+    known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
+    raised = {
+        (key, component_name(run.config, key)): None
+        for run in runs
+        for key in known.get(run.config_hash, ())
+    }
+    mixtures = []
+    for key, name in raised:
+        having = [run for run in runs if component_name(run.config, key) == name]
+        by_revision: dict[int | None, list[RunRecord]] = {}
+        for run in having:
+            if run.config_hash in known:
+                revision = known[run.config_hash].get(key, 1)
+                by_revision.setdefault(revision, []).append(run)
+        newest = [run for revision, some in by_revision.items() if revision != 1 for run in some]
+        unknown = [r for r in having if r.config_hash not in known and r.started is not None]
+        if older := alike(unknown, [run.config for run in newest], key, but=("seed",)):
+            by_revision[None] = older
+        if len(by_revision) > 1:
+            in_order = sorted(by_revision.items(), key=lambda item: item[0] or 0)
+            mixtures.append(Mixture(key, name, dict(in_order)))
+    return mixtures
+
+
+def alike(
+    runs: Iterable[RunRecord],
+    configs: Iterable[Mapping[str, Any]],
+    key: str,
+    *,
+    but: Collection[str] = (),
+) -> list[RunRecord]:
+    """The runs whose config is one of `configs`, but for the component at a key.
+
+    Keys that one of two configs lacks are not compared, as parameters come and go; nor are the
+    parameters of the backend and of evaluations.
+
+    Args:
+        but: further top-level keys that are not compared.
+    """
+    others: dict[frozenset[str], list[dict[str, str]]] = {}
+    for config in configs:
+        leaves = dict(_leaves(config, {key, *but}))
+        others.setdefault(frozenset(leaves), []).append(leaves)
+    projections: dict[tuple[frozenset[str], frozenset[str]], set[tuple[str, ...]]] = {}
+    found = []
+    for run in runs:
+        own = dict(_leaves(run.config, {key, *but}))
+        for keys, listed in others.items():
+            shared = sorted(keys & own.keys())
+            place = (keys, frozenset(shared))
+            if place not in projections:
+                projections[place] = {tuple(leaves[k] for k in shared) for leaves in listed}
+            if tuple(own[k] for k in shared) in projections[place]:
+                found.append(run)
+                break
+    return found
+
+
+def component_name(config: Mapping[str, Any], key: str) -> str:
+    """The name of the component at a dotted key of a config; empty where there is none."""
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    name = value.get("name") if isinstance(value, Mapping) else value
+    return name if isinstance(name, str) else ""
+
+
+def run_list(ids: Iterable[int]) -> str:
+    """Ids in a few words: `run 3`, `runs 1-6, 9`."""
+    stretches: list[list[int]] = []
+    for i in sorted(ids):
+        if stretches and i == stretches[-1][-1] + 1:
+            stretches[-1][1:] = [i]
+        else:
+            stretches.append([i])
+    shown = ", ".join("-".join(map(str, stretch)) for stretch in stretches[:_SHOWN])
+    more = " and others" if len(stretches) > _SHOWN else ""
+    return f"run{'' if stretches == [stretches[0][:1]] else 's'} {shown}{more}"
+
+
+def _leaves(node: Mapping[str, Any], out: Collection[str], path: str = "") -> Iterator[Any]:
+    for name, value in node.items():
+        key = f"{path}{name}"
+        if key in out or key == "evaluation" or (path == "backend." and name != "name"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _leaves(value, out, f"{key}.")
+        else:
+            yield key, json.dumps(value)

@@ -1,0 +1,83 @@
+"""Which runs are alike but for a component, and how runs are listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advsweep.store import NewRun, Store
+from advsweep.store.revisions import Mixture, alike, component_name, run_list
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([3], "run 3"),
+        ([3, 1], "runs 1, 3"),
+        ([4, 3, 2, 9], "runs 2-4, 9"),
+        (range(1, 60, 2), "runs 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and others"),
+    ],
+)
+def test_ids_are_listed_by_stretches(ids, expected):
+    assert run_list(ids) == expected
+
+
+def test_the_name_of_a_component_at_a_key():
+    config = {"estimator": {"name": "grpo"}, "task": {"name": "math", "verifier": "boxed_math"}}
+    assert component_name(config, "estimator") == "grpo"
+    assert component_name(config, "task.verifier") == "boxed_math"
+    assert component_name(config, "task.reward.0") == component_name(config, "steps") == ""
+
+
+def _add(store: Store, config: dict[str, Any], number: int) -> int:
+    new = NewRun(
+        identity=f"{number:064x}",
+        config_hash=f"{number:064x}",
+        seed=config["seed"],
+        config=config,
+        steps=10,
+        estimator=config["estimator"]["name"],
+        backend="fake",
+    )
+    return store.add_runs([new])[0]
+
+
+def test_only_what_both_configs_have_outside_the_component_must_agree(store):
+    wanted = {
+        "estimator": {"name": "avspo", "count": "power"},
+        "optimizer": {"name": "adamw", "lr": 0.1, "schedule": "constant"},
+        "backend": {"name": "fake", "threads": 2},
+        "evaluation": {"n": 4},
+        "seed": 1,
+    }
+    old = {
+        "estimator": {"name": "avspo", "all_wrong": "constant"},
+        "optimizer": {"name": "adamw", "lr": 0.1},
+        "backend": {"name": "fake", "threads": 1},
+        "evaluation": {"n": 8},
+        "seed": 1,
+    }
+    others = [
+        {**old, "optimizer": {"name": "adamw", "lr": 0.2}},
+        {**old, "backend": {"name": "tiny"}},
+        {**old, "seed": 2},
+    ]
+    for number, config in enumerate([old, *others]):
+        _add(store, config, number)
+    runs = store.runs(newest_first=False)
+    assert [run.id for run in alike(runs, [wanted], "estimator")] == [1]
+    assert [run.id for run in alike(runs, [wanted], "estimator", but=["seed"])] == [1, 4]
+    # Outside the optimizer the estimators share their name alone.
+    assert [run.id for run in alike(runs, [wanted], "optimizer")] == [1, 2]
+    assert alike(runs, [], "estimator") == []
+
+
+def test_many_hashes_are_not_listed(store):
+    for number in range(14):
+        _add(store, {"estimator": {"name": "avspo"}, "seed": 0}, number << 224)
+    *older, newest = store.runs(newest_first=False)
+    text = Mixture("estimator", "avspo", {None: older, 2: [newest]}).text
+    assert "an older revision in runs 1-13, revision 2 in run 14" in text
+    assert "config_hash" not in text
+    assert "advsweep rm" in text
