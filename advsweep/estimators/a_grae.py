@@ -10,6 +10,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.groups import Groups
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.estimators.wrapper import Wrapper
@@ -40,9 +41,11 @@ class AGRAE(Wrapper):
     Group masses on a mixed group, base `grpo`: m_F = (ω√q + (1-ω)√p)/2 and
     m_S = m_F min(1, ω/α). With ω = 0 no success is reinforced.
 
-    Departures: none by default. `released` takes the formula of the authors' code: the easy
-    term is divided by 1 - √p + ε, ω is the mean of row means, p always the row mean, and a
-    base with presets takes sample σ and ε = 1e-6.
+    Released code: the easy term is divided by 1 - √p + ε. ω is the mean of row means, and p is
+    always the row mean. A base with presets takes the sample σ and ε = 1e-6. As published, the
+    scripts never reach this formula and train `grpo` with that σ and ε.
+
+    Departures: none by default.
     """
 
     name: ClassVar[str] = "a_grae"
@@ -50,6 +53,8 @@ class AGRAE(Wrapper):
     formula: ClassVar[str] = "Aᵢ = Âᵢ (ω/(2√p) + (1-ω)/(2√(1-p))) · (min(1, ω/α) if Âᵢ > 0)"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Eq. 11-13"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    released_options: ClassVar[tuple[str, ...]] = ("released=true",)
     uses: ClassVar[frozenset[str]] = frozenset({"solve_rates"})
 
     alpha: float = option(1.0, gt=0, le=1, help="α: mean reward from which successes count in full")

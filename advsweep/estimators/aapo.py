@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import option
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.baselines import GRPO, Conventions, Preset
 from advsweep.estimators.reshaped import Scale
 
@@ -38,9 +39,10 @@ class AAPO(GRPO):
     rollout does as well as its reference. Advantages do not sum to 0 and are at most
     √(G-1) + max(|δ_low|, δ_high).
 
-    The authors' code has two scripts with two advantages. `preset=released_1_5b`, also
-    `released`, takes the sample σ and ε = 1e-4; `released_7b`, of the 7B and Llama models,
-    divides by no σ, against Eq. 5: |A| ≤ 1 - 1/G + max(|δ_low|, δ_high) on rewards of 0 and 1.
+    Released code: two scripts with two advantages. That of the 1.5B models has the sample σ and
+    ε = 1e-4; `preset=released` is the same. That of the 7B and Llama models divides by no σ,
+    against Eq. 5: Aᵢ = rᵢ - p + clip(...), so |A| ≤ 1 - 1/G + max(|δ_low|, δ_high) on rewards of
+    0 and 1.
 
     Departures: none by default.
     """
@@ -50,6 +52,8 @@ class AAPO(GRPO):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/(σ + ε) + clip(rᵢ - rʳᵉᶠᵢ, δ_low, δ_high)"
     paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
     equation: ClassVar[str] = "Eq. 5"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released_1_5b", "preset=released_7b")
     needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
     conventions: ClassVar[Mapping[Enum, Conventions]] = {
         AAPOPreset.PAPER: GRPO.conventions[Preset.PAPER],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import GroupBatch, StatefulEstimator
+from advsweep.estimators.base import GroupBatch, Provenance, StatefulEstimator
 from advsweep.estimators.groups import Groups, Std, standardise
 
 if TYPE_CHECKING:
@@ -91,32 +91,37 @@ class _Memory:
 class AVSPO(StatefulEstimator[_Memory]):
     """GRPO, with virtual rewards in the statistics of collapsed groups when many collapse.
 
-    ACR is the share of groups with σ < ε_acr. If ACR > τ, each such group gets
-    K = max(1, min(G, ⌈G ACR^α⌉)) virtual rewards, vₖ = r_max (1 - k/(K+1)) below success or
-    r_max + anchor (K-k+1)/K above an all-wrong group, and Aᵢ = (rᵢ - μ)/(s + ε) with mean and
-    population σ of real and virtual rewards. All other groups, and all groups when ACR ≤ τ,
-    are `grpo`. Afterwards τ += η sgn(ΔJ) (ACR - τ), ΔJ the gain in mean reward, within
-    [0.1, 0.9]; it stays on the first step and where ΔJ = 0.
+    A group has collapsed if σ < ε_acr; ACR is the share of such groups in the step.
+
+    If ACR > τ, each collapsed group gets K = max(1, min(G, ⌈G ACR^α⌉)) virtual rewards:
+
+        vₖ = r_max (1 - k/(K+1))         where some rollout succeeds
+        vₖ = r_max + anchor (K-k+1)/K    where all are wrong
+        Aᵢ = (rᵢ - μ)/(s + ε)            μ, s: mean and population σ of real and virtual rewards
+
+    All other groups are `grpo`. If ACR ≤ τ, all groups are.
+
+    After each step τ += η sgn(ΔJ) (ACR - τ), within [0.1, 0.9]. ΔJ is the gain in mean reward.
+    τ stays on the first step, and where ΔJ = 0.
 
     An all-wrong group gets minus what an all-correct one gets, whatever the anchor;
     |A| ≤ √(K/G) ≤ 1. Logged: `acr` (of the real rewards), `acr_after` (after augmentation),
     `tau` (the one of this step), `triggered` and `virtual` (K, 0 if not triggered).
 
-    The printed K falls as α rises, while the paper says in words that α = 0.3 augments too
-    little and 1 too much, and an early draft tabulates a mean K of 2.1, 3.4, 4.8 and 6.3 for
-    α = 0.3, 0.5, 0.7 and 1. `count=scaled`, K = min(G, max(1, ⌊λ G √ACR⌋)), fits these four
-    at an ACR of 0.62 to 0.77; but the paper also words K as about G where ACR is near 1, which
-    only the printed K is. So a sweep of α tests the print, one of λ the words.
+    Released code: another algorithm. If all rewards of a step are exactly 0, each group gets one
+    virtual reward of 1. If all are exactly 1, each gets one of 0. Aᵢ = (rᵢ - μ)/(s + 1e-4), μ
+    and s the mean and sample σ of these G + 1. Any other step is GRPO with the sample σ and that
+    ε. There is no threshold, no K, no strategy and no memory.
 
-    `preset=released` is the authors' code, another algorithm: a step whose rewards are all
-    exactly 0 gives each group one virtual reward of 1, one whose rewards are all exactly 1 one
-    of 0; mean and sample σ of these G + 1, ε = 1e-4. Any other step is GRPO with sample σ and
-    that ε. There is no threshold, K, strategy or memory.
-
-    Departures: the paper prints no ε; 1e-8 is ours, and so is the form of
-    `exponential_decay`, vₖ = exp(-k). Rewards below 0 are an extension. `random_uniform` draws
-    from a generator of its own, seeded by `seed` and the call's number. `all_wrong=constant`
-    and `threshold_rule=piecewise` are an earlier reading of the paper.
+    Departures: the paper prints no ε; 1e-8 is ours. The form of `exponential_decay`,
+    vₖ = exp(-k), is ours. Rewards below 0 are an extension. `random_uniform` draws from a
+    generator of its own, seeded by `seed` and the call's number. `all_wrong=constant` and
+    `threshold_rule=piecewise` are an earlier reading of ours. So is `count=scaled`,
+    K = min(G, max(1, ⌊λ G √ACR⌋)), which is kept since the paper contradicts itself. Its printed
+    K falls as α rises, but in words α = 0.3 augments too little and 1 too much, and an early
+    draft has a mean K of 2.1, 3.4, 4.8 and 6.3 for α = 0.3, 0.5, 0.7 and 1. `scaled` fits these
+    four at an ACR of 0.62 to 0.77. On the other hand K is about G in words where ACR is near 1,
+    which only the printed K is. So a sweep of α tests the print, one of λ the words.
     """
 
     name: ClassVar[str] = "avspo"
@@ -124,6 +129,8 @@ class AVSPO(StatefulEstimator[_Memory]):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - μ)/(s + ε), μ and s with K virtual rewards if ACR > τ"
     paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
     equation: ClassVar[str] = "Eq. 6-12, sec. 4.2"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     revision: ClassVar[int] = 2
 
     preset: Preset = option(

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
 import torch
@@ -18,6 +19,18 @@ from advsweep.estimators.groups import Groups
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from jaxtyping import Bool, Float, Int
+
+
+class Provenance(Enum):
+    """What the defaults of an estimator are held to.
+
+    PAPER: the formula of a paper. RELEASED: the code that the method's authors published.
+    OURS: what no source settles, such as a constant that a formula lacks, or a choice of ours.
+    """
+
+    PAPER = "paper"
+    RELEASED = "released code"
+    OURS = "ours"
 
 
 # Fields of a batch that are no tensor [prompts, rollouts].
@@ -117,6 +130,10 @@ class Estimator(Component):
         family: the heading it is listed under.
         formula: the advantage in one line.
         paper, equation: where the formula stands.
+        provenance: what its defaults are held to; OURS after another means that they are that
+            but for what the paragraph `Departures` of the docstring says. Empty: not stated.
+        released_options: each gives what the authors' released code does where the defaults
+            do not, as `-o` takes it; several fields of one have spaces between them.
         needs: the optional fields of `GroupBatch` that it cannot do without.
         uses: those that it reads when they are given.
         minimum_group: the smallest group size that it is defined for.
@@ -136,6 +153,8 @@ class Estimator(Component):
     formula: ClassVar[str]
     paper: ClassVar[str]
     equation: ClassVar[str]
+    provenance: ClassVar[tuple[Provenance, ...]] = ()
+    released_options: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[frozenset[str]] = frozenset()
     uses: ClassVar[frozenset[str]] = frozenset()
     minimum_group: ClassVar[int] = 1

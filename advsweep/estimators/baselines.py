@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.groups import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Reinforce(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 2"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(
@@ -89,6 +90,7 @@ class DrGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 2.2"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(
@@ -111,6 +113,7 @@ class MinBaseline(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5, in words; Garg and Venkatesh (2025)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(
@@ -133,6 +136,7 @@ class ReLU(Estimator):
     formula: ClassVar[str] = "Aᵢ = max(0, rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.11"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(
@@ -157,6 +161,7 @@ class GPG(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / F,  F = 1 or σ"
     paper: ClassVar[str] = "AAPO (arXiv:2505.14264)"
     equation: ClassVar[str] = "Eq. 3"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
@@ -184,6 +189,7 @@ class RLOO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - mean of the others = G/(G-1) · (rᵢ - p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "by name; Ahmadian et al., Kool et al."
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
@@ -210,6 +216,7 @@ class GRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (σ + ε)"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Eq. 3"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     conventions: ClassVar[Mapping[Enum, Conventions]] = {
         Preset.PAPER: Conventions(Std.POPULATION, 0.0, ZeroVariance.EXACT),

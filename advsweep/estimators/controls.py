@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class PositiveDominant(Wrapper):
     formula: ClassVar[str] = "Aᵢ = β Âᵢ if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1a"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
@@ -58,6 +60,7 @@ class NegativeDominant(Wrapper):
     formula: ClassVar[str] = "Aᵢ = Âᵢ/β if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1a"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     beta: float = option(10.0, gt=1, help="β: divides positive advantages")
@@ -87,6 +90,7 @@ class HardFocused(Wrapper):
     formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√p, Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1b"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -114,6 +118,7 @@ class EasyFocused(Wrapper):
     formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√(1-p), Âᵢ of the base"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
     equation: ClassVar[str] = "Table 1b"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 
-from advsweep.estimators.base import StatefulEstimator
+from advsweep.estimators.base import Provenance, StatefulEstimator
 from advsweep.estimators.groups import Groups, Std, standardise
 
 if TYPE_CHECKING:
@@ -59,12 +59,14 @@ class DCPO(StatefulEstimator[_Memory]):
 
     and A is the smaller of x and y in size, y where they are equal. The first visit is `grpo`
     with the sample σ. A later group of equal rewards is not 0: it says how far the reward is
-    from the prompt's own past. Groups of one prompt in a batch are visits in their order; a
-    group without a scorable rollout is none. The table of visits grows with the number of
-    different prompts and is part of every checkpoint. Logged: `visits`, the mean i of a step.
+    from the prompt's own past. The table of visits grows with the number of different prompts
+    and is part of every checkpoint. Logged: `visits`, the mean i of a step. The objective of the
+    method is `adaptive_clipped`, and `method=dcpo` has both.
 
-    Departures: √vᵢ below 1e-12 counts as 0, so that equal rewards over all visits give exactly
-    0. The objective of the method is `adaptive_clipped`.
+    Departures: none from the authors' code on what it meets. Ours are three cases that it does
+    not. √vᵢ below 1e-12 counts as 0, so that equal rewards over all visits give exactly 0.
+    Groups of one prompt in a batch are visits in their order. A group without a scorable rollout
+    is no visit.
     """
 
     name: ClassVar[str] = "dcpo"
@@ -74,6 +76,7 @@ class DCPO(StatefulEstimator[_Memory]):
     )
     paper: ClassVar[str] = "DCPO (arXiv:2509.02333)"
     equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     needs: ClassVar[frozenset[str]] = frozenset({"prompt_ids"})
 
     def _fresh_memory(self) -> _Memory:

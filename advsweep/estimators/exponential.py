@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.groups import Groups, at_least
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class Softmax(Estimator):
     both sides. Homogeneous groups get 0. As β → 0 it is β/G `dr_grpo`; as β → ∞, on binary
     rewards, `maxrl`/G.
 
-    With `normalise=rs` it is RS-GRPO (arXiv:2509.24261), Aᵢ = (exp(β rᵢ)/mean exp(β rⱼ) - 1)/β,
-    the gradient of (1/β) log E exp(β r): the same times G/β, with β = 2 in its paper. The
-    masses of a group are p q (e^β - 1)/(β (1 + p (e^β - 1))) per rollout; as β → 0 it is
+    With `normalise=rs` it is RS-GRPO (arXiv:2509.24261), Aᵢ = (exp(β rᵢ)/mean exp(β rⱼ) - 1)/β.
+    That is the gradient of (1/β) log E exp(β r), and G/β times the default. Its paper has β = 2.
+    The masses of a group are p q (e^β - 1)/(β (1 + p (e^β - 1))) per rollout. As β → 0 it is
     `dr_grpo`.
 
-    Departures: FADE has no β, and calls the second limit the pass@k weight.
+    Departures: FADE has no value of β, 1 is ours, and calls the second limit the pass@k weight.
     """
 
     name: ClassVar[str] = "softmax"
@@ -60,6 +60,7 @@ class Softmax(Estimator):
     formula: ClassVar[str] = "Aᵢ = exp(β rᵢ)/Z - 1/G,  Z = Σ exp(β rⱼ)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
     beta: float = option(1.0, gt=0, lt=math.inf, help="β: the larger, the more the best count")
@@ -92,7 +93,7 @@ class LogMeanExp(Estimator):
     Aᵢ = e^β/Z for successes and -1/Z for failures (binary rewards only). The paper's
     derivation keeps the count G in both means, `loo_same_count`: Aᵢ grows by
     log(G/(G-1))/β, which makes every advantage positive. RS-GRPO, which FADE cites for
-    log-mean-exp, has another weight: `softmax` with `normalise=rs`.
+    log-mean-exp, has another weight: `softmax` with `normalise=rs`. β = 1 is ours.
     """
 
     name: ClassVar[str] = "log_mean_exp"
@@ -100,6 +101,7 @@ class LogMeanExp(Estimator):
     formula: ClassVar[str] = "Aᵢ = lme(r) - lme(r without i),  lme(x) = log(mean exp(β x))/β"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.9; Jiang et al. (2025)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator, GroupBatch
+from advsweep.estimators.base import Estimator, GroupBatch, Provenance
 from advsweep.estimators.groups import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
@@ -24,21 +24,26 @@ _SHORTEST = 3
 class GRPOLead(Estimator):
     """`grpo` of length-shaped rewards, times a weight by the solve rate.
 
-    Right answers get Rᵢ = exp(-α zᵢ), zᵢ = (Lᵢ - mean L)/(s_L + ε) with mean and sample
-    standard deviation s_L of the lengths of the group's right answers (s_L = 1 for a single
-    one), so that shorter ones count more. They get Rᵢ = 1 unless the group's three shortest
-    responses, right or wrong, have more than `long_from` tokens on average. Wrong answers get
-    Rᵢ = `wrong`. Then Âᵢ = (Rᵢ - mean R)/(s_R + ε) with the sample s_R, and Aᵢ = Âᵢ w(p) where
-    Âᵢ > 0, Âᵢ w(1-p) elsewhere, p the solve rate: hard prompts push their successes up, easy
-    prompts their failures down. w(x) = w_min + (w_max - w_min)/(1 + exp(k (x - x₀))).
+        zᵢ = (Lᵢ - mean L)/(s_L + ε)     over the group's right answers, L their lengths
+        Rᵢ = exp(-α zᵢ)                  of a right answer: shorter ones count more
+        Rᵢ = `wrong`                     of a wrong one
+        Âᵢ = (Rᵢ - mean R)/(s_R + ε)
+        Aᵢ = Âᵢ w(p) if Âᵢ > 0 else Âᵢ w(1-p)
+        w(x) = w_min + (w_max - w_min)/(1 + exp(k (x - x₀)))
 
-    All-wrong groups get 0, and so do all-correct groups of short responses; of long ones the
+    s_L and s_R are sample standard deviations; s_L is 1 for a single right answer. p is the
+    solve rate. Hard prompts push their successes up, easy prompts their failures down.
+
+    Right answers get Rᵢ = 1 unless the group's three shortest responses, right or wrong, have
+    more than `long_from` tokens on average.
+
+    All-wrong groups get 0, and so do all-correct groups of short responses. In long ones the
     shorter get more than the longer. Group masses without the length factor are w(p) c and
     w(q) c with c = √(pq (G-1)/G), ε aside.
 
-    Departures: the formula is that of the authors' code. It gives 0 to a response without an
-    answer, and -2 to one that repeats itself as well, which rewards of 0 and 1 do not tell
-    apart. For groups of fewer than three responses the mean is over those there are.
+    Departures: none from the authors' code on rewards of 0 and 1. That code gives 0 to a response
+    without an answer, and -2 to one that also repeats itself, which such rewards do not tell
+    apart. Ours is the mean over fewer than three responses, where a group has no more.
     """
 
     name: ClassVar[str] = "grpo_lead"
@@ -46,6 +51,7 @@ class GRPOLead(Estimator):
     formula: ClassVar[str] = "Aᵢ = Âᵢ (w(p) if Âᵢ > 0 else w(1-p)), Âᵢ of length-shaped rewards"
     paper: ClassVar[str] = "GRPO-LEAD (arXiv:2504.09696)"
     equation: ClassVar[str] = "the authors' code; named by A-GRAE (arXiv:2602.05548)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
     per_group: ClassVar[bool] = True

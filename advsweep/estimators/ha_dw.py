@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import StatefulEstimator
+from advsweep.estimators.base import Provenance, StatefulEstimator
 from advsweep.estimators.groups import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
@@ -75,20 +75,25 @@ class _Memory:
 class HADW(StatefulEstimator[_Memory]):
     """Hardness-aware weights: Aᵢ = Âᵢ λ exp(-sgn(Âᵢ) (p - C)), Âᵢ of `grpo`.
 
-    C is a running mean reward, so that on prompts easier than of late successes count less
-    and failures more. Group masses are λ e^-(p-C) √(pq) and λ e^(p-C) √(pq), with
-    `scale=mean` pq for √(pq). Homogeneous groups get 0. Logged: `c`, the C of this step.
+    C is a running mean reward. On prompts that are easier than of late, successes count less
+    and failures more. Group masses are λ e^-(p-C) √(pq) and λ e^(p-C) √(pq); with `scale=mean`
+    they have pq for √(pq). Homogeneous groups get 0. Logged: `c`, the C of this step.
 
-    y being a step's mean reward, `rule=ema` moves C by `rate` (y - C) after each step;
-    `rule=paper` by η σ (y - C), σ the standard deviation of the last `window` values of C;
-    with `rule=window` C is the mean of the last `window` steps' y, this step's included.
-    `preset=released` is the authors' code: that rule, λ = 1.5, sample σ and ε = 1e-6.
+    Let y be a step's mean reward. How C moves:
 
-    Departures: the paper prints no η, no window and no first C. C starts as the first step's
-    y. As printed it could never leave a single starting value, of which σ is 0: until there
-    are `window` values, `rule=paper` moves by `rate`. So `ema`, which has no open parameter
-    but `rate`, is the default. The paper's fixed C is `rate=0` with `c0`. FADE prints the
-    failures' mass without the factor that its formula gives it; the paper modulates both.
+        rule=ema       C += rate (y - C) after each step
+        rule=paper     C += η σ (y - C) after each step, σ that of the last `window` values of C
+        rule=window    C is the mean of the last `window` values of y, this step's included
+
+    The paper's λ is 1.3. Its fixed C is `rate=0` with `c0`.
+
+    Released code: `rule=window` with a window of 10, λ = 1.5, sample σ and ε = 1e-6.
+
+    Departures: the paper prints no η, no window and no first C. Here C starts as the first
+    step's y. As printed, C never leaves a single starting value, of which σ is 0. So
+    `rule=paper` moves by `rate` until there are `window` values. The default is `ema`, which has
+    no open parameter but `rate`. FADE prints the failures' mass without the factor that its
+    formula gives it; the method's own paper modulates both.
     """
 
     name: ClassVar[str] = "ha_dw"
@@ -96,6 +101,8 @@ class HADW(StatefulEstimator[_Memory]):
     formula: ClassVar[str] = "Aᵢ = Âᵢ λ exp(-sgn(Âᵢ) (p - C)),  Âᵢ = (rᵢ - p)/σ, C a running mean"
     paper: ClassVar[str] = "HA-DW (arXiv:2601.08521)"
     equation: ClassVar[str] = "Eq. 7-16; FADE (arXiv:2607.01490), sec. 8.10"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     revision: ClassVar[int] = 2
 
     preset: Preset = option(

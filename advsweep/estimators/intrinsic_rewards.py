@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.base import GroupBatch, Provenance
 from advsweep.estimators.baselines import GRPO, Conventions, Preset
 from advsweep.estimators.groups import Groups
 
@@ -35,8 +35,10 @@ class Intuitor(GRPO):
     logits, which is KL(uniform ‖ π) + log V; the constant cancels. The verifier's rewards are
     not read, so their collapse rate is undefined here. Groups of equal confidence get 0.
 
-    Departures: none but the population σ of the default. `preset=released` and `trl` are the
-    authors' version on TRL (sample σ, ε = 1e-4), `verl` the one on verl (ε = 1e-6).
+    Released code: the authors' version on TRL has the sample σ and ε = 1e-4 (`preset=trl` is the
+    same). Their version on verl has ε = 1e-6 (`preset=verl`).
+
+    Departures: the default has the population σ without an ε, as `grpo` has it here.
     """
 
     name: ClassVar[str] = "intuitor"
@@ -44,6 +46,8 @@ class Intuitor(GRPO):
     formula: ClassVar[str] = "Aᵢ = grpo of the rollout's mean KL(uniform ‖ π)"
     paper: ClassVar[str] = "INTUITOR (arXiv:2505.19590)"
     equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     needs: ClassVar[frozenset[str]] = frozenset({"self_certainty"})
     verifier_free: ClassVar[bool] = True
     conventions: ClassVar[Mapping[Enum, Conventions]] = {
@@ -67,8 +71,10 @@ class RENT(GRPO):
 
     A rollout in which no answer can be read is rewarded with `no_answer` where that is given.
 
-    Departures: none but the population σ of the default. `preset=released` is the authors'
-    code for mathematics: sample σ, ε = 1e-6 and `no_answer=-7`.
+    Released code: the sample σ and ε = 1e-6; in mathematics also `no_answer=-7`.
+
+    Departures: the default has the population σ without an ε, as `grpo` has it here, and treats
+    all rollouts alike.
     """
 
     name: ClassVar[str] = "rent"
@@ -76,6 +82,8 @@ class RENT(GRPO):
     formula: ClassVar[str] = "Aᵢ = grpo of the rollout's negative mean token entropy"
     paper: ClassVar[str] = "RENT (arXiv:2505.22660)"
     equation: ClassVar[str] = "the authors' code; named by AVSPO (arXiv:2605.21125)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = ("preset=released",)
     needs: ClassVar[frozenset[str]] = frozenset({"token_entropy_exact"})
     verifier_free: ClassVar[bool] = True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class GRPON(Wrapper):
     formula: ClassVar[str] = "Aᵢ = min(Âᵢ, 0), Âᵢ of the base"
     paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
     equation: ClassVar[str] = "App. B.5"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     def _advantages(

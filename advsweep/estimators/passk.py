@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.groups import Groups
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class PassKLOO(Estimator):
     formula: ClassVar[str] = "Aᵢ = max r - max of the others, in blocks of k"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4.1; Tang et al. (arXiv:2503.19595)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     k: int | None = option(
@@ -74,7 +75,7 @@ class PassKAnalytic(Estimator):
     is homogeneous, when F < k (every subset succeeds), or when its mask leaves fewer than
     k rollouts.
 
-    Departures: none; the paper gives no k.
+    Departures: none; the paper gives no k, 4 is ours.
     """
 
     name: ClassVar[str] = "passk_analytic"
@@ -82,6 +83,7 @@ class PassKAnalytic(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p)/q · √((1-R)/R),  R = 1 - C(F,k)/C(G,k)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -106,7 +108,7 @@ class PassKMix(Estimator):
     Homogeneous groups get 0; where A⁽ᵏ⁾ is 0 for too few failures, (1-p) `grpo` is left.
 
     Departures: exact at finite G, where the paper's derivation takes its limit; it
-    gives no k.
+    gives no k, 4 is ours.
     """
 
     name: ClassVar[str] = "passk_mix"
@@ -114,6 +116,7 @@ class PassKMix(Estimator):
     formula: ClassVar[str] = "Aᵢ = p · passk_analytic(k) + (1-p) · grpo"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.4.3"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 

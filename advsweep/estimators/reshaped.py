@@ -11,7 +11,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.groups import Groups, standardise
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class SkewR(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) √(p(1-p))"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.1; Thrampoulidis et al. (arXiv:2510.23049)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -57,7 +58,8 @@ class PowerNorm(Estimator):
     Group masses are (pq)^(1-γ) on both sides. On binary groups γ = 1/2 is `grpo`, 0
     `dr_grpo` and -1/2 `skew_r`. Homogeneous groups get 0.
 
-    Departures: the paper prints the failures' advantage without its minus sign, and no γ.
+    Departures: the paper prints the failures' advantage without its minus sign, and no value
+    of γ; 1/2 is ours.
     """
 
     name: ClassVar[str] = "power_norm"
@@ -65,6 +67,7 @@ class PowerNorm(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / (p(1-p))^γ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.8"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
 
     gamma: float = option(0.5, le=1, help="γ: 1/2 is grpo on binary groups, 0 dr_grpo")
@@ -96,6 +99,7 @@ class PowerAlpha(Estimator):
     formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) (1-p)^(α-1)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.3, 8.2, Alg. 1"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     rates: ClassVar[bool] = True
 
     alpha: float = option(
@@ -125,6 +129,7 @@ class EasyPower(Estimator):
     formula: ClassVar[str] = "Aᵢ = C (rᵢ - p) p^(α-1)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.3"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     rates: ClassVar[bool] = True
 
     alpha: float = option(
@@ -153,8 +158,8 @@ class AsymPowerAlpha(Estimator):
     With dᵢ = rᵢ - p. Group masses are p q^α_s and p^α_f q; α_s = α_f = 1 is `dr_grpo`.
     Homogeneous groups get 0.
 
-    Departures: none; the paper has no default exponents. A larger α_s than α_f does not by
-    itself hold successes back more than failures, as the two have different bases.
+    Departures: none; the paper has no default exponents, 2 and 1 are ours. A larger α_s than α_f
+    does not by itself hold successes back more than failures, as the two have different bases.
     """
 
     name: ClassVar[str] = "asym_power_alpha"
@@ -162,6 +167,7 @@ class AsymPowerAlpha(Estimator):
     formula: ClassVar[str] = "Aᵢ = dᵢ (1-p)^(α_s-1) if dᵢ ≥ 0 else dᵢ p^(α_f-1),  dᵢ = rᵢ - p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.2"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     rates: ClassVar[bool] = True
 
     alpha_s: float = option(2.0, ge=1, help="α_s: power of 1-p, for successes")
@@ -191,6 +197,7 @@ class AsymGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = dᵢ if dᵢ ≥ 0 else dᵢ/δ,  dᵢ = rᵢ - p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 4.1, 8.2"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
@@ -220,6 +227,7 @@ class MaxRL(Estimator):
     formula: ClassVar[str] = "Aᵢ = (rᵢ - p) / p"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.3"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
@@ -252,6 +260,7 @@ class BinaryContrastive(Estimator):
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else -p/(1-p)"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.7; Greensmith et al. (2004)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 

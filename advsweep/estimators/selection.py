@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import option
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ class FilterDrop(Wrapper):
     name: ClassVar[str] = "filter_drop"
     family: ClassVar[str] = "selection"
     formula: ClassVar[str] = "Aᵢ = Âᵢ of the base; groups with σ < ε_acr are dropped"
-    paper: ClassVar[str] = "AVSPO (Advantage Collapse in GRPO)"
+    paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
     equation: ClassVar[str] = "by name, as a baseline"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
     per_group: ClassVar[bool] = True
 
     eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.groups import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
@@ -60,6 +60,7 @@ class AsymRE(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - (b + δ),  b = p, 0 or min r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.5; Arnal et al."
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
     delta: float = option(
@@ -87,11 +88,14 @@ class Quantile(Estimator):
     p and 0 up to τ, 0 and q above: it learns from successes on hard prompts and from
     failures on easy ones. Homogeneous groups get 0.
 
-    Departures: none by default. What FADE prints is the quantile inf{x : CDF(x) ≥ 1-τ},
-    taken here for graded rewards as well; `convention=standard` is that of τ. Both agree at
-    τ = 1/2. QAE (arXiv:2509.22611), the method's own paper, takes the standard one at 0.4,
-    which is FADE's print with τ = 0.6, and divides by σ + ε: `convention=standard`,
-    `tau=0.4`, `scale=std`. Its code interpolates between rewards: `interpolate=true`.
+    The method's own paper is QAE (arXiv:2509.22611): the standard quantile at 0.4, divided by
+    σ + ε. That is `convention=standard`, `tau=0.4`, `scale=std`. It is FADE's print with τ = 0.6.
+
+    Released code: QAE's, which interpolates between rewards as well.
+
+    Departures: FADE gives no value of τ; 1/2 is ours. FADE prints inf{x : CDF(x) ≥ 1-τ} for
+    binary rewards, taken here for graded rewards as well. `convention=standard` has τ for 1-τ;
+    both agree at τ = 1/2.
     """
 
     name: ClassVar[str] = "quantile"
@@ -99,6 +103,10 @@ class Quantile(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - Q_τ,  Q_τ = 0 if p ≤ τ else 1 on binary rewards"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6; Dabney et al. (2018)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    released_options: ClassVar[tuple[str, ...]] = (
+        "convention=standard tau=0.4 scale=std interpolate=true",
+    )
     per_group: ClassVar[bool] = True
 
     tau: float = option(0.5, gt=0, lt=1, help="τ: the solve rate up to which successes count")
@@ -135,7 +143,8 @@ class MCGRPO(Estimator):
     It is `quantile` at τ = 1/2: an even split has the baseline 0, or 1/2 with
     `median=midpoint`. Homogeneous groups get 0.
 
-    Departures: none from FADE, which leaves the median of an even number open. MC-GRPO's own
+    Departures: FADE leaves the median of an even number open, the lower one is ours; none
+    otherwise. MC-GRPO's own
     paper (arXiv:2601.22582) is another weight: it draws G + 1 rollouts, takes the median of
     that odd group, divides by the median absolute deviation + 1e-3 and leaves the median
     rollout out of the loss; its GSM8K trainer also multiplies by (G+1)/(number of non-zero
@@ -148,6 +157,7 @@ class MCGRPO(Estimator):
     formula: ClassVar[str] = "Aᵢ = rᵢ - med r"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.6; Kim (2026)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     per_group: ClassVar[bool] = True
 
     median: Median = option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator
+from advsweep.estimators.base import Estimator, Provenance
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -25,15 +25,16 @@ class PSR(Estimator):
 
     Masses are p and 0, homogeneous groups included: it is `reinforce` on rewards of 0 and 1.
 
-    Departures: no source writes it down; this is how A-GRAE's released code has it. That
-    code drops the failures from the batch, as `drop_zero_rows` does.
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it. Both codes drop the failures from the batch, as `drop_zero_rows` does.
     """
 
     name: ClassVar[str] = "psr"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = 1 if rᵢ = 1 else 0"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -55,15 +56,16 @@ class NSR(Estimator):
 
     Masses are 0 and q, homogeneous groups included: it is `psr` less 1.
 
-    Departures: no source writes it down; this is how A-GRAE's released code has it. That
-    code drops the successes from the batch, as `drop_zero_rows` does.
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it. Both codes drop the successes from the batch, as `drop_zero_rows` does.
     """
 
     name: ClassVar[str] = "nsr"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = 0 if rᵢ = 1 else -1"
     paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
-    equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
@@ -85,14 +87,16 @@ class WReinforce(Estimator):
 
     Masses are λp and q, homogeneous groups included: it is λ `psr` + `nsr`.
 
-    Departures: no source writes it down; this is how A-GRAE's released code has it.
+    Departures: none from its authors' released code, with which A-GRAE's agrees; the papers
+    only name it.
     """
 
     name: ClassVar[str] = "w_reinforce"
     family: ClassVar[str] = "signed"
     formula: ClassVar[str] = "Aᵢ = λ if rᵢ = 1 else -1"
     paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
-    equation: ClassVar[str] = "by name; Zhu et al. (arXiv:2506.01347)"
+    equation: ClassVar[str] = "by name; the code of Zhu et al. (arXiv:2506.01347)"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.RELEASED,)
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 

@@ -10,7 +10,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.errors import BatchError
-from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.base import GroupBatch, Provenance
 from advsweep.estimators.baselines import GRPO
 from advsweep.estimators.groups import Groups, standardise
 
@@ -29,7 +29,8 @@ class T2T(GRPO):
     An all-wrong group is pushed towards its longer responses and an all-correct one towards
     its shorter ones; a group of equal rewards and equal lengths gets 0.
 
-    Departures: the paper gives neither the scale of the lengths nor α.
+    Departures: the paper gives neither the scale of the lengths nor α. Ours are the longest
+    response of the group and 0.1.
     """
 
     name: ClassVar[str] = "t2t"
@@ -37,6 +38,7 @@ class T2T(GRPO):
     formula: ClassVar[str] = "Aᵢ = grpo of Rᵢ,  Rᵢ = 1 - α p Lᵢ if rᵢ = 1 else α (1-p) Lᵢ"
     paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
     equation: ClassVar[str] = "sec. 8.2, Eq. 12-14"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
     needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
     binary_only: ClassVar[bool] = True
 

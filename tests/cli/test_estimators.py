@@ -13,12 +13,11 @@ import torch
 
 from advsweep.cli import main
 from advsweep.cli.estimators.listing import markdown_table
-from advsweep.cli.output import to_markdown
 from advsweep.estimators import ESTIMATORS, GroupBatch, estimator_names
-from advsweep.printable import markdown_text
 
 README = Path(__file__).parents[2] / "README.md"
 Run = Callable[..., tuple[str, str]]
+HELD = {"paper", "released code", "ours", "paper, ours", "released code, ours"}
 
 
 @pytest.fixture
@@ -45,7 +44,8 @@ reinforce grpo dr_grpo rloo gpg min_baseline relu skew_r power_norm power_alpha 
 asym_power_alpha asym_grpo maxrl binary_contrastive t2t passk_loo passk_analytic passk_mix
 asym_re quantile mc_grpo softmax log_mean_exp ha_dw psr nsr w_reinforce positive_dominant
 negative_dominant hard_focused easy_focused a_grae aapo grpo_n gspo gspo_n avspo filter_drop
-dapo fade intuitor rent mean_grpo asym_rl lme median pass_at_k_tang pass_at_k_chen asym_norm
+dapo fade dcpo grpo_lead intuitor rent mean_grpo asym_rl lme median pass_at_k_tang
+pass_at_k_chen asym_norm
 """
 
 
@@ -69,9 +69,20 @@ def test_names_without_a_definition_are_told_beside_the_table(run):
         assert run("--format", output)[1] == ""
 
 
-def test_bars_are_escaped_in_markdown():
-    table = to_markdown(("a", "b"), [[markdown_text("|x|"), "y"]])
-    assert table == "| a | b |\n| :-- | :-- |\n| \\|x\\| | y |\n"
+def test_bars_are_escaped_in_markdown(monkeypatch):
+    monkeypatch.setattr(ESTIMATORS.get("relu"), "formula", "Aᵢ = |x|")
+    [row] = [line for line in markdown_table().splitlines() if "`relu`" in line]
+    assert "| Aᵢ = \\|x\\| |" in row
+
+
+def test_the_listing_says_what_each_is_held_to(run):
+    listed = {e["name"]: e for e in json.loads(run("--format", "json")[0])}
+    assert all(e["held"] in HELD for e in listed.values())
+    assert listed["grpo"]["held"] == "paper"
+    assert listed["w_reinforce"]["held"] == "released code"
+    assert listed["t2t"]["held"] == "paper, ours"
+    assert listed["avspo"]["released"] == ["preset=released"]
+    assert "| paper, ours; `preset=released` |" in run("--format", "markdown")[0]
 
 
 def test_the_readme_has_the_table_of_the_code():
@@ -238,6 +249,47 @@ def test_apply_with_other_inputs(run):
     assert found == [pytest.approx([0.5**1.917, -(0.5**1.917) / 0.802])]
 
 
+def test_apply_with_prompts_and_answers(run):
+    def advantages(*arguments: str) -> list[list[float]]:
+        return json.loads(run("apply", *arguments, "--format", "json")[0])["advantages"]
+
+    # Two visits of one prompt, as in the worked values of `dcpo`; then the first of two prompts.
+    batch = ("dcpo", "--rewards", "1,0,0,0;1,1,0,0")
+    same = advantages(*batch, "--input", "prompt_ids=1;1")
+    assert same[0] == pytest.approx([1.5, -0.5, -0.5, -0.5])
+    assert same[1] == pytest.approx([0.9967472229] * 2 + [-0.7712534145] * 2)
+    assert advantages(*batch, "--input", "prompt_ids=7") == [pytest.approx(row) for row in same]
+    other = advantages(*batch, "--input", "prompt_ids=1;2")
+    assert other[1] == pytest.approx([0.75**0.5] * 2 + [-(0.75**0.5)] * 2)
+
+    # Three rewards of -0.3 and, without an answer, -7: 1.5 and -0.5 of the sample σ.
+    given = ("rent", "--rewards", "1,0,0,1", "-o", "preset=released")
+    inputs = ("--input", "token_entropy_exact=0.3", "--input", "answered=1,0,1,1")
+    assert advantages(*given, *inputs) == [pytest.approx([0.5, -1.5, 0.5, 0.5], abs=1e-5)]
+
+
+def test_plot_of_estimators_with_further_inputs(run):
+    given = ("plot", "dcpo,grpo_lead,grpo", "--group-size", "8", "--format", "csv")
+    given += ("--input", "lengths=100", "--input", "prompt_ids=0")
+    table = rows(run(*given)[0])
+    assert {row["estimator"] for row in table} == {"dcpo", "grpo_lead", "grpo"}
+    assert all(float(row["m_S"]) >= 0 for row in table)
+
+
+def test_show_tells_paper_released_code_and_ours_apart(run):
+    text = run("show", "avspo")[0]
+    assert "defaults held to: paper, ours\n" in text
+    assert "the authors' released code (-o preset=released): another algorithm." in text
+    assert "departures from the source: the paper prints no ε; 1e-8 is ours." in text
+    assert "Released code" not in text
+    shown = json.loads(run("show", "aapo", "--format", "json")[0])
+    assert shown["held"] == "paper"
+    assert shown["released_options"] == ["preset=released_1_5b", "preset=released_7b"]
+    assert shown["released"].startswith("two scripts")
+    assert "released" not in shown["description"].lower()
+    assert "released code" not in run("show", "relu")[0]
+
+
 def test_apply_with_options_of_a_base(run):
     def shown(*arguments: str) -> dict[str, object]:
         given = ("apply", "positive_dominant", "--rewards", "1,0", "--format", "json")
@@ -264,6 +316,7 @@ def test_apply_repeats_with_memory(run):
 # Mistakes
 
 APPLY = ["apply", "grpo", "--rewards"]
+RENT = ["apply", "rent", "--rewards", "1,0", "-o", "preset=released"]
 MISTAKES = {
     "unknown name": (["show", "grop"], ["grop", "grpo"]),
     "name without a definition": (["show", "ngrpo"], ["ngrpo", "formula and constants"]),
@@ -295,6 +348,26 @@ MISTAKES = {
     "several rates of a group": (
         ["apply", "a_grae", "--rewards", "1,0", "--input", "solve_rates=0.5,0.5"],
         ["solve_rates", "one number per group"],
+    ),
+    "no prompts": (
+        ["apply", "dcpo", "--rewards", "1,0"],
+        ["dcpo", "prompt_ids", "--input prompt_ids="],
+    ),
+    "several prompts of a group": (
+        ["apply", "dcpo", "--rewards", "1,0", "--input", "prompt_ids=1,2"],
+        ["prompt_ids", "one number per group"],
+    ),
+    "prompts that are no numbers": (
+        ["apply", "dcpo", "--rewards", "1,0", "--input", "prompt_ids=a"],
+        ["prompt_ids", "'a'"],
+    ),
+    "no answers": (
+        [*RENT, "--input", "token_entropy_exact=0.3"],
+        ["rent", "--input answered="],
+    ),
+    "answers that are neither": (
+        [*RENT, "--input", "token_entropy_exact=0.3", "--input", "answered=0.5"],
+        ["answered", "1 or 0", "0.5"],
     ),
     "a step before the first": (
         ["apply", "fade", "--rewards", "1,0", "--input", "step=0"],

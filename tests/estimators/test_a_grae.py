@@ -44,6 +44,23 @@ def test_worked_values_of_the_released_formula() -> None:
     assert pair(values) == pytest.approx((0.4050446086, -0.5400594781), abs=1e-9)
 
 
+def test_worked_values_of_the_released_code_in_one_batch() -> None:
+    # Groups of 2, 6, 0 and 8 right, run through the authors' code with the weight 2.0: ω = 1/2.
+    values = build_estimator("a_grae", alpha=1, released=True)(batch_of(2, 6, 0, 8))
+    assert pair(values) == pytest.approx((0.8100892171, -0.5400594781), abs=1e-9)
+    assert pair(values[1:]) == pytest.approx((0.5818305367, -3.4909832204), abs=1e-9)
+    assert values[2:].abs().max() == 0
+
+
+def test_the_released_scripts_train_plain_grpo() -> None:
+    # With the weight that their loop passes, 1.99286, the branch is not entered.
+    values = build_estimator("grpo", std="sample", eps=1e-6)(batch_of(2))
+    assert pair(values) == pytest.approx((1.6201816746, -0.5400605582), abs=1e-9)
+    assert torch.equal(
+        values, build_estimator("grpo", preset="released", zero_variance="exact")(batch_of(2))
+    )
+
+
 @pytest.mark.parametrize(
     ("parts", "success", "failure"),
     [

@@ -16,10 +16,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from advsweep.cli.estimators.inputs import build_from_options
 from advsweep.components import option_of
 from advsweep.config.directory import conf_directory
 from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
+from advsweep.estimators.base import Provenance
 
 NAMES = estimator_names()
 TENSORS = (
@@ -123,6 +125,21 @@ def test_says_where_it_departs_from_its_source(name: str) -> None:
     # `advsweep estimators show` prints this paragraph, the last one.
     text = inspect.cleandoc(ESTIMATORS.get(name).__doc__ or "")
     assert text.split("\n\n")[-1].startswith("Departures: ")
+
+
+def test_says_what_its_defaults_are_held_to(name: str) -> None:
+    cls = ESTIMATORS.get(name)
+    # Its own: a subclass of `grpo` is not held to what `grpo` is.
+    held = vars(cls).get("provenance", ())
+    assert held
+    assert len(set(held)) == len(held)
+    assert all(isinstance(where, Provenance) for where in held)
+    if Provenance.OURS in held:
+        text = inspect.cleandoc(cls.__doc__ or "")
+        assert not text.endswith("Departures: none.")
+    for way in cls.released_options:
+        built = build_from_options(name, way.split())
+        assert built.plain() != build_estimator(name).plain()
 
 
 def test_yaml_names_it_and_cites_its_source(name: str) -> None:

@@ -141,7 +141,11 @@ def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ..
         column = values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
         return tuple(f"{i:g}" for i in column.tolist()) if name == "prompt_ids" else column
     whole = values.expand_as(rewards) if values.numel() == 1 else values
-    return whole == 1 if name == "answered" else whole
+    if name != "answered":
+        return whole
+    if (strange := whole[(whole != 0) & (whole != 1)]).numel():
+        raise BatchError(f"--input answered: expected 1 or 0, got {strange[0].item():g}")
+    return whole == 1
 
 
 def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:

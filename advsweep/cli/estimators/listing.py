@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from advsweep.cli.output import echo
+
+if TYPE_CHECKING:
+    from advsweep.estimators import Estimator
 
 app = typer.Typer(help="List estimators, show, apply and plot what they compute.")
 
@@ -55,10 +58,16 @@ def markdown_table() -> str:
             ", ".join(f"`{name}`" for name in (record["name"], *record["aliases"])),
             record["formula"].replace("|", r"\|"),
             record["source"],
+            record["held"] + "".join(f"; `{option}`" for option in record["released"]),
         ]
         for record in _records()
     ]
-    return to_markdown(("family", "name, aliases", "advantage", "source"), rows)
+    return to_markdown(("family", "name, aliases", "advantage", "source", "held to"), rows)
+
+
+def held(cls: type[Estimator]) -> str:
+    """What an estimator's defaults are held to: a paper, released code, ours."""
+    return ", ".join(where.value for where in cls.provenance) or "not stated"
 
 
 def _records() -> list[dict[str, Any]]:
@@ -72,6 +81,8 @@ def _records() -> list[dict[str, Any]]:
             "family": c.family,
             "formula": c.formula,
             "source": f"{c.paper}, {c.equation}",
+            "held": held(c),
+            "released": list(c.released_options),
         }
         for c in sorted(ESTIMATORS.classes(), key=lambda c: (c.family, c.name))
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.cli import options
 from advsweep.cli.estimators.inputs import NEUTRAL
+from advsweep.cli.estimators.listing import held
 from advsweep.cli.options import RecordFormat
 from advsweep.cli.output import echo, print_columns, print_json, show_number
 from advsweep.errors import BatchError
@@ -15,7 +16,8 @@ from advsweep.errors import BatchError
 if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
-# What stands for other inputs: the same for every rollout, so that they tell none apart.
+# Paragraphs of a docstring that are shown apart.
+_RELEASED, _DEPARTURES = "Released code: ", "Departures: "
 _RATES = (0.1, 0.3, 0.5, 0.8)
 
 
@@ -43,7 +45,7 @@ def _record(estimator: Estimator) -> dict[str, Any]:
     from advsweep.components import parameters
     from advsweep.estimators import ESTIMATORS
 
-    description, departures = _documentation(type(estimator))
+    description, released, departures = _documentation(type(estimator))
     aliases = ESTIMATORS.aliases()
     return {
         "name": estimator.name,
@@ -52,7 +54,10 @@ def _record(estimator: Estimator) -> dict[str, Any]:
         "formula": estimator.formula,
         "paper": estimator.paper,
         "equation": estimator.equation,
+        "held": held(type(estimator)),
         "description": description,
+        "released": released,
+        "released_options": list(estimator.released_options),
         "departures": departures,
         "needs": sorted(estimator.needs),
         "uses": sorted(estimator.uses),
@@ -70,13 +75,18 @@ def _record(estimator: Estimator) -> dict[str, Any]:
     }
 
 
-def _documentation(cls: type[Estimator]) -> tuple[str, str]:
-    """What a class's docstring says, without and with its departures from the source."""
-    paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
-    marker = "Departures: "
-    departures = [p.removeprefix(marker) for p in paragraphs if p.startswith(marker)]
-    description = [p for p in paragraphs if not p.startswith(marker)]
-    return "\n\n".join(description), " ".join(" ".join(departures).split()) or "none"
+def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
+    """What a class's docstring says: of the formula, of the released code, and departures."""
+    marked: dict[str, list[str]] = {_RELEASED: [], _DEPARTURES: []}
+    description = []
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        marker = next((m for m in marked if paragraph.startswith(m)), None)
+        if marker is None:
+            description.append(paragraph)
+        else:
+            marked[marker] += paragraph.removeprefix(marker).split()
+    released, departures = (" ".join(words) for words in marked.values())
+    return "\n\n".join(description), released or None, departures or "none"
 
 
 def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
@@ -154,7 +164,11 @@ def _print(record: dict[str, Any]) -> None:
     also = f" (also {', '.join(record['aliases'])})" if record["aliases"] else ""
     echo(f"{record['name']}{also}: {record['formula']}")
     echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
+    echo(f"defaults held to: {record['held']}")
     echo(f"\n{record['description']}\n")
+    if record["released"]:
+        released = f"the authors' released code{_options(record)}: {record['released']}"
+        echo(textwrap.fill(released, 96) + "\n")
     echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
     echo(f"needs: {', '.join(['rewards', *record['needs']])}")
     if record["uses"]:
@@ -187,6 +201,13 @@ def _print(record: dict[str, Any]) -> None:
         ("p", "m_S", "m_F"),
         [[show_number(value) for value in row.values()] for row in masses["rates"]],
     )
+
+
+def _options(record: dict[str, Any]) -> str:
+    """The options for the released code, in brackets; empty where there are none."""
+    ways = (" ".join(f"-o {o}" for o in way.split()) for way in record["released_options"])
+    listed = ", ".join(ways)
+    return f" ({listed})" if listed else ""
 
 
 def _plain(value: Any) -> str:
