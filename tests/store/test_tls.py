@@ -15,6 +15,8 @@ import pytest
 from advsweep.errors import StoreError
 from advsweep.store import open_store
 
+pytestmark = pytest.mark.security
+
 NAMED = "postgresql://advsweep@localhost:{port}/postgres?"
 """The host that the server's certificate names."""
 UNNAMED = "postgresql://advsweep@127.0.0.1:{port}/postgres?"
