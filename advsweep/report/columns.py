@@ -59,6 +59,9 @@ _SHARES = (
     "advantage/zero_fraction",
     "cost/utilisation",
     "loss/clip_fraction",
+    "estimator/acr",
+    "estimator/omega",
+    "estimator/triggered",
 )
 
 _HEADERS = {

@@ -707,4 +707,5 @@ def test_bands_of_shares_are_drawn_no_further_than_a_share_can_be() -> None:
         [drawn] = axes.collections[-1].get_paths()
         assert (drawn.vertices[:, 1].min(), drawn.vertices[:, 1].max()) == pytest.approx(ends)
     assert metric_range("pass@8") == metric_range("collapse/all_wrong@end") == (0, 1)
+    assert metric_range("estimator/acr_after") == metric_range("estimator/triggered") == (0, 1)
     assert metric_range("entropy/token") is None
