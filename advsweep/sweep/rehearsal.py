@@ -49,9 +49,18 @@ def _work(store: Store) -> None:
     store.finish(run_id, Status.DONE)
 
 
-_RUN = NewRun(identity="", config_hash="", seed=0, config={}, steps=1, estimator="", backend="fake")
+_DIGEST = "0" * 64
+_RUN = NewRun(
+    identity=_DIGEST,
+    config_hash=_DIGEST,
+    seed=0,
+    config={},
+    steps=1,
+    estimator="none",
+    backend="fake",
+)
 _EVALUATION = NewEvaluation(
-    identity="",
+    identity=_DIGEST,
     subject="",
     run_id=1,
     step=1,

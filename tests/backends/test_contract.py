@@ -415,6 +415,7 @@ def _of_one_run(inputs: LossInputs) -> LossInputs:
     return LossInputs(
         rollouts=own.pop("rollouts").item(),
         tokens=own.pop("tokens").item(),
+        parts=own.pop("parts").item(),
         **{name: value[counts] for name, value in own.items()},
     )
 

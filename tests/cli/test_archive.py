@@ -70,6 +70,9 @@ def archive(fake_folder: Path) -> Iterator[Path]:
     above = Path(tempfile.mkdtemp(prefix="advsweep-test-"))
     folder = above / "archive"
     shutil.copytree(fake_folder, folder)
+    # What a sweep makes is its owner's alone; an archive is for others.
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     for out in ("out-a", "out-b"):
         (above / out).mkdir()
         (above / out).chmod(0o777)

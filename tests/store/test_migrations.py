@@ -37,8 +37,9 @@ def oldest(tmp_path: Path) -> Path:
         connection.execute("INSERT INTO sweeps VALUES (1, 'demo', '{}', '2026-03-01 12:00:00')")
         connection.execute(
             "INSERT INTO runs (id, identity, attempt, config_hash, seed, estimator, backend, steps,"
-            " config, status, step, created, stop_requested) VALUES (1, 'abcd', 1, 'ef', 7, 'grpo',"
-            " 'tiny', 50, '{\"seed\": 7}', 'done', 50, '2026-03-01 12:00:00', 0)"
+            " config, status, step, created, stop_requested) VALUES (1, ?, 1, ?, 7, 'grpo',"
+            " 'tiny', 50, '{\"seed\": 7}', 'done', 50, '2026-03-01 12:00:00', 0)",
+            ("ab" * 32, "cd" * 32),
         )
         connection.execute("INSERT INTO sweep_runs VALUES (1, 1, 0)")
         connection.execute("INSERT INTO metrics VALUES (1, 'reward/mean')")

@@ -341,7 +341,7 @@ def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     def finish(its: Store, run_id: int, *arguments: Any, **options: Any) -> None:
         # The second time is after the reserve was given up.
         if run_id == 2 and next(refusals, None) is not None:
-            raise StoreError("the disk is full")
+            raise StoreError("the store is broken")
         plain(its, run_id, *arguments, **options)
 
     monkeypatch.setattr(Store, "finish", finish)
@@ -351,7 +351,7 @@ def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     [failed] = store.runs(ids=[2])
     assert failed.status is Status.FAILED
     assert failed.error is not None
-    assert "could not write to the store" in failed.error
+    assert "could not use the store any more" in failed.error
     assert all_measured(store).items() <= alone.items()
 
 

@@ -55,10 +55,10 @@ def main() -> None:
 def _open_store() -> Store | None:
     """The workers' store, without connections but with all that a worker has compiled.
 
-    None where it cannot be had: the workers will say why.
+    None where it cannot be opened now: the workers wait for it, and say why.
     """
     try:
-        store = open_store(create=False, patience=store_patience(), wait=True)
+        store = open_store(create=False, patience=store_patience())
         rehearse(store)
     except StoreError:
         return None
