@@ -54,9 +54,14 @@ class Runs(StorePart):
 
         Raises:
             NotFoundError: there is no such sweep.
+            StoreError: a run has a value that its folder could not be named by, such as an
+                estimator whose name has other characters; none of the runs is added.
         """
         if not runs:
             return []
+        for run in runs:
+            # What is refused when it is read would make the whole store unreadable.
+            folder_name(identity=run.identity, attempt=1, estimator=run.estimator, seed=run.seed)
         new = [self._fresh(run, attempt=1) for run in runs]
         with self._write_alone() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)

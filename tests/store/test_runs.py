@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from advsweep.errors import ConfigError, NotFoundError
+from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import Owner, Status, open_store, parse_status
 
 
@@ -232,3 +232,11 @@ def test_a_status_by_its_name():
     assert parse_status("failed") is Status.FAILED
     with pytest.raises(ConfigError, match="'faild'; did you mean 'failed'"):
         parse_status("faild")
+
+
+@pytest.mark.parametrize("estimator", ["My-Estimator", "../grpo", ""])
+def test_a_run_that_could_not_be_read_again_is_not_added(store, new_run, estimator):
+    runs = [new_run(seed=0), replace(new_run(seed=1), estimator=estimator)]
+    with pytest.raises(StoreError, match="estimator: expected lower-case letters, digits and"):
+        store.add_runs(runs)
+    assert store.runs() == []
