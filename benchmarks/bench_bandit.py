@@ -28,7 +28,7 @@ from figures import head, show
 from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.base import Member
-from advsweep.backends.run import Run, build_run
+from advsweep.backends.build import Run, build_run
 from advsweep.tasks.base import Sampler
 
 PROMPTS, BEHAVIOURS = 64, 256

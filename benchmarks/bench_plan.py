@@ -18,12 +18,12 @@ from pathlib import Path
 from figures import head, show
 from hydra import compose, initialize_config_dir
 
-from advsweep.config.directory import conf_directory
+from advsweep.config.conf_files import conf_directory
 from advsweep.store import open_store
-from advsweep.sweep.estimate import estimate
-from advsweep.sweep.labels import config_labels
-from advsweep.sweep.plan import make_plan
-from advsweep.sweep.units import make_units
+from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.labels import config_labels
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.scheduler.task import make_units
 
 HYDRA_RUNS = 20
 ASKED = 20.0

@@ -23,17 +23,9 @@ from typing import Any
 import numpy as np
 from figures import head, show
 
-from advsweep.cli.report import ReportFormat, report
+from advsweep.cli.commands.report import ReportFormat, report
 from advsweep.report import FORMATS, build_report, render
-from advsweep.store import (
-    NewEvaluation,
-    NewRun,
-    Owner,
-    ProblemCounts,
-    Status,
-    Store,
-    open_store,
-)
+from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
 
 RUNS = 10_000
 SEEDS = 25

@@ -22,12 +22,10 @@ from typing import Any
 
 from figures import head, show
 
-from advsweep.cli.ls import ls
+from advsweep.cli.commands.ls import ls
 from advsweep.store import NewRun, Owner, Status, Store, open_store
-from advsweep.sweep.stopping.acr import EarlyAcr
-from advsweep.sweep.stopping.asha import Asha
-from advsweep.sweep.stopping.judge import Judge
-from advsweep.sweep.stopping.median import MedianRule
+from advsweep.sweep.early_stopping.check import Judge
+from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule
 
 BATCH = 1000
 BATCHES = 200

@@ -28,12 +28,11 @@ os.environ.update(
 import numpy as np
 import torch
 
-from advsweep.backends.run import Run, build_run
-from advsweep.backends.tiny.export import export_folder
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import Trainer
-from advsweep.backends.tiny.weights import Weights
+from advsweep.backends.tiny.weights import Weights, export_folder
 from advsweep.evaluation import evaluate
 from advsweep.statistics import pass_at_k
 from advsweep.tasks.base import Problem

@@ -38,11 +38,11 @@ from bench_estimators import OPTIONS, SMALL, batch
 from figures import head, show
 from transformers import TrainerCallback
 
-from advsweep.backends.run import Run, build_run
-from advsweep.backends.tiny.export import export_folder
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.tiny.pretraining import base_weights
+from advsweep.backends.tiny.weights import export_folder
 from advsweep.backends.trl import trainer as our_trainer
-from advsweep.backends.trl.signals import SignalRecorder
+from advsweep.backends.trl.token_statistics import SignalRecorder
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import ESTIMATORS, build_estimator
 

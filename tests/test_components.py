@@ -10,10 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.components import Component, describe_type, option, parameters
-from advsweep.errors import (
-    ConfigError,
-    UnknownNameError,
-)
+from advsweep.errors import ConfigError, UnknownNameError
 
 
 class Colour(Enum):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.sweep.plan import make_plan
+from advsweep.sweep.planning.plan import make_plan
 
 # The demo's estimators and nothing else of its size: a base that is hardly trained, few steps.
 SMALL = [

@@ -17,7 +17,7 @@ from advsweep.registry import Registry
 def registry(**options: Any) -> Registry[Component]:
     return Registry(
         "policy",
-        {"plain": "advsweep.rollouts.plain"},
+        {"plain": "advsweep.rollouts.policies"},
         aliases={"simple": "plain"},
         unavailable={"magic": "nobody wrote it down"},
         **options,
@@ -113,7 +113,7 @@ def test_a_plugin_does_not_take_the_place_of_ours(plug: Callable[..., None], nam
     policies = registry(group=GROUP)
     with pytest.warns(AdvsweepWarning, match=f"'{name}' of package 'policies-of-others' is not"):
         assert policies.names() == ["plain"]
-    assert policies.get(name).__module__ == "advsweep.rollouts.plain"
+    assert policies.get(name).__module__ == "advsweep.rollouts.policies"
 
 
 def test_two_plugins_of_one_name_are_refused(plug: Callable[..., None]) -> None:

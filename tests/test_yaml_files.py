@@ -10,7 +10,7 @@ import pytest
 from advsweep.config.compose import Composer
 from advsweep.errors import ConfigError
 from advsweep.report import read_claims
-from advsweep.sweep.points import GROUPS, KEYS
+from advsweep.sweep.planning.builder import GROUPS, KEYS
 from advsweep.yaml_files import read_yaml
 
 pytestmark = pytest.mark.security

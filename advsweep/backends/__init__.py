@@ -1,1 +1,45 @@
 """Backends: what trains a run, and the run itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.components import Component
+from advsweep.registry import Registry
+
+if TYPE_CHECKING:
+    from advsweep.backends.base import Backend
+    from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
+
+
+_SETTINGS = "advsweep.config.settings"
+
+BACKENDS: Registry[Backend] = Registry(
+    "backend",
+    {
+        "tiny": "advsweep.backends.tiny.backend",
+        "bandit": "advsweep.backends.bandit.backend",
+        "fake": "advsweep.backends.fake",
+        "trl": "advsweep.backends.trl.backend",
+    },
+    group="advsweep.backends",
+)
+MODELS: Registry[Component] = Registry(
+    "model",
+    {
+        "tiny": "advsweep.backends.tiny.model_config",
+        "table": "advsweep.backends.bandit.model_config",
+        "hf": "advsweep.backends.trl.model_config",
+    },
+    group="advsweep.models",
+)
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS, "sgd": _SETTINGS})
+GENERATIONS: Registry[Generation] = Registry(
+    "generation",
+    {
+        "sampling": _SETTINGS,
+        "transformers": "advsweep.backends.trl.generation_config",
+        "vllm": "advsweep.backends.trl.generation_config",
+    },
+)
+EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

@@ -13,7 +13,7 @@ from advsweep.components import Component, option
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.diagnostics.hidden_states import SampledTokens
     from advsweep.diagnostics.weight_files import Adapter, Weights

@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from advsweep.errors import CheckpointError
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.local_files import make_private_folder, open_private
 
 FORMAT = 1
 MANIFEST = "manifest.json"

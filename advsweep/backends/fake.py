@@ -24,11 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from advsweep.backends import loop
-from advsweep.backends.advantages import compute_advantages
+from advsweep.backends import training_loop
 from advsweep.backends.base import Backend, Member, Reporter, StackKey
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.in_turn import InTurn
+from advsweep.backends.training_loop import InTurn, compute_advantages
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
@@ -39,7 +38,7 @@ from advsweep.tasks.base import Completions, Problem, Split
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.estimators.base import Advantages
     from advsweep.tasks.base import Sampler, Task
 
@@ -88,7 +87,7 @@ class Fake(Backend):
         """Refuses nothing."""
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        loop.train(run, _Trainer(run, self), directory, reporter)
+        training_loop.train(run, _Trainer(run, self), directory, reporter)
 
     def stack_key(self, run: Run) -> StackKey | None:
         if self.stack == 1:
@@ -99,7 +98,7 @@ class Fake(Backend):
         return self.stack
 
     def train_together(self, members: Sequence[Member]) -> None:
-        loop.train_together(members, _in_turn)
+        training_loop.train_together(members, _in_turn)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         trainer = _Trainer(run, self)

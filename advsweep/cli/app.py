@@ -17,11 +17,11 @@ import typer
 from typer.core import TyperGroup
 
 from advsweep import __version__
-from advsweep.cli import (
+from advsweep.cli.commands import (
     claims,
     db,
     estimators,
-    evaluate,
+    eval,
     experiments,
     export,
     hidden_states,
@@ -47,8 +47,8 @@ from advsweep.cli import (
     weights,
     worker,
 )
-from advsweep.cli.output import echo_line
-from advsweep.cli.streams import (
+from advsweep.cli.shared.output import echo_line
+from advsweep.cli.shared.streams import (
     discard_stdout,
     open_closed_streams,
     stdout_has_no_reader,
@@ -92,7 +92,7 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("plan")(plan.plan)
 app.command("worker")(worker.worker)
-app.command("eval")(evaluate.evaluate)
+app.command("eval")(eval.evaluate)
 app.command("select")(select.select)
 app.command("report")(report.report)
 app.command("claims")(claims.claims)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from advsweep.components import Plain, to_plain
-from advsweep.config.directory import conf_directory
+from advsweep.config.conf_files import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.registry import Registry
 from advsweep.yaml_files import check_yaml, read_yaml, yaml_error

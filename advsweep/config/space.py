@@ -18,7 +18,7 @@ of the command line's grammar may be written here too, `choice(4,8)` or `range(1
 gives stands in the place of a run's own values, each entry's after those before it, and
 `exclude` is looked at last; both may stand in `common` too. `advsweep.config.conditions`
 says when a condition holds. `printed` is how long such a run took somebody else, of a block or,
-in `common`, of all; `advsweep.config.printed` has its keys.
+in `common`, of all; `advsweep.config.conf_files` has its keys.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from advsweep.config.conditions import (
     expanded,
     read_condition,
 )
+from advsweep.config.conf_files import PACE, Printed, read_printed
 from advsweep.config.overrides import Override, listed
-from advsweep.config.printed import PACE, Printed, read_printed
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 
 _KEYS = ("name", "seeds", "common", "blocks")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from advsweep.diagnostics.runs import Runs, Spread, ratio
+from advsweep.diagnostics.stacked_runs import Runs, Spread, ratio
 from advsweep.errors import BatchError
 
 if TYPE_CHECKING:

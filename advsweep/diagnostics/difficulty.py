@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from advsweep.diagnostics.enumeration import chances, groups_by_count
-from advsweep.diagnostics.runs import ratio
+from advsweep.diagnostics.masses import chances, groups_by_count
+from advsweep.diagnostics.stacked_runs import ratio
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num

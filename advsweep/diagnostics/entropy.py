@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from advsweep.diagnostics.runs import Runs
+from advsweep.diagnostics.stacked_runs import Runs
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from advsweep.diagnostics.collapse import (
 )
 from advsweep.diagnostics.entropy import terms_of
 from advsweep.diagnostics.masses import masses_of
-from advsweep.diagnostics.runs import Runs, ratio
+from advsweep.diagnostics.stacked_runs import Runs, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ import torch
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Provenance
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.group_stats import Groups
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.estimators.wrapper import Wrapper
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from advsweep.estimators.groups import Groups
+    from advsweep.estimators.group_stats import Groups
 
 
 class AAPOPreset(Enum):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import GroupBatch, Provenance, StatefulEstimator
-from advsweep.estimators.groups import Groups, Std, standardise
+from advsweep.estimators.group_stats import Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

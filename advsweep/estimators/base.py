@@ -14,7 +14,7 @@ from torch import Tensor
 
 from advsweep.components import Component
 from advsweep.errors import BatchError, CheckpointError
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.groups import Groups, Std, at_least, standardise
+from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 
 from advsweep.estimators.base import Provenance, StatefulEstimator
-from advsweep.estimators.groups import Groups, Std, standardise
+from advsweep.estimators.group_stats import Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.groups import Groups, at_least
+from advsweep.estimators.group_stats import Groups, at_least
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,7 +10,7 @@ import torch
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, GroupBatch, Provenance
-from advsweep.estimators.groups import Groups, Std, at_least, standardise
+from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import Provenance, StatefulEstimator
-from advsweep.estimators.groups import Groups, Std, standardise
+from advsweep.estimators.group_stats import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:

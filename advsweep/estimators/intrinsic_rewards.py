@@ -16,7 +16,7 @@ import torch
 from advsweep.components import option
 from advsweep.estimators.base import GroupBatch, Provenance
 from advsweep.estimators.baselines import GRPO, Conventions, Preset
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
     from jaxtyping import Float

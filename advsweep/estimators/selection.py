@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from advsweep.estimators.groups import Groups
+    from advsweep.estimators.group_stats import Groups
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
-from advsweep.estimators.groups import Groups, Std, standardise
+from advsweep.estimators.group_stats import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from torch import Tensor
 
-    from advsweep.estimators.groups import Groups
+    from advsweep.estimators.group_stats import Groups
 
 _DROP_HELP = "leave rollouts of weight 0 out of the update and of its averages"
 

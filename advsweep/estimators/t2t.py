@@ -12,7 +12,7 @@ from advsweep.components import option
 from advsweep.errors import BatchError
 from advsweep.estimators.base import GroupBatch, Provenance
 from advsweep.estimators.baselines import GRPO
-from advsweep.estimators.groups import Groups, standardise
+from advsweep.estimators.group_stats import Groups, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Float

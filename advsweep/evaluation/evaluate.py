@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from advsweep.components import Plain
 from advsweep.config.settings import EvaluationSettings
+from advsweep.local_files import make_private_folder, open_private
 from advsweep.statistics import answer_entropy
 from advsweep.tasks.base import Problem, Sampler, Split, Task
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.config.settings import EvaluationSettings
+    from advsweep.tasks.base import Problem, Sampler, Task
 
 REVISION = 1
 """Raised when a fix changes what an evaluation counts; old evaluations are then made again."""
@@ -126,3 +136,84 @@ def evaluation_identity(
     if sampler is not None:
         material["sampler"] = sampler
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
+LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
+"""The least solve rates of the levels 0 to 5; below the last is level 6.
+
+Source: AVSPO, App. A.1. Departures: the signs of comparison are not in the text we have; a rate
+on a bound is taken for the easier level, so that the levels are exhaustive.
+"""
+
+
+def solve_rate_levels(rates: Float[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:
+    """The levels 0 (nearly always solved) to 6 (nearly never) of some solve rates."""
+    levels: Int[np.ndarray, " problems"] = np.sum(rates[:, None] < np.array(LOWER_BOUNDS), axis=1)
+    return levels
+
+
+SAMPLES = 1024
+"""About how many samples a piece has; problems are not divided."""
+
+
+def evaluate_in_pieces(
+    sampler: Callable[[], Sampler],
+    task: Task,
+    settings: EvaluationSettings,
+    problems: Sequence[Problem],
+    folder: Path,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[ProblemResult]:
+    """Evaluates as `evaluate` does, and keeps each piece in a folder as soon as it is counted.
+
+    Pieces draw from seeds of their own, which follow from the evaluation's and their place: an
+    evaluation that was interrupted comes to the counts of one that was not.
+
+    Args:
+        sampler: gives the weights; called only when they are needed, and once.
+        folder: of this evaluation alone, by its identity; made when the first piece is kept.
+        on_progress: called with how many problems are counted, and of how many.
+    """
+    made: Sampler | None = None
+    results: list[ProblemResult] = []
+    for number, piece in enumerate(_pieces(problems, settings.n)):
+        on_progress(len(results), len(problems))
+        file = folder / f"{number:05d}.json"
+        if file.exists():
+            results += _read(file, piece)
+            continue
+        made = made or sampler()
+        counted = count(made, task, settings, piece, _seed(settings.seed, number))
+        _write(file, counted)
+        results += counted
+    on_progress(len(results), len(problems))
+    return results
+
+
+def _pieces(problems: Sequence[Problem], n: int) -> Iterator[Sequence[Problem]]:
+    size = max(1, SAMPLES // n)
+    return (problems[start : start + size] for start in range(0, len(problems), size))
+
+
+def _seed(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _write(file: Path, results: Sequence[ProblemResult]) -> None:
+    """Writes a piece whole or not at all."""
+    make_private_folder(file.parent)
+    rows: list[dict[str, Any]] = [{**asdict(r), "problem": r.problem.id} for r in results]
+    with open_private(part := file.with_suffix(".part"), "w", encoding="utf-8") as written:
+        json.dump(rows, written)
+        written.flush()
+        os.fsync(written.fileno())
+    part.replace(file)
+
+
+def _read(file: Path, problems: Sequence[Problem]) -> list[ProblemResult]:
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    assert [row["problem"] for row in rows] == [problem.id for problem in problems]
+    return [
+        ProblemResult(**{**row, "problem": problem})
+        for row, problem in zip(rows, problems, strict=True)
+    ]

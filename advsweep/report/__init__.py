@@ -6,22 +6,22 @@
 Never imports torch.
 """
 
-from advsweep.report.answers import ANSWER_FORMATS, render_answers
-from advsweep.report.assertions import Assertion, Judgement, Verdict, judge, parse_assertion
-from advsweep.report.claims import Claim, Claims, claim_lists, parse_claims, read_claims
-from advsweep.report.columns import Better, Column
-from advsweep.report.layout import lay_out
-from advsweep.report.marks import marks
-from advsweep.report.models import build_model_report
-from advsweep.report.moments import Moment, parse_moment
-from advsweep.report.provenance import Provenance
-from advsweep.report.records import Cell, Difference, Report, Row
-from advsweep.report.render import FORMATS, render
-from advsweep.report.report import build_report
-from advsweep.report.styles import Style, choose_style
-from advsweep.report.table import Document, Mark, Table
-from advsweep.report.verdicts import Answer, Answers, answer_claims
-from advsweep.report.where import Condition, parse_where, split_list
+from advsweep.report.claims.evaluate import Answer, Answers, answer_claims
+from advsweep.report.claims.expressions import Assertion, Judgement, Verdict, judge, parse_assertion
+from advsweep.report.claims.lists import Claim, Claims, claim_lists, parse_claims, read_claims
+from advsweep.report.claims.render import ANSWER_FORMATS, render_answers
+from advsweep.report.data.columns import Better, Column
+from advsweep.report.data.compare_at import Moment, parse_moment
+from advsweep.report.data.filters import Condition, parse_where, split_list
+from advsweep.report.data.provenance import Provenance
+from advsweep.report.papers.layouts import Style, choose_style
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.document import Document, Mark, Table
+from advsweep.report.tables.layout import lay_out
+from advsweep.report.tables.models import build_model_report
+from advsweep.report.tables.render import FORMATS, render
+from advsweep.report.tables.significance import marks
+from advsweep.report.tables.types import Cell, Difference, Report, Row
 
 __all__ = [
     "ANSWER_FORMATS",

@@ -1,1 +1,22 @@
 """Rollout policies: how the groups of a step come to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.registry import Registry
+
+if TYPE_CHECKING:
+    from advsweep.rollouts.base import RolloutPolicy
+
+
+ROLLOUTS: Registry[RolloutPolicy] = Registry(
+    "rollout policy",
+    {
+        "dynamic_sampling": "advsweep.rollouts.policies",
+        "filter_drop": "advsweep.rollouts.policies",
+        "plain": "advsweep.rollouts.policies",
+        "reference": "advsweep.rollouts.policies",
+    },
+    group="advsweep.rollouts",
+)

@@ -8,26 +8,19 @@ from advsweep.statistics.bootstrap import (
 )
 from advsweep.statistics.comparison import (
     Comparison,
+    benjamini_hochberg,
     compare_paired,
     compare_seeds,
     compare_unpaired,
     permutation_p_value,
     probability_of_improvement,
 )
-from advsweep.statistics.entropy import answer_entropy
 from advsweep.statistics.intervals import Estimate, Interval, bca_interval, student_t_interval
 from advsweep.statistics.matching import value_at
-from advsweep.statistics.multiple import benjamini_hochberg
-from advsweep.statistics.pass_at_k import mean_over_problems, pass_at_k
+from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
-from advsweep.statistics.regression import (
-    CommonSlope,
-    Regression,
-    predict,
-    regress,
-    regress_within,
-)
+from advsweep.statistics.regression import CommonSlope, Regression, predict, regress, regress_within
 from advsweep.statistics.solve_rates import Component, SolveRateFit, fit_solve_rates
 
 __all__ = [

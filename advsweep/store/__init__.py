@@ -9,7 +9,7 @@
 Nothing in it knows components: configs are plain mappings. Never imports torch.
 """
 
-from advsweep.store.lease import Owner
+from advsweep.store.owners import Owner
 from advsweep.store.records import (
     AnalysisRecord,
     CheckpointRecord,

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import select
 
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.models import Analysis
 from advsweep.store.records import AnalysisRecord, NewAnalysis
+from advsweep.store.tables import Analysis
 
 
 class Analyses(StorePart):

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from advsweep.errors import LeaseLostError, NotFoundError, StoreUnavailableError, nearest
-from advsweep.store import lease, patience
-from advsweep.store.engines import Engines
-from advsweep.store.lease import Owner
-from advsweep.store.models import Base, Run, Sweep
+from advsweep.store import owners, patience
+from advsweep.store.connections import Engines
+from advsweep.store.owners import Owner
+from advsweep.store.postgres import ServerClock
 from advsweep.store.records import Status
-from advsweep.store.servers import ServerClock
+from advsweep.store.tables import Base, Run, Sweep
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Row
@@ -92,7 +92,7 @@ class StorePart:
         """
         owner = Owner(row.host, row.pid, row.process_started)
         settled, watched = self._lease_evidence()
-        return lease.is_held(
+        return owners.is_held(
             owner,
             row.heartbeat,
             self._now(),
@@ -107,7 +107,7 @@ class StorePart:
         all of them have a whole lease's time after that.
         """
         clock = self._now if isinstance(self._now, ServerClock) else None
-        now, whole = time.monotonic(), lease.LEASE.total_seconds()
+        now, whole = time.monotonic(), owners.LEASE.total_seconds()
         unsettled = self._patience.returned if clock is None else clock.unsettled
         settled = now - max(self._patience.returned, unsettled) > whole
         return settled, clock is None or now - clock.opened > whole

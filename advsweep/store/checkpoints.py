@@ -7,8 +7,8 @@ from pathlib import Path
 from sqlalchemy import delete, select
 
 from advsweep.store.base import StorePart
-from advsweep.store.models import Checkpoint
 from advsweep.store.records import CheckpointRecord
+from advsweep.store.tables import Checkpoint
 
 
 class Checkpoints(StorePart):

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, or_, select
 
 from advsweep.errors import NotFoundError
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.models import Evaluation, ProblemSet, Run, RunEvaluation
 from advsweep.store.records import EvaluationRecord, NewEvaluation, ProblemCounts
+from advsweep.store.tables import Evaluation, ProblemSet, Run, RunEvaluation
 
 if TYPE_CHECKING:
     from advsweep.store.base import AnyRow

@@ -20,10 +20,9 @@ from sqlalchemy import JSON, BigInteger, Boolean, Double, Enum, Integer, String
 from sqlalchemy.types import TypeEngine
 
 from advsweep.errors import AdvsweepError, StoreError
-from advsweep.store.folders import folder_name, is_hash, is_name, shown
-from advsweep.store.models import Analysis, Base, Evaluation, Run, Sweep, Trial
 from advsweep.store.records import NewAnalysis, Status
-from advsweep.store.types import Packed, UtcDateTime
+from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
+from advsweep.store.tables import Analysis, Base, Evaluation, Packed, Run, Sweep, Trial, UtcDateTime
 
 MAX_DEPTH = 64
 """Mappings and lists inside one another in a value of JSON."""

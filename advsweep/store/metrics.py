@@ -28,8 +28,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.engines import Engines
-from advsweep.store.models import Checkpoint, Metric, Point, Run, Summary
+from advsweep.store.connections import Engines
+from advsweep.store.tables import Checkpoint, Metric, Point, Run, Summary
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import CompoundSelect, Connection, Select, case, func, select, union
 
 from advsweep.store.base import chunks
-from advsweep.store.lease import host_name
-from advsweep.store.models import Metric, Point, Run, Sweep, SweepRun
+from advsweep.store.owners import host_name
 from advsweep.store.records import Peer, RunLine, RunOutline, Status
 from advsweep.store.runs import Runs
+from advsweep.store.tables import Metric, Point, Run, Sweep, SweepRun
 
 _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 

@@ -9,8 +9,9 @@ from sqlalchemy import Connection, delete, select
 from advsweep.errors import StoreError
 from advsweep.store.base import StorePart, chunks
 from advsweep.store.evaluations import MODEL_SUBJECT
-from advsweep.store.lease import host_name
-from advsweep.store.models import (
+from advsweep.store.owners import host_name
+from advsweep.store.records import Status
+from advsweep.store.tables import (
     Base,
     Evaluation,
     ProblemSet,
@@ -20,7 +21,6 @@ from advsweep.store.models import (
     SweepRun,
     Trial,
 )
-from advsweep.store.records import Status
 
 
 class Removal(StorePart):

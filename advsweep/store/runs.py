@@ -14,10 +14,10 @@ from sqlalchemy import Connection, Select, Text, cast, func, insert, null, selec
 from advsweep.errors import NotFoundError, StoreError, nearest
 from advsweep.redaction import redacted_command
 from advsweep.store.base import StorePart, chunks
-from advsweep.store.folders import folder_name
-from advsweep.store.lease import host_name
-from advsweep.store.models import Run, Sweep, SweepRun
+from advsweep.store.owners import host_name
 from advsweep.store.records import NewRun, RunRecord, Status, SweepRecord
+from advsweep.store.run_folders import folder_name
+from advsweep.store.tables import Run, Sweep, SweepRun
 
 if TYPE_CHECKING:
     from advsweep.store.base import AnyRow

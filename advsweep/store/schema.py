@@ -13,8 +13,8 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError
-from advsweep.private_files import FILE_MODE
-from advsweep.store.engines import Engines, Location, translated
+from advsweep.local_files import FILE_MODE
+from advsweep.store.connections import Engines, Location, translated
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The names of the migrations, oldest first; a test holds them to the files."""

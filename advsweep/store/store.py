@@ -13,13 +13,13 @@ from typing import Self
 from advsweep.store.analyses import Analyses
 from advsweep.store.base import utc_now
 from advsweep.store.checkpoints import Checkpoints
-from advsweep.store.claims import Claims
-from advsweep.store.engines import DEFAULT_FILE, Engines, Location, connect, locate
+from advsweep.store.connections import DEFAULT_FILE, Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
-from advsweep.store.models import Base
+from advsweep.store.leases import Claims
 from advsweep.store.overview import Overview
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
+from advsweep.store.tables import Base
 from advsweep.store.trials import Trials
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import select
 
 from advsweep.store.base import StorePart
-from advsweep.store.models import Trial
 from advsweep.store.records import TrialRecord
+from advsweep.store.tables import Trial
 
 
 class Trials(StorePart):

@@ -9,8 +9,8 @@ from advsweep.components import Component
 from advsweep.registry import Registry
 
 if TYPE_CHECKING:
+    from advsweep.sweep.early_stopping.base import Stopping
     from advsweep.sweep.executors.base import Executor
-    from advsweep.sweep.stopping.base import Stopping
     from advsweep.sweep.tracking.base import Tracking
 
 _SETTINGS = "advsweep.sweep.settings"
@@ -27,15 +27,15 @@ EXECUTORS: Registry[Executor] = Registry(
 )
 RESOURCES: Registry[Component] = Registry("resources", {"default": _SETTINGS})
 SEARCHES: Registry[Component] = Registry(
-    "search", {"none": _SETTINGS, "optuna": "advsweep.sweep.search.tpe"}
+    "search", {"none": _SETTINGS, "optuna": "advsweep.sweep.search.optuna"}
 )
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
     {
-        "none": "advsweep.sweep.stopping.base",
-        "acr": "advsweep.sweep.stopping.acr",
-        "asha": "advsweep.sweep.stopping.asha",
-        "median": "advsweep.sweep.stopping.median",
+        "none": "advsweep.sweep.early_stopping.base",
+        "acr": "advsweep.sweep.early_stopping.rules",
+        "asha": "advsweep.sweep.early_stopping.rules",
+        "median": "advsweep.sweep.early_stopping.rules",
     },
     group="advsweep.stoppings",
 )

@@ -1,1 +1,23 @@
 """Tasks: problems with levels, and the verifiers that score answers. Never imports torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from advsweep.registry import Registry
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import Task
+
+
+TASKS: Registry[Task] = Registry(
+    "task",
+    {
+        "countdown": "advsweep.tasks.countdown",
+        "bandit": "advsweep.tasks.bandit",
+        "toy": "advsweep.tasks.bandit",
+        "dataset": "advsweep.tasks.dataset",
+    },
+    aliases={"file": "dataset"},
+    group="advsweep.tasks",
+)

@@ -27,12 +27,12 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from advsweep.backends.run import Run, build_run
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.sampling import encode
 from advsweep.diagnostics import collapse
 from advsweep.store import RunRecord, Status, Store, open_store
-from advsweep.sweep.plan import make_plan
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:

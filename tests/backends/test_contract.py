@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from advsweep.backends import BACKENDS
+from advsweep.backends.build import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.registry import BACKENDS
-from advsweep.backends.run import Run
 from advsweep.errors import CheckpointError, TrainingError
 from advsweep.estimators.base import Estimator, GroupBatch
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.group_stats import Groups
 from advsweep.objectives.base import LossInputs, LossOutput
 from advsweep.objectives.clipped import Clipped
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource

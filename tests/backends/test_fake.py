@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advsweep.backends.build import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.run import Run
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.tasks.base import Split
 from advsweep.tasks.countdown import Countdown

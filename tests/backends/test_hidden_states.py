@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.run import Run
+from advsweep.backends.build import Run
 from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch
 from advsweep.estimators.base import Estimator
-from advsweep.estimators.groups import Groups
+from advsweep.estimators.group_stats import Groups
 
 MakeRun = Callable[..., Run]
 

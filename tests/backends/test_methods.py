@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from advsweep.backends.run import Run, build_run
-from advsweep.config.directory import conf_directory
+from advsweep.backends.build import Run, build_run
+from advsweep.config.conf_files import conf_directory
 from advsweep.errors import ConfigError
-from advsweep.sweep.plan import make_plan
+from advsweep.sweep.planning.plan import make_plan
 
 METHODS = {path.stem: path for path in sorted((conf_directory() / "method").glob("*.yaml"))}
 AXES = ("estimator", "objective", "rollout")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advsweep.backends import BACKENDS
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.registry import BACKENDS
-from advsweep.backends.run import Run, build_run
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 from advsweep.tasks.countdown.task import Countdown
 
 MakeRun = Callable[..., Run]

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from advsweep.cli import screen
 from advsweep.cli.app import app
+from advsweep.cli.shared import screen
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.executors.base import Job
 from advsweep.sweep.executors.remote import Order
-from advsweep.sweep.plan import make_plan
-from advsweep.sweep.units import make_units
-from advsweep.sweep.worker import work
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.worker.main import work
 from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT, run_code_allowed
 
 pytestmark = pytest.mark.security

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.backends.trl import processes
+from advsweep.backends.trl import launcher
 from advsweep.backends.trl.backend import TrlBackend
 from advsweep.cli.app import app
-from advsweep.cli.screen import restart
+from advsweep.cli.shared.screen import restart
 from advsweep.store import Status, open_store
+from advsweep.tasks.verifiers import VERIFIERS
 from advsweep.tasks.verifiers.pool import Pool
-from advsweep.tasks.verifiers.registry import VERIFIERS
 from tests.cli.conftest import commands
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]
@@ -170,8 +170,8 @@ def test_processes_of_verifiers_and_of_trainings(hostile: Path) -> None:
     pool = Pool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
     pool.judge([("1", "1")])
     pool.close()
-    command = processes._command(TrlBackend(processes=1), 1, Path("no-such-job.json"))
-    with processes._started(command, threads=1) as launcher:
+    command = launcher._command(TrlBackend(processes=1), 1, Path("no-such-job.json"))
+    with launcher._started(command, threads=1) as process:
         # The process that it starts imports everything and does not find its job.
-        assert launcher.wait() != 0
+        assert process.wait() != 0
     assert ran(hostile) == []

@@ -27,8 +27,8 @@ from textual.widgets import DataTable, RichLog, Static
 
 from advsweep.cli import main
 from advsweep.cli.app import app
-from advsweep.cli.completion import complete_run, complete_sweep
-from advsweep.cli.screen import Watch
+from advsweep.cli.shared.completion import complete_run, complete_sweep
+from advsweep.cli.shared.screen import Watch
 from advsweep.store import (
     Failure,
     NewAnalysis,

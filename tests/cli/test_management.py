@@ -19,14 +19,14 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.logs import Tail, followed, log_path
-from advsweep.cli.rm import remove_folder
+from advsweep.cli.commands.logs import Tail, followed, log_path
+from advsweep.cli.commands.rm import remove_folder
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
-from advsweep.store.lease import process_started
-from advsweep.sweep.engine import execute
-from advsweep.sweep.plan import make_plan
-from advsweep.sweep.units import make_units
+from advsweep.store.owners import process_started
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units
 
 DEBUG = "executor=debug"
 FAKE = [

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
-from advsweep.config.directory import conf_directory
+from advsweep.config.conf_files import conf_directory
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.registry import Registry
-from advsweep.sweep.points import GROUPS, KEYS
+from advsweep.sweep.planning.builder import GROUPS, KEYS
 
 MEMBERS = sorted(
     (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()

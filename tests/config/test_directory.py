@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.config import directory
+from advsweep.config import conf_files
 from advsweep.errors import ConfigError
 
 
@@ -15,9 +15,9 @@ def test_a_wheel_and_a_checkout_have_them(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "site-packages" / "advsweep" / "config" / "directory.py"
-    monkeypatch.setattr(directory, "__file__", str(module))
+    monkeypatch.setattr(conf_files, "__file__", str(module))
     with pytest.raises(ConfigError, match="install advsweep again"):
-        directory.conf_directory()
+        conf_files.conf_directory()
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "config.yaml").touch()
-    assert directory.conf_directory() == tmp_path / place
+    assert conf_files.conf_directory() == tmp_path / place

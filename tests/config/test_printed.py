@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from advsweep.config.conf_files import Printed, read_printed
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.printed import Printed, read_printed
 from advsweep.config.space import read_space
 from advsweep.errors import ConfigError
 

@@ -7,7 +7,7 @@ import torch
 
 from advsweep.diagnostics.effect import groups_kept, has_advantages, representative_groups
 from advsweep.estimators import build_estimator
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 9, 300])

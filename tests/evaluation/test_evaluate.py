@@ -15,8 +15,8 @@ from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.evaluation import evaluate, evaluation_identity
 from advsweep.statistics import pass_at_k
+from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
-from advsweep.tasks.registry import TASKS
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advsweep.evaluation.levels import solve_rate_levels
+from advsweep.evaluation.evaluate import solve_rate_levels
 
 
 def test_levels_of_solve_rates():

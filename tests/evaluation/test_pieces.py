@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.evaluation import evaluate_in_pieces, pieces
+from advsweep.evaluation import evaluate, evaluate_in_pieces
+from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
-from advsweep.tasks.registry import TASKS
 
 SETTINGS = EvaluationSettings(n=4, k=(1,), seed=3)
 
@@ -45,7 +45,7 @@ class Solver:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(pieces, "SAMPLES", 12)  # three problems of four samples
+    monkeypatch.setattr(evaluate, "SAMPLES", 12)  # three problems of four samples
 
 
 @pytest.fixture(scope="module")

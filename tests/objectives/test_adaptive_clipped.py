@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
+from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.clipped import AdaptiveClipped
-from advsweep.objectives.registry import OBJECTIVES
 
 
 def bounds(q: float, low: float = 0.16, high: float = 0.2, cap: float = 10.0) -> tuple[float, ...]:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
+from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.clipped import Clipped
-from advsweep.objectives.cross_entropy import CrossEntropy
-from advsweep.objectives.registry import OBJECTIVES
+from advsweep.objectives.tokenwise import CrossEntropy
 
 
 # Rows: A = 1 with l = -.2, -.4; A = -2 with l = -.5. Token losses -l A: .2, .4, -1.

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from advsweep.errors import ConfigError
+from advsweep.objectives import OBJECTIVES
 from advsweep.objectives.base import LossInputs, Objective
-from advsweep.objectives.registry import OBJECTIVES
 
 AGGREGATIONS: list[dict[str, Any]] = [
     {"aggregation": "seq_mean_token_mean"},

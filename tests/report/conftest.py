@@ -12,15 +12,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.store import (
-    NewEvaluation,
-    NewRun,
-    Owner,
-    ProblemCounts,
-    Status,
-    Store,
-    open_store,
-)
+from advsweep.store import NewEvaluation, NewRun, Owner, ProblemCounts, Status, Store, open_store
 
 ENVIRONMENT = {
     "advsweep": "0.1.0",

@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
-from advsweep.report.figures.canvas import save
-from advsweep.report.figures.chart import Options, caption
-from advsweep.report.figures.looks import TOLD_APART, choose_looks
-from advsweep.report.figures.material import Material, running_mean
+from advsweep.report.data.filters import parse_where
+from advsweep.report.figures.chart import Options, Points, caption
+from advsweep.report.figures.data import Material, running_mean
 from advsweep.report.figures.registry import (
     FIGURES,
     collect,
@@ -25,8 +24,7 @@ from advsweep.report.figures.registry import (
     find_figures,
     write,
 )
-from advsweep.report.points import Points
-from advsweep.report.where import parse_where
+from advsweep.report.figures.style import TOLD_APART, choose_looks, save
 from advsweep.statistics import (
     fit_pass_at_k,
     fit_solve_rates,
@@ -695,9 +693,9 @@ def test_more_rows_than_can_be_told_apart_are_refused(lab, constant: Callable[..
 
 
 def test_bands_of_shares_are_drawn_no_further_than_a_share_can_be() -> None:
-    from advsweep.report.columns import metric_range
+    from advsweep.report.data.columns import metric_range
     from advsweep.report.figures.chart import fill_band
-    from advsweep.statistics.bands import Band
+    from advsweep.statistics.intervals import Band
 
     band = Band(np.array([0.1, 0.9]), np.array([-0.2, 0.7]), np.array([0.4, 1.1]), np.array([2, 2]))
     look = choose_looks([{"estimator": "grpo"}], ["grpo"])[0]

@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from advsweep.errors import ReportError
-from advsweep.report.figures.canvas import check_path, save
 from advsweep.report.figures.masses import MassCurve, draw_masses
+from advsweep.report.figures.style import check_path, save
 
 RATES = [0.1, 0.5, 0.9]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from advsweep.components import option_of
-from advsweep.config.directory import conf_directory
+from advsweep.config.conf_files import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch
+from advsweep.rollouts import ROLLOUTS
 from advsweep.rollouts.base import RolloutPolicy
-from advsweep.rollouts.registry import ROLLOUTS
 
 ROWS = [[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
 

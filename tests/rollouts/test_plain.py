@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 
 
 def test_plain_draws_once_and_keeps_all_in_order(script: Any) -> None:

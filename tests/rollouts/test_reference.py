@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 
 ROWS = [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
 REFERENCES = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]

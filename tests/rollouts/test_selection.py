@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 
 MIXED, WRONG, RIGHT = [0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]
 

@@ -7,7 +7,7 @@ import pytest
 
 from advsweep.errors import AdvsweepError
 from advsweep.statistics import student_t_interval
-from advsweep.statistics.bands import student_t_band
+from advsweep.statistics.intervals import student_t_band
 
 
 def test_each_place_has_the_interval_of_its_values():

@@ -10,7 +10,7 @@ import pytest
 
 from advsweep.errors import NotFoundError
 from advsweep.store import NewAnalysis, open_store
-from advsweep.store.merging import merge
+from advsweep.store.merge import merge
 
 ANALYSIS = NewAnalysis(
     kind="weights",

@@ -15,7 +15,7 @@ import pytest
 
 from advsweep.errors import LeaseLostError, NotFoundError
 from advsweep.store import Failure, Owner, Status, open_store
-from advsweep.store.lease import process_started
+from advsweep.store.owners import process_started
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_processes_are_told_apart_by_when_they_started(sleeper):
 
 
 def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
-    monkeypatch.setattr("advsweep.store.lease._has_proc", lambda: False)
+    monkeypatch.setattr("advsweep.store.owners._has_proc", lambda: False)
     assert Owner.current().started == 0.0
     owner = _owner_of(sleeper)
     assert not owner.has_ended()

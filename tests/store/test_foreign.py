@@ -26,7 +26,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
-from advsweep.store.merging import Fate, Merged, merge
+from advsweep.store.merge import Fate, Merged, merge
 
 pytestmark = [
     pytest.mark.security,

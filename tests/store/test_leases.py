@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from advsweep.store import Owner, Status, Store, lease, open_store
-from advsweep.store.lease import host_name, process_started, this_host
+from advsweep.store import Owner, Status, Store, open_store, owners
+from advsweep.store.owners import host_name, process_started, this_host
 
 ELSEWHERE = Owner("elsewhere", 1, 0.0)
 
@@ -31,14 +31,14 @@ def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, m
         [run_id] = store.add_runs([new_run()])
         store.claim(run_id, ELSEWHERE)
         # The server of the tests has run for less than a day.
-        monkeypatch.setattr(lease, "LEASE", timedelta(days=1))
+        monkeypatch.setattr(owners, "LEASE", timedelta(days=1))
         ask("UPDATE runs SET heartbeat = heartbeat - interval '2 days'")
         assert status_of(store, run_id) is Status.RUNNING
         assert not store.claim(run_id, Owner.current())
         assert store.claim_next(Owner.current()) is None
         with open_store(postgres_url) as fresh:
             assert status_of(fresh, run_id) is Status.RUNNING
-        monkeypatch.setattr(lease, "LEASE", timedelta(0))
+        monkeypatch.setattr(owners, "LEASE", timedelta(0))
         assert status_of(store, run_id) is Status.LOST
         assert store.claim_next(Owner.current()) == run_id
 
@@ -46,11 +46,11 @@ def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, m
 def test_nobody_is_lost_because_the_network_was_away(
     postgres_proxy, postgres_url, new_run, ask, monkeypatch
 ):
-    monkeypatch.setattr("advsweep.store.parameters.CONNECT_SECONDS", 1)
-    monkeypatch.setattr("advsweep.store.servers.ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr("advsweep.store.servers.STATEMENT_SECONDS", 0.3)
+    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.3)
     # The pool may replace the connection without an error.
-    monkeypatch.setattr("advsweep.store.engines.WAITED_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 0.5)
     database = postgres_url.partition("@/")[2].partition("?")[0]
     with open_store(postgres_proxy.url(database), patience=60) as store:
         [run_id] = store.add_runs([new_run()])
@@ -91,7 +91,7 @@ def set_clock(ask, postgres_url, monkeypatch) -> Callable[[str], None]:
         "'SELECT pg_catalog.clock_timestamp() + value FROM public.clock_offset'"
     )
     ask(f"ALTER DATABASE {database} SET search_path = public, pg_catalog")
-    monkeypatch.setattr("advsweep.store.servers._CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr("advsweep.store.postgres._CLOCK_SECONDS", 0.0)
     return lambda interval: ask(f"UPDATE clock_offset SET value = '{interval}'")
 
 
@@ -171,14 +171,14 @@ def test_a_host_is_told_by_its_boot_and_its_namespace_of_pids(monkeypatch):
     assert host_name("plain") == "plain"
     assert host_name(None) is None
     here = this_host()
-    lease._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.lease.os.readlink", lambda path: "pid:[1]")
+    owners._boot_and_namespace.cache_clear()
+    monkeypatch.setattr("advsweep.store.owners.os.readlink", lambda path: "pid:[1]")
     assert this_host() != here
     assert process_started(Owner.current().pid) is not None
-    lease._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.lease.os.readlink", _unknown)
+    owners._boot_and_namespace.cache_clear()
+    monkeypatch.setattr("advsweep.store.owners.os.readlink", _unknown)
     assert this_host() == socket.gethostname()
-    lease._boot_and_namespace.cache_clear()
+    owners._boot_and_namespace.cache_clear()
 
 
 def _unknown(path: str) -> str:

@@ -15,8 +15,8 @@ from sqlalchemy import create_engine
 
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
-from advsweep.store.models import Base
 from advsweep.store.schema import HEAD, MIGRATIONS, REVISIONS
+from advsweep.store.tables import Base
 
 
 def _config() -> Config:

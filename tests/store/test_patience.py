@@ -25,7 +25,7 @@ ELSEWHERE = Owner("elsewhere", 1, 0.0)
 @pytest.fixture
 def short_locks(monkeypatch) -> None:
     """One try waits for a lock for a moment only."""
-    monkeypatch.setattr("advsweep.store.engines.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_a_full_disk_of_the_server_is_waited_for(
 def test_a_server_that_accepts_and_never_answers_is_an_error(
     postgres_url, postgres_proxy, monkeypatch
 ):
-    monkeypatch.setattr("advsweep.store.parameters.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
     postgres_proxy.order("hold")
     with pytest.raises(StoreUnavailableError, match="no connection to the server at 127"):
         open_store(postgres_proxy.url(database_of(postgres_url)))
@@ -307,9 +307,9 @@ def test_a_server_that_accepts_and_never_answers_is_an_error(
 def test_a_server_that_stops_answering_is_given_up_and_tried_again(
     postgres_url, postgres_proxy, new_run, monkeypatch
 ):
-    monkeypatch.setattr("advsweep.store.parameters.CONNECT_SECONDS", 1)
-    monkeypatch.setattr("advsweep.store.servers.ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr("advsweep.store.servers.STATEMENT_SECONDS", 1.0)
+    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 1.0)
     url = postgres_proxy.url(database_of(postgres_url))
     with open_store(url, patience=PATIENT) as store:
         [run_id] = store.add_runs([new_run()])
@@ -369,7 +369,7 @@ def test_a_connection_after_a_fork_has_the_name_of_the_fork(postgres_url, monkey
 def test_a_transaction_of_a_stopped_process_does_not_keep_the_store_locked(
     postgres_url, new_run, monkeypatch
 ):
-    monkeypatch.setattr("advsweep.store.servers.IDLE_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.postgres.IDLE_SECONDS", 0.5)
     with open_store(postgres_url) as sleeper, open_store(postgres_url, patience=PATIENT) as store:
         with pytest.raises(StoreError), sleeper._engines.write_alone() as connection:  # noqa: PT012
             # Nothing is said in the transaction until the server has ended it.

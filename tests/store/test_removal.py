@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
-from advsweep.store.models import Base
+from advsweep.store.tables import Base
 
 PROBLEM = ProblemCounts(
     problem_id="a", prompt="1 + 1", level=1, n=4, c=2, distinct=2, unscorable=0, answer_entropy=0.1

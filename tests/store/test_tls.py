@@ -150,8 +150,8 @@ def test_parameters_that_cannot_be_used(query, message):
 
 def test_psycopg_has_its_own_parameters():
     pytest.importorskip("psycopg")
-    from advsweep.store.engines import locate
-    from advsweep.store.parameters import driver_arguments
+    from advsweep.store.connections import locate
+    from advsweep.store.postgres_url import driver_arguments
 
     location = locate("postgresql+psycopg://me@host/db?sslmode=require&connect_timeout=3")
     url, arguments = driver_arguments(location.url, location.name)

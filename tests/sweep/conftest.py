@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.store import Store, open_store
-from advsweep.sweep.plan import Plan, make_plan
+from advsweep.sweep.planning.plan import Plan, make_plan
 
 QUICK = [
     "backend=fake",

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from advsweep.backends.trl.backend import TrlBackend
-from advsweep.config.directory import conf_directory
+from advsweep.config.conf_files import conf_directory
 from advsweep.config.settings import Schedule
-from advsweep.report.printed import BASE_METHOD, methods, printed_table
-from advsweep.report.where import lookup
-from advsweep.sweep.estimate import estimate
-from advsweep.sweep.plan import Plan, make_plan
+from advsweep.report.data.filters import lookup
+from advsweep.report.papers.published import BASE_METHOD, methods, printed_table
+from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.tasks.dataset import rows
 
 FOLDER = conf_directory() / "experiment"

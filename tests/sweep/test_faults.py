@@ -34,20 +34,21 @@ from typing import ClassVar, Protocol
 import pytest
 
 from advsweep.backends import fake
-from advsweep.store import Failure, RunRecord, Status, Store, lease, open_store
+from advsweep.store import Failure, RunRecord, Status, Store, open_store, owners
 from advsweep.store import store as store_module
 from advsweep.store.base import utc_now
-from advsweep.store.lease import process_started
-from advsweep.sweep import heartbeat, supervision
-from advsweep.sweep.engine import LOOK_SECONDS, execute
-from advsweep.sweep.events import Event, EventKind, Outcome, RunEvent
+from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
-from advsweep.sweep.memory import held_bytes
-from advsweep.sweep.plan import Plan
-from advsweep.sweep.policy import Policy, spell_size
-from advsweep.sweep.units import make_units
-from advsweep.sweep.worker import work
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy, spell_size
+from advsweep.sweep.scheduler import limits
+from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
+from advsweep.sweep.scheduler.limits import held_bytes
+from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, execute
+from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.worker import heartbeat
+from advsweep.sweep.worker.main import work
 
 pytestmark = pytest.mark.slow
 
@@ -199,16 +200,16 @@ def log_of(run: RunRecord) -> str:
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once."""
-    monkeypatch.setattr("advsweep.sweep.policy.BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.0)
 
 
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases that a test can wait for, in this process and those that it forks."""
-    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=3))
+    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=3))
     monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
     monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.1)
-    monkeypatch.setattr(supervision, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -521,7 +522,7 @@ def test_a_run_that_heeds_no_request_is_killed_after_a_while(
     inject: Inject,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervision, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "STOP_SECONDS", 1.0)
     forty = forked(plan(STEPS))
     inject(hang_at=7)
     outcome, run = limited(forty, store, Policy(retries=0, time_limit=3.0))

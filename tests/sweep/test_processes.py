@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from advsweep.store import Status, Store, open_store
-from advsweep.store.lease import process_started
-from advsweep.sweep.engine import execute
-from advsweep.sweep.events import Event
-from advsweep.sweep.plan import Plan
-from advsweep.sweep.policy import Policy
+from advsweep.store.owners import process_started
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.events import Event
+from advsweep.sweep.scheduler.scheduler import execute
 
 pytestmark = pytest.mark.slow
 
@@ -220,7 +220,7 @@ def test_two_sweeps_at_once_train_each_run_once(
 
 
 def test_a_worker_started_by_hand_needs_no_parent(plan: Planner, store: Store) -> None:
-    from advsweep.sweep import worker
+    from advsweep.sweep.worker import main
 
     outcome = execute(plan(), store)
-    assert worker.main(["--store", store.url, "--run", str(outcome.run_ids[0])]) == 0
+    assert main.main(["--store", store.url, "--run", str(outcome.run_ids[0])]) == 0

@@ -21,14 +21,15 @@ import pg8000.dbapi
 import pytest
 
 from advsweep.errors import StoreUnavailableError
-from advsweep.store import RunRecord, Status, Store, lease, open_store
-from advsweep.sweep import heartbeat, supervision
-from advsweep.sweep.engine import execute
-from advsweep.sweep.events import Event
+from advsweep.store import RunRecord, Status, Store, open_store, owners
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.plan import Plan
-from advsweep.sweep.policy import Policy, store_patience
-from advsweep.sweep.worker import work
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy, store_patience
+from advsweep.sweep.scheduler import limits
+from advsweep.sweep.scheduler.events import Event
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.worker import heartbeat
+from advsweep.sweep.worker.main import work
 
 pytestmark = pytest.mark.slow
 
@@ -89,14 +90,14 @@ class Forking(Executor):
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute for the server to return, and short waits for all else."""
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
-    monkeypatch.setattr("advsweep.store.engines.BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.3)
     monkeypatch.setattr("advsweep.store.patience.LONGEST_PAUSE", 0.5)
-    monkeypatch.setattr("advsweep.store.parameters.CONNECT_SECONDS", 1)
-    monkeypatch.setattr("advsweep.store.servers.STATEMENT_SECONDS", 0.5)
-    monkeypatch.setattr("advsweep.store.servers.ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=2))
+    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.5)
+    monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=2))
     monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.3)
-    monkeypatch.setattr(supervision, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "SILENT_SECONDS", 1.0)
 
 
 @pytest.fixture(scope="module")

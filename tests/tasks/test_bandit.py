@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from advsweep.errors import ConfigError
+from advsweep.tasks import TASKS
 from advsweep.tasks.bandit import Bandit, Toy
 from advsweep.tasks.base import Split
-from advsweep.tasks.registry import TASKS
 
 
 def solve_rates(task: Any) -> Any:

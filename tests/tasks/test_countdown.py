@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
+from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.countdown import ALPHABET, Countdown
 from advsweep.tasks.countdown.problems import LEVELS, Part, belongs, keys
-from advsweep.tasks.registry import TASKS
 
 
 def uses_digits(problem: Problem, text: str) -> bool:

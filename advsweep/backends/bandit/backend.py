@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from advsweep.backends import loop
+from advsweep.backends import training_loop
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.stack import BanditStack, kind_of
 from advsweep.backends.base import Backend, Member, Reporter, StackKey
@@ -20,7 +20,7 @@ from advsweep.tasks.bandit import BanditTask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -119,7 +119,7 @@ class BanditBackend(Backend):
 
     def train_together(self, members: Sequence[Member]) -> None:
         alike = sorted(members, key=lambda member: kind_of(member.run))
-        loop.train_together(alike, self._stack)
+        training_loop.train_together(alike, self._stack)
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
         return BanditStack(runs, self)

@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING
 import safetensors.torch
 import torch
 
-from advsweep.backends.bandit import exact
-from advsweep.backends.bandit.expected import Weights, expected_changes, expected_step, weights_of
-from advsweep.backends.bandit.kept import KeptPolicy
-from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.noise import Noise
-from advsweep.backends.bandit.parameters import Logits, fresh_state
-from advsweep.backends.bandit.parts import Clock, Part, experience, stretches
-from advsweep.backends.bandit.sampler import BanditSampler
-from advsweep.backends.bandit.softmax import Policy
-from advsweep.backends.bandit.source import Source
-from advsweep.backends.bandit.tables import Tables
-from advsweep.backends.bandit.update import (
-    Updates,
-    entropy_changes,
-    learning_rates,
-    temperatures,
+from advsweep.backends.bandit import closed_form
+from advsweep.backends.bandit.closed_form import (
+    Weights,
+    expected_changes,
+    expected_step,
+    weights_of,
 )
+from advsweep.backends.bandit.group_batches import Clock, Part, experience, stretches
+from advsweep.backends.bandit.incremental_softmax import KeptPolicy
+from advsweep.backends.bandit.model_config import Table
+from advsweep.backends.bandit.parameters import Logits, fresh_state
+from advsweep.backends.bandit.random_draws import Noise
+from advsweep.backends.bandit.sampling import BanditSampler, Source
+from advsweep.backends.bandit.softmax import Policy
+from advsweep.backends.bandit.tables import Tables
+from advsweep.backends.bandit.update import Updates, entropy_changes, learning_rates, temperatures
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
@@ -38,7 +37,7 @@ from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
     from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
 
 _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
@@ -97,7 +96,9 @@ class BanditStack:
             if is_exact:
                 _add(
                     outcomes,
-                    exact.quantities(before, after, self._tables.correct, self._backend.exact_k),
+                    closed_form.quantities(
+                        before, after, self._tables.correct, self._backend.exact_k
+                    ),
                 )
                 _add(outcomes, self._expected(before, step))
             if tells_entropy:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.kept import KeptPolicy
+from advsweep.backends.bandit.incremental_softmax import KeptPolicy
 from advsweep.backends.bandit.parameters import Logits, State, move
 from advsweep.backends.bandit.softmax import Policy, entropy_gradient, score_gradient, total
 from advsweep.errors import TrainingError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from advsweep.backends import loop
+from advsweep.backends import training_loop
 from advsweep.backends.base import Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.tiny import pretraining
-from advsweep.backends.tiny.export import export_folder
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import WEIGHTS_FILE, Trainer
-from advsweep.backends.tiny.weights import Weights, from_bytes
+from advsweep.backends.tiny.weights import Weights, export_folder, from_bytes
 from advsweep.components import option
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.diagnostics.weight_files import HeldWeights
@@ -24,7 +23,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -83,7 +82,7 @@ class TinyBackend(Backend):
             base = pretraining.base_weights(model, task, reporter)
         except pretraining.PretrainingStoppedError:
             return
-        loop.train(run, Trainer(run, self, model, task, base), directory, reporter)
+        training_loop.train(run, Trainer(run, self, model, task, base), directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         model, own = _parts(run)

@@ -18,8 +18,8 @@ from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.vocabulary import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
-from advsweep.cache import cache_folder
 from advsweep.errors import CheckpointError
+from advsweep.local_files import cache_folder
 
 if TYPE_CHECKING:
     from jaxtyping import Float

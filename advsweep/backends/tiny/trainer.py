@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from advsweep.backends.advantages import compute_advantages, reads_answers
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.network import fuse
@@ -26,6 +25,7 @@ from advsweep.backends.tiny.weights import (
     from_bytes,
     to_bytes,
 )
+from advsweep.backends.training_loop import compute_advantages, reads_answers
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.estimators import GroupBatch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.model_config import TinyModel
     from advsweep.backends.tiny.network import Network

@@ -18,8 +18,8 @@ import torch
 from advsweep.backends.base import Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl import memory
+from advsweep.backends.trl.batch_layout import Layout, lay_out
 from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
-from advsweep.backends.trl.layout import Layout, lay_out
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.components import Component, option
 from advsweep.diagnostics.hidden_states import SampledTokens
@@ -28,7 +28,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.backends.trl.sampling import ModelSampler
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
@@ -135,9 +135,9 @@ class TrlBackend(Backend):
         count = self.processes or max(1, torch.cuda.device_count())
         layout = self.layout_of(run, count)
         if count > 1 or self.accelerate is not None:
-            from advsweep.backends.trl import processes
+            from advsweep.backends.trl import launcher
 
-            processes.train(run, self, count, directory, reporter)
+            launcher.train(run, self, count, directory, reporter)
         else:
             from advsweep.backends.trl import training
 
@@ -238,7 +238,7 @@ class TrlBackend(Backend):
     def sampled_tokens(
         self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
     ) -> SampledTokens:
-        from advsweep.backends.trl.hidden import sampled_tokens
+        from advsweep.backends.trl.scoring import sampled_tokens
 
         folder = self._folder(run, directory, step)
         estimator = None

@@ -187,7 +187,7 @@ class VllmGeneration(TransformersGeneration):
     def model_sampler(
         self, model: HfModel, folder: Path | None, *, tokens: int, top_p: float, alone: bool
     ) -> Sampler:
-        from advsweep.backends.trl.vllm_sampling import VllmSampler
+        from advsweep.backends.trl.vllm_engine import VllmSampler
 
         if alone and self.mode is Mode.SERVER:
             raise ConfigError(

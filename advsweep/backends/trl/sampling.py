@@ -12,7 +12,7 @@ import torch
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.trl import memory
 from advsweep.backends.trl.model_config import Prompt
-from advsweep.backends.trl.signals import SignalRecorder, Signals, recording
+from advsweep.backends.trl.token_statistics import SignalRecorder, Signals, recording
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from advsweep.backends.advantages import reads_answers
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
-from advsweep.backends.trl import rows as rollout_rows
-from advsweep.backends.trl.layout import share_of
-from advsweep.backends.trl.signals import Signals
+from advsweep.backends.training_loop import reads_answers
+from advsweep.backends.trl import batch_layout as rollout_rows
+from advsweep.backends.trl.batch_layout import share_of
+from advsweep.backends.trl.token_statistics import Signals
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.run import Run
-    from advsweep.backends.trl.rows import Rows
+    from advsweep.backends.build import Run
+    from advsweep.backends.trl.batch_layout import Rows
     from advsweep.backends.trl.trainer import EstimatorTrainer
     from advsweep.tasks.base import Problem
 

@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from advsweep.backends.advantages import compute_advantages, reads_answers
-from advsweep.backends.trl import rows as rollout_rows
+from advsweep.backends.training_loop import compute_advantages, reads_answers
+from advsweep.backends.trl import batch_layout as rollout_rows
 from advsweep.backends.trl.sampling import ModelSampler, prompt_of
-from advsweep.backends.trl.signals import SignalRecorder, recording
 from advsweep.backends.trl.source import StepSource
+from advsweep.backends.trl.token_statistics import SignalRecorder, recording
 from advsweep.backends.trl.updates import StepUpdates
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
@@ -33,10 +33,9 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from advsweep.backends.run import Run
-    from advsweep.backends.trl.layout import Layout
+    from advsweep.backends.build import Run
+    from advsweep.backends.trl.batch_layout import Layout, Rows
     from advsweep.backends.trl.model_config import HfModel
-    from advsweep.backends.trl.rows import Rows
     from advsweep.tasks.base import Problem
 
 

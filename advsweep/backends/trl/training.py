@@ -21,26 +21,21 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig
 from trl.models import unwrap_model_for_generation
 
-from advsweep.backends.loop import Loop
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.training_loop import Loop
 from advsweep.backends.trl import memory
 from advsweep.backends.trl.backend import ESTIMATOR_FILE
-from advsweep.backends.trl.layout import share_of
-from advsweep.backends.trl.loading import (
-    load_model,
-    load_tokenizer,
-    loading,
-    model_arguments,
-)
+from advsweep.backends.trl.batch_layout import share_of
+from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
 from advsweep.backends.trl.sampling import ModelSampler, as_completions
-from advsweep.backends.trl.signals import Signals
+from advsweep.backends.trl.token_statistics import Signals
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter
+    from advsweep.backends.build import Run
     from advsweep.backends.checkpoints import Checkpoints
-    from advsweep.backends.run import Run
     from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.layout import Layout
+    from advsweep.backends.trl.batch_layout import Layout
     from advsweep.tasks.base import Completions, Problem, Sampler
 
 _REFERENCE_FILE = "reference.safetensors"

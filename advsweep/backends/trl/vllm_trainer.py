@@ -15,14 +15,14 @@ from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.generation_config import Correction, Mode, VllmGeneration
 from advsweep.backends.trl.sampling import GREEDY, ModelSampler, encode
 from advsweep.backends.trl.scoring import score, score_rows
-from advsweep.backends.trl.signals import Signals
+from advsweep.backends.trl.token_statistics import Signals
 from advsweep.backends.trl.trainer import EstimatorTrainer
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.backends.trl.model_config import HfModel
     from advsweep.tasks.base import Problem
 

@@ -1,4 +1,4 @@
-"""What every figure of a sweep is: numbers of some runs, and a way to draw them."""
+"""What counts as a point where a line is laid through a sweep."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from advsweep.printable import printable
-from advsweep.report.figures.looks import Look
-from advsweep.report.figures.material import Curve, Material
-from advsweep.report.points import Points
+from advsweep.report.figures.data import Curve, Material
+from advsweep.report.figures.style import Look
 from advsweep.statistics import Estimate
-from advsweep.statistics.bands import Band
+from advsweep.statistics.intervals import Band
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
+
+
+class Points(Enum):
+    """What is a point of a regression: each run, or each row's mean over its seeds."""
+
+    RUNS = "runs"
+    ROWS = "rows"
+
 
 WIDTH = 8.0
 """Inches that a figure is wide."""

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError, nearest
+from advsweep.report.data.filters import MISSING
+from advsweep.report.data.grouping import known_keys, value_of
 from advsweep.report.figures.chart import (
     GREY,
     Chart,
     Options,
+    Points,
     add_legend,
     handle,
     legend_height,
     with_ends,
 )
-from advsweep.report.figures.looks import SHADED_APART, Look, shaded_looks
-from advsweep.report.figures.material import Material
-from advsweep.report.groups import known_keys, value_of
-from advsweep.report.numbers import show_key
-from advsweep.report.points import Points
-from advsweep.report.where import MISSING
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.style import SHADED_APART, Look, shaded_looks
+from advsweep.report.tables.formatting import show_key
 from advsweep.statistics import Regression, regress
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 
 from advsweep.errors import FitError, ReportError
 from advsweep.report.figures.chart import Chart, Options, add_legend, legend_height, with_ends
-from advsweep.report.figures.looks import BLACK, Look
-from advsweep.report.figures.material import Material
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.style import BLACK, Look
 from advsweep.statistics import SolveRateFit, fit_solve_rates
 from advsweep.store import EvaluationRecord
 

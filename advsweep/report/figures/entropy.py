@@ -22,8 +22,8 @@ from advsweep.report.figures.chart import (
     limits,
     seeds_note,
 )
-from advsweep.report.figures.looks import Look
-from advsweep.report.figures.material import Material, mean_curve
+from advsweep.report.figures.data import Material, mean_curve
+from advsweep.report.figures.style import Look
 from advsweep.report.figures.training import Line, lines_of
 from advsweep.statistics import Regression, regress
 from advsweep.statistics.samples import ROUNDING

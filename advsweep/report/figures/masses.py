@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from advsweep.report.figures.canvas import COLOURS, house_style
+from advsweep.report.figures.style import COLOURS, house_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

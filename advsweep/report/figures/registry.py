@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
-from advsweep.report.figures.canvas import house_style, save, save_pages
 from advsweep.report.figures.chart import STYLE, WIDTH, Chart, Options, compose, whole_height
 from advsweep.report.figures.collapse import EarlyCollapse
+from advsweep.report.figures.data import Material
 from advsweep.report.figures.difficulty import Difficulty
 from advsweep.report.figures.entropy import EntropyDynamics
-from advsweep.report.figures.grid import HeatMap
-from advsweep.report.figures.levels import Levels
-from advsweep.report.figures.material import Material
-from advsweep.report.figures.passk import PassAtK
+from advsweep.report.figures.heatmap import HeatMap
+from advsweep.report.figures.pass_at_k import Levels, PassAtK
 from advsweep.report.figures.scatter import Diversity
 from advsweep.report.figures.solve_rates import SolveRates
+from advsweep.report.figures.style import house_style, save, save_pages
 from advsweep.report.figures.training import Controllers, Masses, TrainingCurves
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from advsweep.report.figures.chart import (
     legend_height,
     seeds_note,
 )
-from advsweep.report.figures.looks import Look
-from advsweep.report.figures.material import Material
-from advsweep.report.figures.passk import pass_at_ks, powers_of_two
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.pass_at_k import pass_at_ks, powers_of_two
+from advsweep.report.figures.style import Look
 from advsweep.statistics import Interval, student_t_interval
 from advsweep.store import EvaluationRecord
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from advsweep.errors import NotFoundError
 from advsweep.report.figures.chart import Chart, Options
-from advsweep.report.figures.material import Material, Replicates
-from advsweep.statistics.bands import student_t_band
+from advsweep.report.figures.data import Material, Replicates
+from advsweep.statistics.intervals import student_t_band
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.errors import ReportError
-from advsweep.report.columns import metric_range
+from advsweep.report.data.columns import metric_range
 from advsweep.report.figures.chart import (
     Chart,
     Options,
@@ -21,9 +21,9 @@ from advsweep.report.figures.chart import (
     limits,
     seeds_note,
 )
-from advsweep.report.figures.looks import Look
-from advsweep.report.figures.material import Curve, Material, mean_curve
-from advsweep.statistics.bands import Band
+from advsweep.report.figures.data import Curve, Material, mean_curve
+from advsweep.report.figures.style import Look
+from advsweep.statistics.intervals import Band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,16 +10,16 @@ import numpy as np
 from scipy.special import stdtrit
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report.columns import Column, metric_range
+from advsweep.report.data.columns import Column, metric_range
 from advsweep.report.figures.chart import Options
-from advsweep.report.figures.material import Material
-from advsweep.report.figures.passk import PassAtK
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.pass_at_k import PassAtK
 from advsweep.report.figures.training import STANDARD
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.report.figures.material import Series
+    from advsweep.report.figures.data import Series
 
 MOST_POINTS = 200
 """A curve has so many points at most."""

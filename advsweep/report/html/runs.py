@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from advsweep.report.figures.looks import label_of
-from advsweep.report.groups import group_runs
-from advsweep.report.numbers import show
-from advsweep.report.table import Entry, Heading, Line, Table
+from advsweep.report.data.grouping import group_runs
+from advsweep.report.figures.style import label_of
+from advsweep.report.tables.document import Entry, Heading, Line, Table
+from advsweep.report.tables.formatting import show
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 _SHOWN = ("reward/mean", "collapse/acr", "entropy/token")

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from advsweep.store.models import Base
+from advsweep.store.tables import Base
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
 with context.begin_transaction():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.exits import STOPPED
+from advsweep.sweep.exit_codes import STOPPED
 
 
 @dataclass(kw_only=True)
@@ -25,9 +25,9 @@ class DebugExecutor(Executor):
 
     def start(self, job: Job) -> Handle:
         from advsweep.store import Owner, open_store
-        from advsweep.sweep.policy import store_patience
-        from advsweep.sweep.together import work_together
-        from advsweep.sweep.worker import work
+        from advsweep.sweep.retry_policy import store_patience
+        from advsweep.sweep.worker.main import work
+        from advsweep.sweep.worker.stacked import work_together
 
         me = Owner.current()
         patience = store_patience()

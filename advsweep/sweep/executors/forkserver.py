@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from advsweep.sweep.executors.server import READY
+from advsweep.sweep.executors.forkserver_main import READY
 
 TIMEOUT_SECONDS = 30.0
 """How long a server that hangs is waited for."""
@@ -44,7 +44,7 @@ class ForkServer:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.settimeout(TIMEOUT_SECONDS)
         self._ready = False
-        module, descriptor = "advsweep.sweep.executors.server", theirs.fileno()
+        module, descriptor = "advsweep.sweep.executors.forkserver_main", theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, str(descriptor), *modules],

@@ -14,28 +14,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from advsweep.cache import cache_folder
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.local_files import cache_folder, make_private_folder, open_private
 from advsweep.redaction import redacted_arguments
-from advsweep.sweep.environment import COMMAND_VARIABLE
+from advsweep.sweep.executors.allocation import (
+    VISIBLE,
+    Cores,
+    Device,
+    Slot,
+    Slots,
+    room,
+    visible_devices,
+)
 from advsweep.sweep.executors.base import Executor, Handle, Job, kill_session
-from advsweep.sweep.executors.devices import VISIBLE, Device, visible_devices
 from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
-from advsweep.sweep.executors.slots import Cores, Slot, Slots, room
+from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
-    from advsweep.backends.run import Run
+    from advsweep.backends.build import Run
     from advsweep.sweep.settings import Resources
 
 PRELOADED = (
-    "advsweep.backends.run",
-    "advsweep.sweep.evaluations",
-    "advsweep.sweep.reporter",
-    "advsweep.sweep.stopping.judge",
-    "advsweep.sweep.together",
-    "advsweep.sweep.worker",
+    "advsweep.backends.build",
+    "advsweep.evaluation.run_evaluator",
+    "advsweep.sweep.worker.reporter",
+    "advsweep.sweep.early_stopping.check",
+    "advsweep.sweep.worker.stacked",
+    "advsweep.sweep.worker.main",
 )
 """What every worker imports, whatever its run is made of."""
 
@@ -165,7 +171,7 @@ class LocalExecutor(Executor):
     def _spawn(self, job: Job, slot: Slot) -> subprocess.Popen[bytes]:
         with open_private(_log(job), "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "advsweep.sweep.worker", *_arguments(job)],
+                [sys.executable, "-P", "-m", "advsweep.sweep.worker.main", *_arguments(job)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -19,7 +19,7 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.remote import Order
-from advsweep.sweep.exits import STOPPED
+from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
     import subprocess

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from advsweep.private_files import make_private_folder, open_private
+from advsweep.local_files import make_private_folder, open_private
 from advsweep.redaction import redacted, redacted_arguments
-from advsweep.sweep.environment import COMMAND_VARIABLE
 from advsweep.sweep.executors.base import Handle, Job, kill_session
+from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -73,7 +73,7 @@ class Order:
             OSError: the run's folder or the process cannot be made.
         """
         command = [
-            *(sys.executable, "-P", "-m", "advsweep.sweep.worker"),
+            *(sys.executable, "-P", "-m", "advsweep.sweep.worker.main"),
             *("--run", str(self.run_id)),
             *("--parent-pid", str(os.getpid())),
         ]

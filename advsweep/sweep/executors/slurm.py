@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.store.lease import process_started
-from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.detached import DetachedExecutor, Place
+from advsweep.store.owners import process_started
+from advsweep.sweep.executors.base import DetachedExecutor, Job, Place
 from advsweep.sweep.executors.remote import STORE_VARIABLE, Order
-from advsweep.sweep.policy import Policy
+from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
-    from advsweep.backends.run import Run
-    from advsweep.sweep.attending import Attending
+    from advsweep.backends.build import Run
+    from advsweep.sweep.scheduler.queue_job import Attending
     from advsweep.sweep.settings import Resources
 
 SIDE_BY_SIDE = 256
@@ -180,7 +179,7 @@ class Work:
     def __call__(self) -> str:
         """How the run ended, in a word."""
         # Not on the machine that submits, where a job's modules may take their time.
-        from advsweep.sweep.attending import Attending
+        from advsweep.sweep.scheduler.queue_job import Attending
 
         self._attending = Attending(self.order, self.policy, self.retries)
         self._attending.run()

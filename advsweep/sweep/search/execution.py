@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from advsweep.sweep.engine import Execution, execute
-from advsweep.sweep.events import Added, Event, Outcome
-from advsweep.sweep.search.dimensions import spell
-from advsweep.sweep.units import make_units
+from advsweep.sweep.scheduler.events import Added, Event, Outcome
+from advsweep.sweep.scheduler.scheduler import Execution, execute
+from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.search.space import spell
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.plan import Plan
-    from advsweep.sweep.policy import Policy
+    from advsweep.sweep.planning.plan import Plan
+    from advsweep.sweep.retry_policy import Policy
     from advsweep.sweep.search.study import Study
 
 

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advsweep.backends.run import INERT
+from advsweep.backends.build import INERT
 from advsweep.config.compose import Composer
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.sweep.executors.detached import DetachedExecutor
-from advsweep.sweep.plan import Plan, PlannedRun, make_plan, sweep_nodes
-from advsweep.sweep.points import GROUPS, KEYS
+from advsweep.sweep.executors.base import DetachedExecutor
+from advsweep.sweep.planning.builder import GROUPS, KEYS
+from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan, sweep_nodes
 from advsweep.sweep.registry import SEARCHES
-from advsweep.sweep.search.dimensions import Dimension, fits, in_file, override, spell, split
-from advsweep.sweep.search.tpe import OptunaSearch, Result, State
+from advsweep.sweep.search.optuna import OptunaSearch, Result, State
+from advsweep.sweep.search.space import Dimension, fits, in_file, override, spell, split
 from advsweep.sweep.settings import Off
 from advsweep.sweep.tracking.base import remembered
 

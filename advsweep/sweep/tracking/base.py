@@ -16,7 +16,7 @@ from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.sent import Sent
+    from advsweep.sweep.tracking.ledger import Sent
 
 REMEMBERED = "tracking"
 """The key of a sweep's spec that holds the tracking it was last started with."""

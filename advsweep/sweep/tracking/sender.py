@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advsweep.sweep.tracking.sent import SentFile
+from advsweep.sweep.tracking.ledger import SentFile
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.tracking.base import Track, Tracking
-    from advsweep.sweep.tracking.sent import Points
+    from advsweep.sweep.tracking.ledger import Points
 
 
 class Sender:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
-from advsweep.private_files import make_private_folder
+from advsweep.local_files import make_private_folder
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.sent import Sent
+    from advsweep.sweep.tracking.ledger import Sent
 
 _FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
+from advsweep.local_files import outside_working_folder
 from advsweep.store import Status
 from advsweep.sweep.tracking.base import Track, Tracking, group_of
-from advsweep.working_folder import outside_working_folder
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.sent import Sent
+    from advsweep.sweep.tracking.ledger import Sent
 
 PROJECT = "advsweep"
 

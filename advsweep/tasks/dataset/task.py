@@ -16,7 +16,6 @@ import numpy as np
 from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Problem, Split, Task
-from advsweep.tasks.dataset.gold import check_gold
 from advsweep.tasks.dataset.problems import (
     Columns,
     GoldPart,
@@ -25,6 +24,7 @@ from advsweep.tasks.dataset.problems import (
     make_problems,
     with_solutions,
 )
+from advsweep.tasks.dataset.reference_answers import check_gold
 from advsweep.tasks.dataset.rows import HUB, Source, absolute
 from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.rewards import build_reward

@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
-from advsweep.tasks.verifiers.base import (
-    UNREADABLE_GOLD,
-    Gold,
-    Outcome,
-    Verdict,
-    Verifier,
-    verdict,
-)
+from advsweep.tasks.verifiers.base import UNREADABLE_GOLD, Gold, Outcome, Verdict, Verifier, verdict
 from advsweep.tasks.verifiers.extraction import last_boxed, plain_number, spell
 
 _SCIENTIFIC = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?)[eE]([+-]?[0-9]+)")

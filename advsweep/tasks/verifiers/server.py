@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 from advsweep.errors import AdvsweepError
+from advsweep.tasks.verifiers import VERIFIERS
 from advsweep.tasks.verifiers.base import UNREADABLE_GOLD, Gold, Outcome, Verdict, Verifier
-from advsweep.tasks.verifiers.registry import VERIFIERS
 
 Job = tuple[Gold, str | None]
 """A completion to judge; None: whether the gold answer can be read."""

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.backend import BanditBackend
-from advsweep.backends.bandit.noise import Noise
 from advsweep.backends.bandit.parameters import Logits
+from advsweep.backends.bandit.random_draws import Noise
+from advsweep.backends.bandit.sampling import Source
 from advsweep.backends.bandit.softmax import Policy
-from advsweep.backends.bandit.source import Source
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.tables import Tables
 from advsweep.backends.base import Member
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.run import Run, build_run
 from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit import exact
+from advsweep.backends.bandit import closed_form
 from advsweep.backends.bandit.softmax import Policy
 
 BEFORE = torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.4, 0.4]]).double().log()
@@ -19,7 +19,7 @@ CORRECT = torch.tensor([[True, True, False], [False, True, False]])
 def quantities(
     before: Tensor, after: Tensor, correct: Tensor, ks: tuple[int, ...]
 ) -> dict[str, float]:
-    [found] = exact.quantities(Policy(before[None]), Policy(after[None]), correct[None], ks)
+    [found] = closed_form.quantities(Policy(before[None]), Policy(after[None]), correct[None], ks)
     return found
 
 

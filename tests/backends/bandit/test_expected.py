@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.expected import (
+from advsweep.backends.bandit.closed_form import (
     expected_changes,
     expected_step,
     solve_rate_gradient,

@@ -14,7 +14,7 @@ from torch import Tensor
 from advsweep.backends.bandit.softmax import Policy, score_gradient
 from advsweep.diagnostics import expected_masses, population_masses
 from advsweep.diagnostics.collapse import TOLERANCE, collapsed_groups
-from advsweep.diagnostics.runs import Runs
+from advsweep.diagnostics.stacked_runs import Runs
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 
 ZERO_SUM: list[Any] = [

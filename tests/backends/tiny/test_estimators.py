@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.run import Run
+from advsweep.backends.build import Run
 from advsweep.estimators import ESTIMATORS, estimator_names
-from advsweep.rollouts.registry import ROLLOUTS
+from advsweep.rollouts import ROLLOUTS
 
 MakeRun = Callable[..., Run]
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
+from advsweep.backends.build import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.run import Run
-from advsweep.backends.trl.layout import lay_out, share_of
+from advsweep.backends.trl.batch_layout import lay_out, share_of
 from advsweep.backends.trl.model_config import HfModel, fingerprint
 from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import ConfigError, NoMemoryError
@@ -67,7 +67,7 @@ def edit(file: Path, **changes: Any) -> None:
 def test_what_cannot_be_trained_is_refused(
     small_config: Callable[..., dict[str, Any]], changes: dict[str, Any], message: str
 ) -> None:
-    from advsweep.backends.run import build_run
+    from advsweep.backends.build import build_run
 
     config = small_config("trl", **changes)
     if changes.get("model") == {"name": "tiny"}:
@@ -112,7 +112,7 @@ def test_a_run_is_planned_without_what_trains_it(
     job = tmp_path / "run.json"
     job.write_text(json.dumps(small_config("trl")))
     program = (
-        "import json, sys; from advsweep.backends.run import build_run\n"
+        "import json, sys; from advsweep.backends.build import build_run\n"
         f"build_run(json.load(open({str(job)!r})))\n"
         "sys.exit(any(m in sys.modules for m in ('trl', 'transformers', 'datasets')))"
     )

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from advsweep.backends.registry import BACKENDS
+from advsweep.backends import BACKENDS
 from advsweep.backends.trl.generation_config import TransformersGeneration
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import ConfigError
-from advsweep.evaluation import pieces
+from advsweep.evaluation import evaluate
+from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Split
-from advsweep.tasks.registry import TASKS
 
 TASK = ["--task", "countdown", "-o", "levels=[0,1]", "-o", "held_out_per_level=3"]
 
@@ -73,7 +73,7 @@ def test_reports_tell_apart_how_answers_of_a_model_were_made_to_count(
 
 
 def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
-    monkeypatch.setattr(pieces, "SAMPLES", 8)  # two problems of four samples
+    monkeypatch.setattr(evaluate, "SAMPLES", 8)  # two problems of four samples
     whole = _evaluated(advsweep, "--samples", "4", store="b.db")
     sample, calls = ModelSampler.sample, []
 

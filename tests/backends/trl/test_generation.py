@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends.run import Run, build_run
+from advsweep.backends.build import Run, build_run
 from advsweep.backends.trl.generation_config import Mode, VllmGeneration
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.errors import ConfigError
@@ -76,7 +76,7 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(
     from advsweep.backends.trl.loading import load_model, load_tokenizer
     from advsweep.backends.trl.sampling import encode
     from advsweep.backends.trl.scoring import score
-    from advsweep.backends.trl.signals import SignalRecorder, recording
+    from advsweep.backends.trl.token_statistics import SignalRecorder, recording
     from advsweep.tasks.base import Split
 
     run = small_run("trl")

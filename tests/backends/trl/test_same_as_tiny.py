@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from advsweep.backends.build import Run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
-from advsweep.backends.run import Run
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, sample

@@ -10,8 +10,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from advsweep.backends.build import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.run import Run
 from advsweep.backends.trl.trainer import EstimatorTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.report import build_report
-from advsweep.report.figures.material import Material
+from advsweep.report.figures.data import Material
 from advsweep.report.html import render_page
 from advsweep.report.html.curves import collect_curves, pack, thin
 

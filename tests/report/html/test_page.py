@@ -14,7 +14,7 @@ from advsweep.printable import printable
 from advsweep.report import build_model_report, build_report
 from advsweep.report.html import render_page
 from advsweep.report.html.curves import pack
-from advsweep.statistics.bands import student_t_band
+from advsweep.statistics.intervals import student_t_band
 
 Visit = Callable[[str], Page]
 

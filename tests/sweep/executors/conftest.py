@@ -70,7 +70,7 @@ def other_python(stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     script = tmp_path / "python"
     module = tmp_path / "modules" / f"{stand_in}.py"
     script.write_text(
-        f'#!/bin/sh\n[ "$3" = advsweep.sweep.worker ] && exec {sys.executable} {module} "$@"\n'
+        f'#!/bin/sh\n[ "$3" = advsweep.sweep.worker.main ] && exec {sys.executable} {module} "$@"\n'
         f'exec {sys.executable} "$@"\n'
     )
     script.chmod(0o755)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from advsweep.sweep.executors.devices import Device, parse, select, visible_devices
+from advsweep.sweep.executors.allocation import Device, parse, select, visible_devices
 
 LISTING = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-1111)

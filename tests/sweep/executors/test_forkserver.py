@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.store.lease import process_started
+from advsweep.store.owners import process_started
 from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
 
 pytestmark = pytest.mark.skipif(not can_adopt(), reason="workers are forked on Linux alone")

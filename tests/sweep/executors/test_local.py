@@ -18,16 +18,16 @@ import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.store import Store
-from advsweep.sweep.engine import execute
-from advsweep.sweep.environment import describe_environment
-from advsweep.sweep.executors import slots
+from advsweep.sweep.executors import allocation
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.forkserver import can_adopt
 from advsweep.sweep.executors.local import LocalExecutor
-from advsweep.sweep.plan import Plan
+from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.registry import EXECUTORS
+from advsweep.sweep.scheduler.scheduler import execute
 from advsweep.sweep.settings import Resources
+from advsweep.sweep.worker.environment import describe_environment
 
 Planner = Callable[..., Plan]
 Jobs = Callable[[int], Job]
@@ -160,7 +160,7 @@ def test_a_run_on_several_gpus_sees_them_all(
 def test_runs_wait_for_memory_that_others_have(
     executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "LOOK_SECONDS", 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     free_memory(20000)
     local = executor(2, Resources(gpus=1))
@@ -263,7 +263,7 @@ describe_environment()
 with open_store(sys.argv[1]) as store:
     make_units(plan, store, force=False)
     before = set(sys.modules)
-    assert sys.modules["advsweep.sweep.worker"].work(store, store.runs()[0], (), None) == 0
+    assert sys.modules["advsweep.sweep.worker.main"].work(store, store.runs()[0], (), None) == 0
     print(*sorted(set(sys.modules) - before))
 """
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.sweep.executors import slots
-from advsweep.sweep.executors.devices import Device
-from advsweep.sweep.executors.slots import Cores, Slot, Slots, pick, room
+from advsweep.sweep.executors import allocation
+from advsweep.sweep.executors.allocation import Cores, Device, Slot, Slots, pick, room
 from advsweep.sweep.settings import Resources
 
 SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2]))
@@ -81,7 +80,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPa
         assert slot is not None
         assert not books.are_empty()
         books.give_back(slot)
-    monkeypatch.setattr(slots, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "LOOK_SECONDS", 0.0)
     assert books.take() is None
 
 

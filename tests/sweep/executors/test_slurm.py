@@ -16,23 +16,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from advsweep.cli import execution
 from advsweep.cli.app import app
+from advsweep.cli.shared import execution
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
-from advsweep.store import Failure, Owner, Status, Store, lease, open_store
-from advsweep.sweep import policy
-from advsweep.sweep.attending import Attending
-from advsweep.sweep.engine import execute
-from advsweep.sweep.events import Event, RunEvent
-from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.detached import Place
+from advsweep.store import Failure, Owner, Status, Store, open_store, owners
+from advsweep.sweep import retry_policy
+from advsweep.sweep.executors.base import Job, Place
 from advsweep.sweep.executors.remote import Order
 from advsweep.sweep.executors.slurm import SlurmExecutor, Work, _batches
-from advsweep.sweep.plan import Plan
-from advsweep.sweep.policy import Policy
-from advsweep.sweep.submission import queued_runs
-from advsweep.sweep.units import make_units
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.events import Event, RunEvent
+from advsweep.sweep.scheduler.queue import queued_runs
+from advsweep.sweep.scheduler.queue_job import Attending
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units
 
 Planner = Callable[..., Plan]
 
@@ -248,7 +247,7 @@ def order(
     """`order(*OVERRIDES)`: a run of the store by its id, and the order for its job."""
     for variable in ("ADVSWEEP_STORE", "ADVSWEEP_COMMAND", "OMP_NUM_THREADS"):
         monkeypatch.setenv(variable, "")  # a job sets its own process's
-    monkeypatch.setattr(policy, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(retry_policy, "BACKOFF_SECONDS", 0.01)
 
     def make(*overrides: str) -> tuple[int, Order]:
         [unit] = make_units(plan(*overrides), store, force=False)
@@ -346,7 +345,7 @@ def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
 def test_a_job_gives_up_a_run_that_another_process_keeps(
     store: Store, order: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE", timedelta(seconds=0.6))
+    monkeypatch.setattr(owners, "LEASE", timedelta(seconds=0.6))
     run_id, its = order()
     store.claim(run_id, Owner.of(os.getppid()))
 

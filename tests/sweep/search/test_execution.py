@@ -11,11 +11,11 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Store, open_store
-from advsweep.sweep.events import Added, Event, RunEvent
-from advsweep.sweep.policy import Policy
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.events import Added, Event, RunEvent
 from advsweep.sweep.search.execution import execute_search
+from advsweep.sweep.search.optuna import Result, State
 from advsweep.sweep.search.study import Study, plan_search
-from advsweep.sweep.search.tpe import Result, State
 
 QUICK = [
     *("backend=fake", "executor=debug", "steps=6", "prompts_per_step=4"),

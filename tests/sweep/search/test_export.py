@@ -10,7 +10,7 @@ import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
 from advsweep.store import Store
-from advsweep.sweep.plan import Plan
+from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.search.execution import execute_search
 from advsweep.sweep.search.export import to_optuna
 from advsweep.sweep.search.study import plan_search

@@ -10,8 +10,8 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.store import Store, open_store
 from advsweep.sweep.search.execution import execute_search
+from advsweep.sweep.search.optuna import State
 from advsweep.sweep.search.study import Study, plan_search, refuse_search
-from advsweep.sweep.search.tpe import State
 
 QUICK = [
     *("backend=fake", "executor=debug", "steps=6", "prompts_per_step=4"),

@@ -12,8 +12,8 @@ from filelock import Timeout
 
 from advsweep.store import Owner, RunRecord, Status
 from advsweep.sweep.tracking.base import Track, Tracking
+from advsweep.sweep.tracking.ledger import Sent
 from advsweep.sweep.tracking.sender import Sender
-from advsweep.sweep.tracking.sent import Sent
 from advsweep.sweep.tracking.sync import MOST_FAILURES, sync
 
 LOGGED: list[tuple[int, dict[str, float]]] = []

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from advsweep.store import Owner, Status
-from advsweep.sweep.engine import execute
-from advsweep.sweep.tracking.feed import feeding
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.tracking.client import feeding
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 from tests.sweep.tracking.conftest import WandbServer
 

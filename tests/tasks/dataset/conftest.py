@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.tasks.dataset import gold
+from advsweep.tasks.dataset import reference_answers
 
 Write = Callable[..., str]
 
@@ -15,7 +15,7 @@ Write = Callable[..., str]
 @pytest.fixture(autouse=True)
 def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gold answers are checked once per process: here in every test."""
-    monkeypatch.setattr(gold, "_checked", set())
+    monkeypatch.setattr(reference_answers, "_checked", set())
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advsweep.backends.registry import BACKENDS
-from advsweep.backends.run import build_run
+from advsweep.backends import BACKENDS
+from advsweep.backends.build import build_run
 from advsweep.errors import AdvsweepWarning, ConfigError
+from advsweep.tasks import TASKS
 from advsweep.tasks.base import Split
-from advsweep.tasks.dataset import Dataset, gold
-from advsweep.tasks.registry import TASKS
+from advsweep.tasks.dataset import Dataset, reference_answers
 from advsweep.tasks.verifiers.base import FORGED, Outcome, Verdict
 
 Write = Callable[..., str]
@@ -169,7 +169,7 @@ def test_what_gold_answers_can_be_read_is_kept(
     ask = task._ask
     monkeypatch.setattr(Dataset, "_ask", lambda _, jobs: asked.append(len(jobs)) or ask(jobs))
     for _ in range(2):
-        monkeypatch.setattr(gold, "_checked", set())
+        monkeypatch.setattr(reference_answers, "_checked", set())
         with pytest.warns(AdvsweepWarning, match="1 of 3 gold answers"):
             Dataset(data=mixed, train_split="").check()
     # 72 can be told at once; the others are asked about once.

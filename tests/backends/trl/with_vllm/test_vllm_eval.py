@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.run import Run
+from advsweep.backends.build import Run
 from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.sampling import ModelSampler
-from advsweep.backends.trl.vllm_sampling import VllmSampler
-from advsweep.evaluation import pieces
+from advsweep.backends.trl.vllm_engine import VllmSampler
+from advsweep.evaluation import evaluate
 from advsweep.tasks.base import Split
 
 pytestmark = [
@@ -28,7 +28,7 @@ MODEL = ["eval", "--model", "MODEL", *TASK]
 def test_vllm_samples_unless_transformers_is_asked_for(
     advsweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pieces, "SAMPLES", 8)  # two problems of four samples
+    monkeypatch.setattr(evaluate, "SAMPLES", 8)  # two problems of four samples
     sample, calls = VllmSampler.sample, []
 
     def dying(self: VllmSampler, *arguments: Any, **named: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.run import Run
+from advsweep.backends.build import Run
 from advsweep.backends.trl.model_config import HfModel
-from advsweep.backends.trl.vllm_sampling import VllmSampler
+from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.tasks.base import Problem, Split
 

@@ -1,0 +1,141 @@
+"""Runs of a stack that have the same group size: their advantages, and what a step trains on."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from advsweep.backends.bandit.update import Experience
+from advsweep.backends.training_loop import compute_advantages
+from advsweep.errors import BatchError
+from advsweep.estimators.base import Advantages
+from advsweep.rollouts.base import Collected
+
+if TYPE_CHECKING:
+    from advsweep.backends.bandit.sampling import Source
+    from advsweep.estimators import Estimator, GroupBatch
+
+
+class Part:
+    """Runs that stand next to each other.
+
+    Attributes:
+        runs: where, in the stack.
+        read: the optional fields of a batch that some estimator reads.
+        trained_on: in the last step.
+    """
+
+    trained_on: Experience
+
+    def __init__(self, runs: slice, estimators: Sequence[Estimator]) -> None:
+        self.runs = runs
+        self.read = frozenset().union(*(one.needs | one.uses for one in estimators))
+        self._estimators = estimators
+        # Estimators that look at each group alone weigh those of several runs at once.
+        self._teams = stretches(
+            [
+                str(estimator.identity()) if estimator.per_group else number
+                for number, estimator in enumerate(estimators)
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self._estimators)
+
+    def advantages(
+        self, drawn: GroupBatch, collected: Collected
+    ) -> tuple[Advantages, list[Mapping[str, float]], dict[int, Exception]]:
+        """The advantages of the groups that a step trains on.
+
+        Returns:
+            Them, what each run's estimator wants logged, and by run why it refuses its
+            groups, which then have advantages of 0.
+        """
+        weighed: list[Advantages] = []
+        infos: list[Mapping[str, float]] = []
+        errors: dict[int, Exception] = {}
+        teams = list(self._teams)
+        while teams:
+            team, *teams = teams
+            groups, own = self._of(team, drawn, collected)
+            try:
+                made = compute_advantages(self._estimators[team.start], groups, own)
+            except BatchError as error:
+                if team.stop - team.start > 1:
+                    # One of them is refused, and only alone it is seen which.
+                    teams = [slice(i, i + 1) for i in range(team.start, team.stop)] + teams
+                    continue
+                errors[team.start] = error
+                nothing = torch.zeros_like(groups.rewards[: len(own.groups)])
+                made = Advantages(values=nothing, keep=nothing.bool())
+            weighed.append(made)
+            infos += [made.info] * (team.stop - team.start)
+        if len(weighed) == 1:
+            return weighed[0], infos, errors
+        values, keep = (
+            torch.cat([getattr(a, name) for a in weighed]) for name in ("values", "keep")
+        )
+        return Advantages(values=values, keep=keep), infos, errors
+
+    def _of(
+        self, team: slice, drawn: GroupBatch, collected: Collected
+    ) -> tuple[GroupBatch, Collected]:
+        """What concerns some of the runs."""
+        if team.stop - team.start == len(self):
+            return drawn, collected
+        each = len(collected.groups) // len(self)
+        groups, references = slice(each * team.start, each * team.stop), collected.ref_rewards
+        return drawn.select(groups), Collected(
+            torch.arange(groups.stop - groups.start),
+            None if references is None else references[groups],
+        )
+
+
+def experience(
+    source: Source, collected: Collected, drawn: GroupBatch, advantages: Advantages
+) -> Experience:
+    """What a step trains on.
+
+    Args:
+        drawn: all groups that were drawn, of which `collected` may have chosen some where they
+            are of one run.
+    """
+    assert drawn.token_entropy is not None
+    rows, actions = source.rows, source.actions
+    log_probs = -drawn.token_entropy.view(actions.shape)
+    groups = collected.groups
+    if len(groups) < len(drawn.rewards):
+        rows = groups[None] if rows is None else rows[:, groups]
+        actions, log_probs = actions[:, groups], log_probs[:, groups]
+    return Experience(
+        rows=rows,
+        actions=actions,
+        log_probs=log_probs,
+        advantages=advantages.values.view(actions.shape),
+        keep=advantages.keep.view(actions.shape),
+    )
+
+
+def stretches(keys: Sequence[Hashable]) -> list[slice]:
+    """Where equal keys stand next to each other."""
+    ends = list(itertools.accumulate(len(list(same)) for _, same in itertools.groupby(keys)))
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class Clock:
+    """A run's share of the seconds that a step of several takes."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """Takes down what has passed since the last one."""
+        now = time.perf_counter()
+        self.laps[name] = (now - self._last) / self._runs
+        self._last = now

@@ -1,0 +1,71 @@
+"""`advsweep claims`: what the store says of a list of claims."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.completion import complete_claims
+from advsweep.cli.shared.output import echo_rendered
+
+
+class ClaimsFormat(Enum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+    CSV = "csv"
+    JSON = "json"
+
+
+def claims(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="LIST",
+            help="A YAML file of claims, or the name of a list that comes along (demo).",
+            autocompletion=complete_claims,
+        ),
+    ],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 1 unless every claim holds.")
+    ] = False,
+    store: options.Store = None,
+    output: Annotated[
+        ClaimsFormat, typer.Option("--format", help="How to print them.")
+    ] = ClaimsFormat.TABLE,
+) -> None:
+    """Judge claims by the runs of a store: each holds, is contradicted, or cannot be told."""
+    from advsweep.report import Verdict, answer_claims, read_claims, render_answers
+    from advsweep.store import open_store
+
+    listed = read_claims(find_claims(name))
+    answers = answer_claims(open_store(store, create=False), listed)
+    echo_rendered(render_answers(answers, output.value))
+    if strict and answers.count(Verdict.HOLDS) < len(answers.answers):
+        raise typer.Exit(1)
+
+
+def find_claims(name: str) -> Path:
+    """The file of a list of claims, by its path or by the name of one that comes along.
+
+    Raises:
+        ConfigError: there is none; the message offers the nearest name.
+    """
+    from advsweep.errors import ConfigError, nearest
+    from advsweep.report import claim_lists
+
+    if (path := Path(name)).suffix in (".yaml", ".yml"):
+        return path
+    known = claim_lists()
+    if name not in known:
+        raise ConfigError(
+            f"claims: expected a .yaml file or the name of a list, got '{name}'; "
+            f"{nearest(name, known)}"
+        )
+    return known[name]

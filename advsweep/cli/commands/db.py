@@ -1,0 +1,35 @@
+"""`advsweep db`: the store's schema."""
+
+from __future__ import annotations
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.output import echo, echo_line
+
+app = typer.Typer(help="Look after the store's schema.", no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """Look after the store's schema."""
+
+
+@app.command("upgrade")
+def upgrade(store: options.Store = None) -> None:
+    """Bring an older store up to date and say what was done."""
+    from advsweep.store import open_store
+
+    opened = open_store(store, create=False, upgrade=True)
+    for line in opened.upgraded:
+        echo(line)
+    if not opened.upgraded:
+        echo_line(f"{opened.name} is up to date (schema {opened.schema_version()})")
+
+
+@app.command("version")
+def version(store: options.Store = None) -> None:
+    """Print the store's schema version."""
+    from advsweep.store import open_store
+
+    echo(open_store(store, create=False).schema_version())

@@ -1,0 +1,223 @@
+"""`advsweep estimators apply`: the advantages of rewards that the user types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import ListFormat
+from advsweep.cli.shared.output import echo, print_columns, print_csv, print_json, show_number
+from advsweep.errors import BatchError
+
+# The last digits of a float depend on how a processor's vector units round.
+_DIGITS = {"float32": 6, "float64": 12}
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from advsweep.cli.commands.estimators.inputs import Rows
+    from advsweep.diagnostics import Masses
+    from advsweep.estimators.base import Advantages, GroupBatch
+
+
+class Precision(Enum):
+    """The type of the rewards' tensor."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+
+def apply(
+    name: options.EstimatorName,
+    rewards: Annotated[
+        str,
+        typer.Option(
+            metavar="ROWS",
+            help="Rewards of a group, 1,0,0,1; several groups with ; between them; - for a "
+            "rollout that is missing or could not be scored.",
+        ),
+    ],
+    fields: options.EstimatorOptions = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=ROWS",
+            help="What it reads beside rewards: lengths=3,5,2,2, or one number for all, "
+            "token_entropy=0.3; may be repeated.",
+        ),
+    ] = None,
+    precision: Annotated[
+        Precision,
+        typer.Option(help="Of the rewards; trainers have float32, in which 0.9 is not 0.9."),
+    ] = Precision.FLOAT64,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, help="Calls with the same batch, the last of which is printed."),
+    ] = 1,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """Print the advantages that an estimator gives to rewards.
+
+    With them the masses of each group, and what the estimator logs. Successes are rewards of
+    1; among graded rewards, those of at least the group's mean.
+
+    advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
+    """
+    from advsweep.cli.commands.estimators.inputs import (
+        build_from_options,
+        check_inputs,
+        parse_inputs,
+        parse_rows,
+    )
+
+    rows = parse_rows(rewards, "--rewards")
+    given = parse_inputs(inputs or [])
+    estimator = build_from_options(name, fields or [])
+    check_inputs([estimator], given)
+    batch = _batch(rows, given, precision)
+    for _ in range(repeat):
+        advantages = estimator.compute(batch)
+    found = _masses(batch, advantages)
+    digits = _DIGITS[precision.value]
+    if output is ListFormat.JSON:
+        rounded = _rounded(
+            {
+                "rewards": batch.rewards.tolist(),
+                "advantages": advantages.values.tolist(),
+                "keep": advantages.keep.tolist(),
+                "masses": [{"success": m.success, "failure": m.failure} for m in found],
+                "info": advantages.info,
+            },
+            digits,
+        )
+        print_json({"estimator": estimator.plain(), **rounded})
+    elif output is ListFormat.CSV:
+        _print_csv(_rounded(list(_rollouts(batch, advantages)), digits))
+    else:
+        _print_tables(batch, advantages, found)
+
+
+def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> GroupBatch:
+    import torch
+
+    from advsweep.estimators.base import GroupBatch
+
+    rewards = _tensor(rows).to(getattr(torch, precision.value))
+    mask = None
+    if any(reward is None for row in rows for reward in row):
+        mask = rewards.new_tensor([[reward is not None for reward in row] for row in rows]).bool()
+    inputs: dict[str, Any] = {
+        name: values if isinstance(values, int) else _input(name, _tensor(values), rewards)
+        for name, values in given.items()
+    }
+    return GroupBatch(rewards=rewards, mask=mask, **inputs)
+
+
+def _tensor(rows: Rows) -> Tensor:
+    import torch
+
+    return torch.tensor(
+        [[math.nan if cell is None else cell for cell in row] for row in rows],
+        dtype=torch.float64,
+    )
+
+
+def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ...]:
+    """An input in the form that the batch has it; one number holds for all."""
+    from advsweep.estimators.base import PER_PROMPT
+
+    if name in PER_PROMPT:
+        if values.shape[1] != 1:
+            raise BatchError(
+                f"--input {name}: expected one number per group with ; between them, got "
+                f"{values.shape[1]} for a group"
+            )
+        column = values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
+        return tuple(f"{i:g}" for i in column.tolist()) if name == "prompt_ids" else column
+    whole = values.expand_as(rewards) if values.numel() == 1 else values
+    if name != "answered":
+        return whole
+    if (strange := whole[(whole != 0) & (whole != 1)]).numel():
+        raise BatchError(f"--input answered: expected 1 or 0, got {strange[0].item():g}")
+    return whole == 1
+
+
+def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
+    """The masses of each group."""
+    from advsweep.diagnostics import masses
+    from advsweep.estimators.group_stats import Groups
+
+    groups = Groups(batch)
+    rewards = groups.rewards
+    binary = ((rewards == 0) | (rewards == 1)).all()
+    successes = rewards == 1 if binary else rewards >= groups.mean
+    return [
+        masses(
+            advantages.values[row : row + 1],
+            successes[row : row + 1],
+            None if batch.mask is None else batch.mask[row : row + 1],
+        )
+        for row in range(len(rewards))
+    ]
+
+
+def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, ...]]:
+    """Group, rollout, reward (None where missing), advantage and whether it is kept."""
+    rewards = batch.rewards.tolist()
+    values, keep = advantages.values.tolist(), advantages.keep.tolist()
+    for i, row in enumerate(rewards):
+        for j, reward in enumerate(row):
+            missing = batch.mask is not None and not batch.mask[i, j]
+            yield i + 1, j + 1, None if missing else reward, values[i][j], keep[i][j]
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    """Nested lists and mappings with every float rounded to some significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, Mapping):
+        return {key: _rounded(item, digits) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item, digits) for item in value]
+    return value
+
+
+def _print_csv(rows: Iterable[Sequence[Any]]) -> None:
+    print_csv(
+        ("group", "rollout", "reward", "advantage", "keep"),
+        ((*row[:-1], str(row[-1]).lower()) for row in rows),
+    )
+
+
+def _print_tables(batch: GroupBatch, advantages: Advantages, found: list[Masses]) -> None:
+    scorable = advantages.keep if batch.mask is None else advantages.keep[batch.mask]
+    dropped = not bool(scorable.all())
+    columns = ["group", "rollout", "reward", "advantage", *(["keep"] if dropped else [])]
+    rows = [
+        [
+            str(group),
+            str(rollout),
+            "-" if reward is None else show_number(reward),
+            show_number(value),
+            *(["yes" if keep else "no"] if dropped else []),
+        ]
+        for group, rollout, reward, value, keep in _rollouts(batch, advantages)
+    ]
+    print_columns(columns, rows)
+    echo("")
+    print_columns(
+        ("group", "m_S", "m_F"),
+        [[str(i), *map(show_number, mass)] for i, mass in enumerate(found, start=1)],
+    )
+    if advantages.info:
+        echo("")
+        print_columns(
+            ("logged", "value"),
+            [[key, show_number(value)] for key, value in advantages.info.items()],
+        )

@@ -1,0 +1,232 @@
+"""`advsweep estimators show`: one estimator, and what it does to degenerate groups."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from advsweep.cli.commands.estimators.inputs import NEUTRAL
+from advsweep.cli.commands.estimators.listing import held
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli.shared.output import echo, print_columns, print_json, show_number
+from advsweep.errors import BatchError
+
+if TYPE_CHECKING:
+    from advsweep.estimators import Estimator
+
+# Paragraphs of a docstring that are shown apart.
+_RELEASED, _DEPARTURES = "Released code: ", "Departures: "
+_RATES = (0.1, 0.3, 0.5, 0.8)
+
+
+def show(
+    name: options.EstimatorName,
+    fields: options.EstimatorOptions = None,
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Show one estimator in full: formula, source, parameters, inputs, departures.
+
+    What degenerate groups get, and the masses, are computed with its defaults or with the
+    options given.
+    """
+    from advsweep.cli.commands.estimators.inputs import build_from_options
+
+    estimator = build_from_options(name, fields or [])
+    record = _record(estimator)
+    if output is RecordFormat.JSON:
+        print_json(record)
+    else:
+        _print(record)
+
+
+def _record(estimator: Estimator) -> dict[str, Any]:
+    from advsweep.components import parameters
+    from advsweep.estimators import ESTIMATORS
+
+    description, released, departures = _documentation(type(estimator))
+    aliases = ESTIMATORS.aliases()
+    return {
+        "name": estimator.name,
+        "aliases": sorted(a for a, target in aliases.items() if target == estimator.name),
+        "family": estimator.family,
+        "formula": estimator.formula,
+        "paper": estimator.paper,
+        "equation": estimator.equation,
+        "held": held(type(estimator)),
+        "description": description,
+        "released": released,
+        "released_options": list(estimator.released_options),
+        "departures": departures,
+        "needs": sorted(estimator.needs),
+        "uses": sorted(estimator.uses),
+        "minimum_group": estimator.minimum_group,
+        "group_multiple": estimator.group_multiple,
+        "exchangeable": estimator.exchangeable,
+        "rewards": _accepted_rewards(estimator),
+        "stateful": estimator.stateful,
+        "memory": estimator.state_dict(),
+        "parameters": parameters(type(estimator)),
+        "options": estimator.plain(),
+        "inputs": {n: v for n, v in NEUTRAL.items() if n in estimator.needs},
+        "degenerate": _degenerate_groups(estimator),
+        "masses": _expected_masses(estimator),
+    }
+
+
+def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
+    """What a class's docstring says: of the formula, of the released code, and departures."""
+    marked: dict[str, list[str]] = {_RELEASED: [], _DEPARTURES: []}
+    description = []
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        marker = next((m for m in marked if paragraph.startswith(m)), None)
+        if marker is None:
+            description.append(paragraph)
+        else:
+            marked[marker] += paragraph.removeprefix(marker).split()
+    released, departures = (" ".join(words) for words in marked.values())
+    return "\n\n".join(description), released or None, departures or "none"
+
+
+def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
+    """What each group gets that has nothing to tell rollouts apart by, alone in its batch."""
+    size = _group_size(estimator, 4)
+    groups = {
+        "all wrong": [0.0] * size,
+        "all correct": [1.0] * size,
+        "all 0.9": [0.9] * size,
+        "one rollout, wrong": [0.0],
+        "one rollout, correct": [1.0],
+    }
+    return [
+        {"group": name, "rewards": row, **_applied(estimator, row)} for name, row in groups.items()
+    ]
+
+
+def _accepted_rewards(estimator: Estimator) -> str:
+    """Which rewards the formula is defined for."""
+    if estimator.verifier_free:
+        return "not read"
+    others = _group_size(estimator, 4) - 1
+    if _applied(estimator, [1.5] + [2.0] * others)["refused"] is None:
+        return "any finite numbers"
+    if _applied(estimator, [0.5] + [0.9] * others)["refused"] is None:
+        return "means of a group in [0, 1]"
+    return "0 and 1 only"
+
+
+def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
+    import copy
+
+    import torch
+
+    from advsweep.estimators.base import GroupBatch, spread_input
+
+    rewards = torch.tensor([row], dtype=torch.float64)
+    inputs: dict[str, Any] = {
+        name: spread_input(name, NEUTRAL[name], rewards) for name in estimator.needs
+    }
+    try:
+        found = copy.deepcopy(estimator).compute(GroupBatch(rewards=rewards, **inputs))
+    except BatchError as error:
+        return {"advantages": None, "kept": None, "refused": str(error)}
+    return {
+        "advantages": found.values[0].tolist(),
+        "kept": bool(found.keep.all()),
+        "refused": None,
+    }
+
+
+def _expected_masses(estimator: Estimator) -> dict[str, Any]:
+    from advsweep.diagnostics import expected_masses
+
+    size = _group_size(estimator, 8)
+    inputs = {name: NEUTRAL[name] for name in estimator.needs}
+    try:
+        found = [expected_masses(estimator, p, size, **inputs) for p in _RATES]
+    except BatchError as error:
+        return {"group_size": size, "refused": str(error), "rates": []}
+    rates = [
+        {"p": p, "success": mass.success, "failure": mass.failure}
+        for p, mass in zip(_RATES, found, strict=True)
+    ]
+    return {"group_size": size, "refused": None, "rates": rates}
+
+
+def _group_size(estimator: Estimator, wanted: int) -> int:
+    """The smallest group from `wanted` rollouts on that the estimator takes."""
+    multiple = estimator.group_multiple
+    return -(-max(wanted, estimator.minimum_group) // multiple) * multiple
+
+
+def _print(record: dict[str, Any]) -> None:
+    also = f" (also {', '.join(record['aliases'])})" if record["aliases"] else ""
+    echo(f"{record['name']}{also}: {record['formula']}")
+    echo(f"family: {record['family']}    source: {record['paper']}, {record['equation']}")
+    echo(f"defaults held to: {record['held']}")
+    echo(f"\n{record['description']}\n")
+    if record["released"]:
+        released = f"the authors' released code{_options(record)}: {record['released']}"
+        echo(textwrap.fill(released, 96) + "\n")
+    echo(textwrap.fill(f"departures from the source: {record['departures']}", 96) + "\n")
+    echo(f"needs: {', '.join(['rewards', *record['needs']])}")
+    if record["uses"]:
+        echo(f"reads if given: {', '.join(record['uses'])}")
+    echo(f"rewards: {record['rewards']}")
+    echo(f"group size: {_sizes(record)}")
+    if not record["exchangeable"]:
+        echo("order: the order of the rollouts within a group matters")
+    if record["stateful"]:
+        start = ", ".join(f"{key} {_plain(value)}" for key, value in record["memory"].items())
+        echo(f"memory, before the first step: {start}")
+    echo("")
+    if record["parameters"]:
+        columns = ("parameter", "type", "default", "range", "meaning")
+        print_columns(columns, [[_plain(v) for v in row.values()] for row in record["parameters"]])
+    else:
+        echo("no parameters")
+    inputs = "".join(f", {name} {value:g}" for name, value in record["inputs"].items())
+    echo(f"\ndegenerate groups, each alone in a first step{inputs}")
+    print_columns(
+        ("group", "rewards", "advantages"),
+        [[row["group"], _numbers(row["rewards"]), _outcome(row)] for row in record["degenerate"]],
+    )
+    masses = record["masses"]
+    echo(f"\nexpected masses at group size {masses['group_size']}{inputs}")
+    if masses["refused"]:
+        echo(f"refused: {masses['refused']}")
+        return
+    print_columns(
+        ("p", "m_S", "m_F"),
+        [[show_number(value) for value in row.values()] for row in masses["rates"]],
+    )
+
+
+def _options(record: dict[str, Any]) -> str:
+    """The options for the released code, in brackets; empty where there are none."""
+    ways = (" ".join(f"-o {o}" for o in way.split()) for way in record["released_options"])
+    listed = ", ".join(ways)
+    return f" ({listed})" if listed else ""
+
+
+def _plain(value: Any) -> str:
+    """A value as YAML has it."""
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def _sizes(record: dict[str, Any]) -> str:
+    at_least = f"at least {record['minimum_group']}"
+    multiple = record["group_multiple"]
+    return at_least if multiple == 1 else f"{at_least}, a multiple of {multiple}"
+
+
+def _numbers(values: list[float]) -> str:
+    return " ".join(show_number(value) for value in values)
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    if row["refused"]:
+        return f"refused: {row['refused']}"
+    return _numbers(row["advantages"]) + ("" if row["kept"] else ", left out of the update")

@@ -1,0 +1,113 @@
+"""`advsweep ls`: the runs of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import ListFormat
+from advsweep.cli.shared.output import echo, echo_line
+
+if TYPE_CHECKING:
+    from advsweep.store import EvaluationRecord, RunRecord
+
+NEWEST = 50
+
+
+def ls(
+    sweep: options.SweepName = None,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only runs in this state, such as failed.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help=f"The newest so many (a table shows {NEWEST})."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them in a table, too.")] = False,
+    models: Annotated[
+        bool,
+        typer.Option("--models", help="Models that `advsweep eval --model` has evaluated instead."),
+    ] = False,
+    store: options.Store = None,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """List runs, newest first."""
+    from advsweep.cli.shared.output import print_listing
+    from advsweep.store import open_store
+    from advsweep.store.records import parse_status
+    from advsweep.store.revisions import find_mixtures
+
+    if output is ListFormat.TABLE and not every:
+        limit = limit or NEWEST
+    opened = open_store(store, create=False)
+    if models:
+        _refuse_filters(sweep, status)
+        print_listing([_model(e) for e in reversed(opened.model_evaluations())][:limit], output)
+        return
+    runs = opened.runs(sweep=sweep, status=parse_status(status), limit=limit)
+    for mixture in find_mixtures(opened, runs):
+        echo_line(f"advsweep: {mixture.text}", err=True)
+    if output is ListFormat.JSON:
+        print_listing([_whole(r, sweep) for r in runs], output)
+        return
+    print_listing([_row(r) for r in runs], output)
+    left = opened.count_runs(sweep=sweep, status=parse_status(status)) - len(runs)
+    if left:
+        echo_line(f"... and {left} older ones (--all shows them)", err=True)
+    if not runs:
+        echo("no runs", err=True)
+
+
+def _refuse_filters(sweep: str | None, status: str | None) -> None:
+    from advsweep.errors import ConfigError
+
+    if sweep is not None or status is not None:
+        raise ConfigError("--models: expected no sweep and no --status, which models do not have")
+
+
+def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
+    settings = evaluation.settings
+    return {
+        "model": settings["model"],
+        "task": evaluation.task,
+        "split": settings.get("split", "held_out"),
+        "problems": len(evaluation.problem_ids),
+        "n": settings["n"],
+        "temperature": settings["temperature"],
+        "top_p": settings["top_p"],
+        "pass@1": round(evaluation.scores([1])["pass@1"], 4),
+        "created": evaluation.created.isoformat(timespec="seconds"),
+        "identity": evaluation.identity[:10],
+    }
+
+
+def _row(run: RunRecord) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "identity": run.identity[:10],
+        "sweep": list(run.sweeps),
+        "estimator": run.estimator,
+        "seed": run.seed,
+        "status": run.status,
+        "failure": run.failure,
+        "step": run.step,
+        "steps": run.steps,
+    }
+
+
+def _whole(run: RunRecord, sweep: str | None) -> dict[str, Any]:
+    return {
+        **_row(run),
+        "identity": run.identity,
+        "sweep": sweep or (run.sweeps[0] if run.sweeps else None),
+        "sweeps": list(run.sweeps),
+        "backend": run.backend,
+        "attempt": run.attempt,
+        "created": run.created,
+        "started": run.started,
+        "finished": run.finished,
+        "error": run.error,
+        "config": run.config,
+    }

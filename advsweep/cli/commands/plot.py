@@ -1,0 +1,301 @@
+"""`advsweep plot`: figures of a sweep, made from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.completion import complete_figure, complete_target
+from advsweep.cli.shared.output import echo_line
+
+if TYPE_CHECKING:
+    from advsweep.report.data.filters import Condition
+    from advsweep.report.figures.chart import Chart, Options
+    from advsweep.report.figures.data import Material
+    from advsweep.store import Store
+
+_PICTURE = ".png"
+
+
+class PlotFormat(Enum):
+    """What a figure becomes."""
+
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
+    CSV = "csv"
+    JSON = "json"
+
+
+class PlotPoints(Enum):
+    """What is a point of a regression; as `report.points.Points`, whose package imports numpy."""
+
+    RUNS = "runs"
+    ROWS = "rows"
+
+
+_NUMBERS = (PlotFormat.CSV, PlotFormat.JSON)
+
+
+def plot(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP|RUN...]",
+            help="A sweep, or runs: ids, starts of identities, 'last' (default: every run).",
+            autocompletion=complete_target,
+        ),
+    ] = None,
+    where: options.Where = None,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            "-f",
+            metavar="NAME,...",
+            help="Figures by name (default: all that the runs have the numbers for).",
+            autocompletion=complete_figure,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE|FOLDER",
+            help="A .png, .svg or .pdf file with all of them (a PDF has a page for each), or a "
+            "folder that gets a file for each (default: SWEEP-FIGURE.png).",
+        ),
+    ] = None,
+    output: Annotated[
+        PlotFormat | None,
+        typer.Option(
+            "--format",
+            help="png, svg or pdf: of the files, where -o does not say; csv or json: print the "
+            "numbers, beside pictures if -o asks for some.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME,...",
+            help="Of curves: metrics that runs recorded. Of heat maps: as a table's columns, "
+            "pass@8 or collapse/acr@end.",
+        ),
+    ] = None,
+    smooth: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="STEPS", help="Average each run's curve over so many steps back."
+        ),
+    ] = 1,
+    x: Annotated[
+        str | None, typer.Option("--x", metavar="KEY", help="A heat map's key along x.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option("--y", metavar="KEY", help="A heat map's key along y.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Of pass@k by level (default: 1 and most).")
+    ] = None,
+    points: Annotated[
+        PlotPoints,
+        typer.Option(help="Of the regression on early collapse: a point for each run, or row."),
+    ] = PlotPoints.RUNS,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="KEY,...", help="And lines for each value of these keys."),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of evaluations: on which task (default: the runs' own)."
+        ),
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="Print what figures there are, and stop.")
+    ] = False,
+    store: options.Store = None,
+) -> None:
+    """Draw figures of finished runs, with 95 % intervals over seeds.
+
+    advsweep plot demo
+
+    advsweep plot demo --figure passk,acr -o figures --format svg
+
+    advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
+    """
+    from advsweep.report.data.filters import parse_where
+    from advsweep.report.figures.chart import Options, Points
+    from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
+    from advsweep.store import open_store
+
+    if listing:
+        from advsweep.cli.shared.output import print_columns
+
+        print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
+        return
+    chosen = find_figures(_split(figure))
+    asked = Options(
+        metrics=tuple(_split(metrics)),
+        smooth=smooth,
+        x=x,
+        y=y,
+        k=k,
+        points=Points(points.value),
+        by=tuple(dict.fromkeys(_split(by))),
+        task=task,
+    )
+    _refuse_unused(asked, {f.name: f.uses for f in chosen or FIGURES.values()})
+    numbers = output if output in _NUMBERS else None
+    suffix = f".{output.value}" if output is not None and numbers is None else None
+    if target is not None:
+        _check_target(target, suffix)
+    conditions = [condition for text in where or () for condition in parse_where(text)]
+    opened = open_store(store, create=False)
+    material = _material(opened, keys or [], conditions, task)
+    if chosen:
+        charts = [collect(f, material, asked) for f in chosen]
+    else:
+        charts, refused = collect_all(material, asked)
+        for reason in dict.fromkeys(refused.values()):
+            names = [name for name, own in refused.items() if own == reason]
+            echo_line(f"left out: {', '.join(names)}: {reason}", err=True)
+    if numbers is PlotFormat.CSV:
+        _refuse_several(charts)
+    if target is not None or numbers is None:
+        where_to = target or _default_target(material, charts, suffix, chosen=bool(chosen))
+        for path in _write(charts, where_to, suffix):
+            written = str(path) if numbers is None else f"wrote {path}"
+            echo_line(written, err=numbers is not None)
+    if numbers is not None:
+        _print(charts, numbers)
+
+
+def _split(texts: Sequence[str] | None) -> list[str]:
+    from advsweep.report.data.filters import split_list
+
+    return [part for text in texts or () for part in split_list(text) if part]
+
+
+def _refuse_unused(asked: Options, uses: Mapping[str, frozenset[str]]) -> None:
+    """Refuses an option that would change nothing."""
+    from advsweep.errors import ConfigError
+
+    for name in asked.given():
+        if not any(name in used for used in uses.values()):
+            option = {"metrics": "metric"}.get(name, name)
+            raise ConfigError(
+                f"--{option}: expected a figure that has it, got {', '.join(uses)}; "
+                "`advsweep plot --list` names them"
+            )
+
+
+def _check_target(target: Path, suffix: str | None) -> None:
+    from advsweep.errors import ConfigError, ReportError
+    from advsweep.report.figures.style import check_path
+
+    if _is_folder(target):
+        if target.exists() and not target.is_dir():
+            raise ReportError(f"{target}: expected a folder, or a file ending in .png, .svg, .pdf")
+        return
+    check_path(target)
+    if suffix not in (None, target.suffix.lower()):
+        raise ConfigError(f"--format: {target} says another format than {suffix}; give one of them")
+
+
+def _is_folder(target: Path) -> bool:
+    return target.is_dir() or not target.suffix
+
+
+def _material(
+    store: Store, keys: Sequence[str], where: Sequence[Condition], task: str | None
+) -> Material:
+    """The runs that were named, and what to call them together."""
+    from advsweep.cli.shared.targets import find_targets
+    from advsweep.errors import NotFoundError, nearest
+    from advsweep.report.figures.data import Material
+
+    if not keys:
+        return Material(store, store.runs(newest_first=False), Path(store.name).stem, where, task)
+    try:
+        targets = find_targets(store, keys)
+    except NotFoundError as error:
+        if len(keys) > 1:
+            raise
+        sweeps = [sweep.name for sweep in store.sweeps()]
+        raise NotFoundError(f"{error}; of sweeps: {nearest(keys[0], sweeps)}") from error
+    names = [*targets.sweeps]
+    if targets.named:
+        some = sorted(targets.named)
+        names.append(("run " if len(some) == 1 else "runs ") + ", ".join(map(str, some)))
+    return Material(store, targets.runs, ", ".join(names), where, task)
+
+
+def _default_target(
+    material: Material, charts: Sequence[Chart], suffix: str | None, *, chosen: bool
+) -> Path:
+    what = charts[0].name if chosen and len(charts) == 1 else "figures"
+    return Path(f"{_file_name(material.name)}-{what}{suffix or _PICTURE}")
+
+
+def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
+    """Draws figures into a file, or a folder of files; gives each as soon as it is written."""
+    from advsweep.errors import ReportError
+    from advsweep.report.figures.registry import write
+
+    if not _is_folder(target):
+        write(charts, target)
+        yield target
+        return
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{target}: cannot be made ({error.strerror})") from error
+    for chart in charts:
+        path = target / f"{chart.name}{suffix or _PICTURE}"
+        write([chart], path)
+        yield path
+
+
+def _file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+
+
+def _refuse_several(charts: Sequence[Chart]) -> None:
+    from advsweep.errors import ConfigError
+
+    if len(charts) > 1:
+        names = ", ".join(chart.name for chart in charts)
+        raise ConfigError(f"--format csv: expected one figure, got {names}; --figure names one")
+
+
+def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
+    from advsweep.cli.shared.output import print_csv, print_json
+
+    if output is PlotFormat.JSON:
+        print_json(
+            [
+                {"figure": c.name, "title": c.title, "notes": c.notes, "values": c.records()}
+                for c in charts
+            ]
+        )
+        return
+    for note in charts[0].notes:
+        echo_line(note, err=True)
+    records = charts[0].records()
+    print_csv(list(records[0]), (_cells(record) for record in records))
+
+
+def _cells(record: Mapping[str, object]) -> list[object]:
+    """Numbers as they are; what is none, or not finite, is empty."""
+    from advsweep.cli.shared.output import jsonable
+
+    plain = [jsonable(value) for value in record.values()]
+    return ["" if value is None else value for value in plain]

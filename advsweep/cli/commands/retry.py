@@ -1,0 +1,152 @@
+"""`advsweep retry`: starts runs again that came to no good end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.completion import complete_target
+from advsweep.cli.shared.options import RecordFormat
+from advsweep.cli.shared.output import echo, echo_line
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.cli.shared.targets import Targets
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.planning.resume import Settings
+    from advsweep.sweep.scheduler.events import Outcome
+
+
+def retry(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN...|SWEEP [KEY=VALUE]...",
+            help="Runs (ids, starts of identities, 'last'), or all those of a sweep; and settings "
+            "for them: of executor, resources, stopping or tracking.",
+            autocompletion=complete_target,
+        ),
+    ],
+    jobs: options.Jobs = None,
+    store: options.Store = None,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = "oom,timeout,killed",
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
+    store_patience: options.StorePatience = "10m",
+    trust_store: options.TrustStore = False,
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Start runs again that failed, were interrupted, stopped or lost, or never began.
+
+    They go on from their last checkpoint, with the resources of their sweep (runs of no sweep:
+    a core each) and under the rule for early stopping that they have. What they are is read from
+    the store. Where they are executed and tracked is not: give executor= and tracking=, or
+    --trust-store to have both as their sweep had them. Runs that are done or running are left
+    alone, and pruned ones go on with stopping=none or another rule.
+    """
+    from advsweep.cli.shared import execution
+    from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared.targets import find_targets, split_overrides
+    from advsweep.store import Status, open_store
+    from advsweep.sweep.planning.resume import plan_again
+
+    options.give_consent(run_code, run_code_as_root)
+    patience = execution.set_store_patience(store_patience)
+    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
+    names, overrides = split_overrides(arguments)
+    if not names:
+        raise ConfigError(f"expected runs or a sweep to start again, got {' '.join(overrides)}")
+    with open_store(store, create=False, patience=patience) as opened:
+        found = find_targets(opened, names)
+        open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
+        settings = _settings(opened, found, open_, overrides, trusted=trust_store)
+        stays = Status.PRUNED if settings["stopping"] is None else None
+        left = [run for run in open_ if run.status is not stays]
+        if alone := len(found.runs) - len(left):
+            echo_line(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
+        if not left:
+            echo("nothing to start again", err=True)
+            return
+        plan = plan_again(left, settings)
+        plan.check()
+        with execution.tracked(plan, opened) as feed:
+            outcome = execution.execute(
+                plan, opened, jobs=jobs, force=False, policy=policy, feed=feed
+            )
+    if output is RecordFormat.JSON:
+        print_json(execution.outcome_record(plan, outcome))
+    else:
+        _print(outcome)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _settings(
+    store: Store,
+    targets: Targets,
+    runs: Sequence[RunRecord],
+    overrides: Sequence[str],
+    *,
+    trusted: bool,
+) -> Settings:
+    """The settings that all of these runs share.
+
+    Raises:
+        ConfigError: they share none, or the store would choose an executor and is not trusted.
+    """
+    from advsweep.cli.shared.execution import warn
+    from advsweep.sweep.planning.resume import (
+        DEFAULTS,
+        allowed_settings,
+        changed_settings,
+        chosen_by_store,
+        recorded_settings,
+    )
+
+    sweeps = store.sweeps()
+    meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
+    found: dict[str, Settings] = {}
+    untracked: set[str] = set()
+    for run in runs:
+        recorded = recorded_settings(run, sweeps if run.id in targets.named else meant)
+        allowed = allowed_settings(recorded, overrides, trusted=trusted)
+        found[json.dumps(allowed)] = allowed
+        if recorded["tracking"] is not None and allowed["tracking"] is None:
+            untracked.add(str(recorded["tracking"]["name"]))
+    for line in chosen_by_store(next(iter(found.values()))) if trusted and found else ():
+        warn(f"the store chooses {line}")
+    if untracked and not any(text.lstrip("+").startswith("tracking") for text in overrides):
+        names = ", ".join(sorted(untracked))
+        warn(f"not tracked; tracking={names} or --trust-store tracks the runs as before")
+    changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
+    first, *others = changed
+    for other in others:
+        for group, node in first.items():
+            if other[group] != node:
+                raise ConfigError(
+                    f"{group}: expected the same for all runs that are started again together, got "
+                    f"{node} and {other[group]}; name one sweep at a time, or say which is meant, "
+                    f"such as {group}={node['name'] if node else 'none'}"
+                )
+    return first
+
+
+def _print(outcome: Outcome) -> None:
+    counts = (
+        (outcome.done, "done"),
+        (len(outcome.failed), "failed"),
+        (len(outcome.pruned), "pruned"),
+        (outcome.unfinished, "unfinished"),
+        (outcome.submitted, "submitted"),
+        (outcome.queued, "queued or running"),
+    )
+    parts = ", ".join(f"{count} {what}" for count, what in counts if count)
+    echo_line(f"{len(outcome.run_ids)} runs: {parts}", err=True)
+    for run_id, error in outcome.failed.items():
+        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)

@@ -1,0 +1,64 @@
+"""`advsweep run`: one training, from overrides to a summary."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import RecordFormat
+
+
+def run(
+    overrides: options.Overrides = None,
+    store: options.Store = None,
+    config_dir: options.ConfigDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved config; start nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train again what is done, as a new attempt.")
+    ] = False,
+    retries: options.Retries = 2,
+    retry_on: options.RetryOn = "oom,timeout,killed",
+    time_limit: options.TimeLimit = None,
+    memory_limit: options.MemoryLimit = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
+    store_patience: options.StorePatience = "10m",
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Train one run and print what came out of it.
+
+    The run is evaluated before, during and after training, and recorded in the store. A run
+    that was interrupted goes on from its last checkpoint; one that is done is not repeated.
+    """
+    from advsweep.cli.commands import show
+    from advsweep.cli.commands.plan import print_warnings, tell_absent
+    from advsweep.cli.shared import execution
+    from advsweep.cli.shared.output import print_json
+    from advsweep.sweep.planning.plan import make_plan, outdated
+    from advsweep.sweep.search.study import refuse_search
+
+    options.give_consent(run_code, run_code_as_root)
+    execution.set_store_patience(store_patience)
+    policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
+    plan = make_plan(overrides or [], config_dirs=config_dir or (), single=True, fetch=not dry_run)
+    refuse_search(plan)
+    print_warnings(plan.warnings)
+    if dry_run:
+        tell_absent(plan)
+        execution.print_config(plan.runs[0].config, output)
+        return
+    plan.check()  # before a store is made
+    with execution.opened(store) as opened:
+        print_warnings(outdated(plan, opened))
+        with execution.tracked(plan, opened) as feed:
+            outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
+        [record] = opened.runs(ids=outcome.run_ids)
+        if output is RecordFormat.JSON:
+            print_json(show.whole(opened, record))
+        else:
+            show.print_summary(opened, record)
+    raise typer.Exit(outcome.exit_code)

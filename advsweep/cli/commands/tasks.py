@@ -1,0 +1,157 @@
+"""`advsweep tasks`: what can be trained on, and what the problems of a task look like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import ListFormat, RecordFormat
+from advsweep.cli.shared.output import echo, echo_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from advsweep.tasks.base import Problem, Task
+
+app = typer.Typer(help="List tasks; show one with some of its problems.")
+
+TaskOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="FIELD=VALUE",
+        help="A field of the task, such as data=problems.jsonl; may be repeated.",
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    config_dirs: options.ConfigDir = None,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """List every task (task=NAME), with its data, its verifier and what it is."""
+    if context.invoked_subcommand is not None:
+        return
+    from advsweep.cli.shared.output import print_listing
+    from advsweep.config.compose import Composer
+    from advsweep.config.conf_files import conf_directory, first_comment
+    from advsweep.sweep.planning.builder import GROUPS, KEYS
+
+    folders = [*(config_dirs or []), conf_directory()]
+    with Composer(GROUPS, KEYS, config_dirs or []) as composer:
+        nodes = {n: composer.compose({"task": n}).config["task"] for n in composer.members("task")}
+    rows = [
+        {
+            "name": name,
+            "data": node.get("data", ""),
+            "verifier": _verifier(node),
+            "description": first_comment("task", name, folders),
+        }
+        for name, node in nodes.items()
+    ]
+    print_listing(rows, output)
+
+
+@app.command("show")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A task.")],
+    fields: TaskOptions = None,
+    examples: Annotated[
+        int, typer.Option("--examples", min=0, help="Problems shown of each split.")
+    ] = 2,
+    config_dirs: options.ConfigDir = None,
+    output: options.Record = RecordFormat.TEXT,
+) -> None:
+    """Show a task: its splits, levels and some prompts with their gold answers.
+
+    Its data is read, and checked as it is before a training; what a training would be refused
+    for is told.
+    """
+    from advsweep.cli.shared.output import print_json
+    from advsweep.errors import ConfigError
+    from advsweep.tasks.base import Split
+
+    task = _build(name, fields or [], config_dirs or [])
+    record = {
+        "name": name,
+        "settings": task.plain(),
+        "splits": {s.value: _split_record(task.problems(s), examples) for s in Split},
+    }
+    try:
+        task.check()
+        task.check_consent()
+    except ConfigError as error:
+        echo_line(f"advsweep: {error}", err=True)
+    if output is RecordFormat.JSON:
+        print_json(record)
+    else:
+        _print(record)
+
+
+def _build(name: str, texts: Sequence[str], config_dirs: Sequence[Path]) -> Task:
+    from advsweep.config.compose import Composer
+    from advsweep.config.overrides import parse_overrides
+    from advsweep.errors import ConfigError
+    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.tasks import TASKS
+
+    values = {}
+    for override in parse_overrides(texts):
+        if override.swept or override.deleted:
+            raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
+        values[f"task.{override.key}"] = override.values[0]
+    with Composer(GROUPS, KEYS, config_dirs) as composer:
+        composed = composer.compose({"task": composer.member("task", name)})
+        return TASKS.build(composer.patched(composed, values)["task"], where="task")
+
+
+def _split_record(problems: Sequence[Problem], examples: int) -> dict[str, Any]:
+    from collections import Counter
+
+    levels = Counter(problem.level for problem in problems)
+    return {
+        "problems": len(problems),
+        "levels": {str(level): levels[level] for level in sorted(levels)},
+        "examples": [
+            {
+                "id": p.id,
+                "level": p.level,
+                "system": p.system,
+                "prompt": p.prompt,
+                "gold": {k: v for k, v in p.gold.items() if k != "solution"} or dict(p.gold),
+            }
+            for p in problems[:examples]
+        ],
+    }
+
+
+def _print(record: dict[str, Any]) -> None:
+    for split, found in record["splits"].items():
+        counts = found["levels"].items()
+        levels = ", ".join(f"{count} of level {level}" for level, count in counts)
+        many = f": {levels}" if len(counts) > 1 else ""
+        echo_line(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
+    for split, found in record["splits"].items():
+        for example in found["examples"]:
+            head = f"{split.replace('_', '-')} problem {example['id']}, level {example['level']}"
+            echo()
+            echo_line(f"--- {head}")
+            if example["system"]:
+                echo_line(f"[system] {example['system']}")
+            echo(example["prompt"])
+            gold = example["gold"]
+            echo_line(f"--- gold: {gold.get('answer', gold)}")
+
+
+def _verifier(node: Mapping[str, Any]) -> str:
+    """The name of a task's verifier; empty where the task is a verifier of its own kind."""
+    from advsweep.tasks import TASKS
+
+    spec = node.get("verifier", getattr(TASKS.get(node["name"]), "verifier", ""))
+    return str(spec["name"] if isinstance(spec, dict) else spec)

@@ -1,0 +1,202 @@
+"""`advsweep weights`: what a training changed in a model's weights."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+
+if TYPE_CHECKING:
+    from advsweep.cli.shared.weight_tables import Analysed
+    from advsweep.diagnostics.weight_changes import Values, WeightChange
+    from advsweep.evaluation.weights import StepChange
+    from advsweep.store import RunRecord, Store
+
+    OnMatrix = Callable[[int, int, str], None]
+
+
+class WeightFormat(Enum):
+    """How an analysis of weights is printed."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+class WeightTable(Enum):
+    """The tables that an analysis of weights comes to."""
+
+    TOTAL = "total"
+    MATRICES = "matrices"
+    ALIGNMENT = "alignment"
+
+
+class SingularValues(Enum):
+    """Which singular values are computed; see `diagnostics.weight_changes.Values`."""
+
+    AUTO = "auto"
+    ALL = "all"
+    LEADING = "leading"
+
+
+def weights(
+    targets: options.OptionalTargets = None,
+    base: Annotated[
+        Path | None,
+        typer.Option("--base", metavar="DIR", help="Without a run: the model before training."),
+    ] = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option("--tuned", metavar="DIR", help="The model after it, or a LoRA adapter."),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step",
+            min=1,
+            help="A run's weights after this step (default: of one run every checkpoint, of "
+            "several the last).",
+        ),
+    ] = None,
+    values: Annotated[
+        SingularValues,
+        typer.Option(
+            "--values",
+            help="all singular values of every matrix, the leading ones with bounds on their "
+            "errors, or (auto) all of the head and of matrices up to 2048 wide.",
+        ),
+    ] = SingularValues.AUTO,
+    delta: Annotated[
+        float, typer.Option("--delta", help="srank counts values that sum to 1 - delta of all.")
+    ] = 0.01,
+    table: Annotated[
+        WeightTable | None,
+        typer.Option("--table", help="Only this table (csv: matrices, of several runs total)."),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option("--threads", min=1, help="CPU threads; more only on idle cores.")
+    ] = 1,
+    store: options.Store = None,
+    output: Annotated[
+        WeightFormat, typer.Option("--format", help="How to print it.")
+    ] = WeightFormat.TABLE,
+) -> None:
+    """Compare trained weights with the base model's: norms, singular values, directions.
+
+    Of each matrix: the norm of its change and its share of all, s1/s2, the share r1 that is of
+    rank 1, and how many singular values make up nearly all (srank). Analyses of runs are kept
+    in the store. One matrix is in memory at a time.
+    """
+    import torch
+
+    from advsweep.cli.shared.weight_tables import Shown, print_pair, print_run, print_runs
+    from advsweep.diagnostics.weight_changes import Values
+    from advsweep.errors import ConfigError
+
+    if not 0 < delta < 1:
+        raise ConfigError(f"--delta: expected a number above 0 and below 1, got {delta:g}")
+    given = base is not None or tuned is not None
+    if given == bool(targets) or (given and (base is None or tuned is None)):
+        raise ConfigError("expected a run or a sweep, or else both --base DIR and --tuned DIR")
+    if given and step is not None:
+        raise ConfigError("--step: expected it with a run; a folder has no steps")
+    torch.set_num_threads(threads)
+    shown = Shown(output.value, None if table is None else table.value)
+    if base is not None and tuned is not None:
+        if table is WeightTable.ALIGNMENT:
+            raise ConfigError("--table: expected total or matrices; one pair has no alignment")
+        change = _compare(base, tuned, Values(values.value), delta)
+        print_pair(change, base, tuned, shown)
+        return
+    analysed = _analyse(targets or [], store, step, Values(values.value), delta)
+    if len(analysed) == 1 and len(analysed[0].steps) == 1 and table is WeightTable.ALIGNMENT:
+        raise ConfigError(
+            "--table: expected total or matrices, or a run with several checkpoints "
+            "(backend.keep_every=50 keeps them), or several runs"
+        )
+    if len(analysed) == 1:
+        print_run(analysed[0], shown)
+    else:
+        print_runs(analysed, shown)
+
+
+def _compare(base: Path, tuned: Path, values: Values, delta: float) -> WeightChange:
+    from advsweep.diagnostics.weight_changes import weight_changes
+    from advsweep.diagnostics.weight_files import StoredWeights, open_tuned
+
+    before, after = StoredWeights(base.expanduser()), open_tuned(tuned.expanduser())
+    with _progress(str(tuned)) as on_matrix:
+        return weight_changes(before, after, values=values, delta=delta, on_matrix=on_matrix)
+
+
+def _analyse(
+    targets: list[str], url: str | None, step: int | None, values: Values, delta: float
+) -> list[Analysed]:
+    from contextlib import closing
+
+    from advsweep.cli.shared.execution import warn
+    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.weight_tables import Analysed
+    from advsweep.errors import CheckpointError, ConfigError
+    from advsweep.store import open_store
+
+    found = []
+    with closing(open_store(url, create=False)) as opened:
+        runs = find_targets(opened, targets).runs
+        if not runs:
+            raise ConfigError(f"expected a sweep with runs, got {targets[0]}, which has none")
+        for record in runs:
+            try:
+                steps = _steps(opened, record, step, len(runs) > 1)
+                changes = [_one(opened, record, at, values, delta) for at in steps]
+            except (CheckpointError, ConfigError) as error:
+                if len(runs) == 1:
+                    raise
+                warn(f"run {record.id} is left out: {error}")
+                continue
+            found.append(Analysed(record, changes))
+    if not found:
+        raise ConfigError("expected a run with weights that can be compared, got none")
+    return found
+
+
+def _steps(store: Store, record: RunRecord, step: int | None, last: bool) -> list[int]:
+    from advsweep.evaluation.weights import steps_to_analyse
+
+    if step is not None:
+        return [step]
+    steps = steps_to_analyse(store, record)
+    return steps[-1:] if last else steps
+
+
+def _one(store: Store, record: RunRecord, step: int, values: Values, delta: float) -> StepChange:
+    from advsweep.backends.build import build_run
+    from advsweep.evaluation.weights import ensure_analysis
+
+    run = build_run(record.config)
+    with _progress(f"run {record.id}, step {step}") as on_matrix:
+        return ensure_analysis(
+            store, record, run, step, values=values, delta=delta, on_matrix=on_matrix
+        )
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[OnMatrix]:
+    """How many matrices are done, as a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, name: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total)

@@ -1,0 +1,137 @@
+"""`advsweep worker`: does the runs of a store that nobody does, from any machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.completion import complete_sweep
+from advsweep.cli.shared.output import echo_line
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.components import Plain
+    from advsweep.store import Store
+    from advsweep.sweep.scheduler.events import Event
+    from advsweep.sweep.tracking.client import Trackings
+
+
+def worker(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP] [KEY=VALUE]...",
+            help="Only this sweep's runs; and resources in place of its own, such as "
+            "resources.cpus=2, or executor.preload=false, or tracking=NAME.",
+            autocompletion=complete_sweep,
+            show_default=False,
+        ),
+    ] = None,
+    jobs: options.Jobs = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for more runs when none is left.")
+    ] = False,
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--idle-timeout", metavar="SECONDS", min=0, help="Wait for more, but no longer."
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            envvar="ADVSWEEP_RUNS",
+            metavar="DIR",
+            help="The folder of the runs' logs and checkpoints.",
+            show_envvar=True,
+        ),
+    ] = None,
+    run_code: options.RunCode = False,
+    run_code_as_root: options.RunCodeAsRoot = False,
+    store: options.Store = None,
+    store_patience: options.StorePatience = "10m",
+    trust_store: options.TrustStore = False,
+) -> None:
+    """Train runs of a store that nobody trains, until none is left.
+
+    Takes up pending, interrupted and lost runs in the order of their sweep; failed ones are left.
+    Start as many workers as you like, on any machine that reaches the store: no run is done
+    twice. SIGTERM and Ctrl-C have the runs write a checkpoint and leave them to the others.
+
+    Each run gets the cores and GPUs that its sweep gives it, as with `sweep`; as many run side
+    by side as there is room for. Runs are tracked with tracking=NAME, or with --trust-store as
+    their sweeps were.
+
+    Checkpoints are files: where workers of several machines share the folder given by --runs, a
+    run goes on from the checkpoint of another machine; where they do not, it begins anew.
+    """
+    from advsweep.cli.shared.execution import set_store_patience, warn
+    from advsweep.cli.shared.targets import split_overrides
+    from advsweep.store import open_store
+    from advsweep.sweep.executors.local import LocalExecutor
+    from advsweep.sweep.planning.resume import changed_settings
+    from advsweep.sweep.scheduler.pull import join
+    from advsweep.sweep.tracking.client import feeding
+
+    options.give_consent(run_code, run_code_as_root)
+    names, overrides = split_overrides(arguments or [])
+    if len(names) > 1:
+        raise ConfigError(f"expected one sweep, got {', '.join(names)}")
+    own = [text for text in overrides if text.startswith(("executor.", "tracking"))]
+    chosen = changed_settings({"executor": {"name": LocalExecutor.name}, "tracking": None}, own)
+    local = chosen["executor"]
+    executor = LocalExecutor.build({"jobs": jobs, **(local or {})}, where="executor")
+    if runs is not None:
+        # The runs' own processes look there, too.
+        os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
+    idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
+    patience = set_store_patience(store_patience)
+    with (
+        open_store(store, create=False, patience=patience) as opened,
+        feeding(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as feed,
+    ):
+
+        def on_event(event: Event) -> None:
+            _tell(event)
+            feed(event)
+
+        outcome = join(
+            opened,
+            names[0] if names else None,
+            executor,
+            on_event,
+            idle_seconds=idle_seconds,
+            overrides=[text for text in overrides if text not in own],
+        )
+    parts = [f"{outcome.done} done"]
+    parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+    parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
+    echo_line(f"worker: {', '.join(parts)}", err=True)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
+    """Where runs are tracked: as the command line says, else as a trusted store has it."""
+    from advsweep.cli.shared.execution import warn
+    from advsweep.sweep.registry import TRACKINGS
+    from advsweep.sweep.tracking.client import of_sweeps
+
+    if node is None:
+        return of_sweeps(store, warn, trusted=trusted)
+    tracking = TRACKINGS.build(node, where="tracking")
+    tracking.check()
+    return lambda run: [tracking] if tracking.is_on else []
+
+
+def _tell(event: Event) -> None:
+    from advsweep.sweep.scheduler.events import RunEvent
+
+    if isinstance(event, RunEvent):
+        run, reason = event.run, f": {event.message}" if event.message else ""
+        what = f"run {run.id} ({run.estimator} seed={run.seed})"
+        echo_line(f"{what} {event.kind.value}{reason}", err=True)

@@ -1,0 +1,373 @@
+"""The full-screen view of `advsweep watch`: a Textual app over the store."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.markup import escape
+from textual import on, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, RichLog, Static
+
+from advsweep.cli.commands.logs import Tail, log_path
+from advsweep.cli.commands.status import duration
+from advsweep.errors import StoreError
+from advsweep.printable import printable, printable_line
+from advsweep.store import Status
+from advsweep.sweep.progress import METRICS
+from advsweep.sweep.status import SILENT, seconds_per_step
+
+if TYPE_CHECKING:
+    from advsweep.store import RunLine, Store
+
+REFRESH_SECONDS = 1.0
+LOG_SECONDS = 0.5
+LOG_BYTES = 1 << 20
+"""Bytes before the end of a log from which on it is shown."""
+LOG_LINES = 20_000
+"""Lines of a log that can be scrolled back to."""
+
+SHOWN_RUNS = 200
+"""Rows of the table; of more runs those come first that something happens to."""
+
+BARS = "▁▂▃▄▅▆▇█"
+SPARKS = 12
+"""Characters of a curve."""
+
+_ORDER = (
+    *(Status.RUNNING, Status.LOST, Status.FAILED),
+    *(Status.INTERRUPTED, Status.PENDING, Status.PRUNED, Status.DONE),
+)
+_COLUMNS = ("run", "estimator", "seed", "status", "step", "left", *METRICS.values(), "where / why")
+
+
+@dataclass(frozen=True)
+class View:
+    """What is on the screen.
+
+    Attributes:
+        runs: those that fit the filter, in order, as many as are shown.
+        matching: how many fit the filter.
+        curves: of each run that is shown: a short curve of each metric.
+        step_seconds: what a step of a running one takes.
+    """
+
+    states: Mapping[Status, int]
+    runs: Sequence[RunLine]
+    matching: int
+    slots: Mapping[str, int]
+    curves: Mapping[int, Mapping[str, str]]
+    step_seconds: Mapping[int, float]
+
+
+class Reader:
+    """Reads views from a store; curves of runs that stand still are read once."""
+
+    def __init__(self, store: Store, sweep: str | None) -> None:
+        self._store = store
+        self._sweep = sweep
+        self._curves: dict[int, tuple[tuple[int, Status], dict[str, str]]] = {}
+
+    def read(self, words: str) -> View:
+        """The runs whose line has all of these words."""
+        lines = self._store.run_lines(self._sweep)
+        found = [line for line in lines if _fits(line, words)]
+        shown = sorted(found, key=lambda line: _ORDER.index(line.status))[:SHOWN_RUNS]
+        running = [line for line in lines if line.status is Status.RUNNING]
+        states = Counter(line.status for line in lines)
+        return View(
+            states={status: states[status] for status in Status if states[status]},
+            runs=shown,
+            matching=len(found),
+            slots=Counter(f"{line.host}" for line in running),
+            curves=self._read_curves(shown),
+            step_seconds=seconds_per_step(self._store, running),
+        )
+
+    def _read_curves(self, lines: Sequence[RunLine]) -> dict[int, dict[str, str]]:
+        # The points of a run's last steps are there for sure when its status is another.
+        stands = {line.id: (line.step, line.status) for line in lines}
+        stale = [i for i, stand in stands.items() if self._curves.get(i, (None,))[0] != stand]
+        series = {name: self._store.series(stale, name) for name in METRICS}
+        for run_id in stale:
+            own = {name: curves[run_id] for name, curves in series.items() if run_id in curves}
+            short = {name: sparkline(values.tolist()) for name, (_, values) in own.items()}
+            self._curves[run_id] = (stands[run_id], short)
+        return {run_id: self._curves[run_id][1] for run_id in stands}
+
+
+def sparkline(values: Sequence[float], width: int = SPARKS) -> str:
+    """A curve in one line: means of equal stretches, from the lowest to the highest.
+
+    A stretch without a number is blank.
+    """
+    stretches = min(width, len(values))
+    bounds = [i * len(values) // stretches for i in range(stretches + 1)] if values else []
+    means = [_mean(values[a:b]) for a, b in itertools.pairwise(bounds)]
+    known = [mean for mean in means if math.isfinite(mean)]
+    if not known:
+        return ""
+    low, span = min(known), max(known) - min(known)
+    top = len(BARS) - 1
+    return "".join(
+        " " if not math.isfinite(m) else BARS[round((m - low) / span * top) if span else 0]
+        for m in means
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _fits(line: RunLine, words: str) -> bool:
+    seed, identity = f"seed={line.seed}", line.identity
+    text = f"{line.id} {line.estimator} {seed} {line.status.value} {line.host} {line.error or ''}"
+    return all(word in text.lower() or identity.startswith(word) for word in words.lower().split())
+
+
+def _markup(text: str) -> str:
+    """A text in one line, as Textual's markup."""
+    return escape(printable_line(text))
+
+
+class LogScreen(ModalScreen[None]):
+    """A run's log as it grows."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "Back"),
+    ]
+    CSS = "LogScreen RichLog { border: solid $primary; background: $surface; }"
+
+    def __init__(self, store: Store, run_id: int) -> None:
+        super().__init__()
+        [run] = store.runs(ids=[run_id])
+        self._tail = Tail(log_path(run), last=LOG_BYTES)
+        self._title = f"run {run_id}: {log_path(run)}"
+
+    def compose(self) -> ComposeResult:
+        yield RichLog(wrap=True, max_lines=LOG_LINES)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(RichLog).border_title = _markup(self._title)
+        self._more()
+        self.set_interval(LOG_SECONDS, self._more)
+
+    def _more(self) -> None:
+        if text := self._tail.read():
+            self.query_one(RichLog).write(printable(text.rstrip("\n")))
+
+
+class Watch(App[None]):
+    """Runs, how far they are, and what can be done about them."""
+
+    TITLE = "advsweep"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: auto; padding: 0 1; }
+    #foot { height: auto; padding: 0 1; color: $text-muted; }
+    #filter { display: none; }
+    DataTable { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter"),
+        Binding("escape", "clear", "All", show=False),
+        # The table itself takes Enter, and its keys are not shown.
+        Binding("l", "log", "Log", key_display="enter"),
+        Binding("s", "stop", "Stop"),
+        Binding("r", "restart", "Start again"),
+        Binding("q", "quit", "Leave"),
+    ]
+
+    def __init__(self, store: Store, sweep: str | None) -> None:
+        super().__init__()
+        self._store = store
+        self._sweep = sweep
+        self._reader = Reader(store, sweep)
+        self._words = ""
+        self._reading = False
+        self._shown: dict[int, RunLine] = {}
+        self._rows: dict[int, list[str]] = {}
+        self._restarts: list[subprocess.Popen[str]] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head", markup=False)
+        yield Input(placeholder="words such as: failed fade seed=1", id="filter")
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Static(id="foot", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        table = self._table
+        for column in _COLUMNS:
+            table.add_column(column, key=column)
+        table.focus()
+        self.refresh_view()
+        self.set_interval(REFRESH_SECONDS, self.refresh_view)
+
+    @property
+    def _table(self) -> DataTable[str]:
+        return self.query_one(DataTable)
+
+    def refresh_view(self) -> None:
+        """Reads the store, one look at a time, in a thread: keys are answered meanwhile."""
+        if not self._reading:
+            self._reading = True
+            self._read(self._words)
+
+    @work(thread=True)
+    def _read(self, words: str) -> None:
+        try:
+            view = self._reader.read(words)
+        except StoreError as error:
+            # One that is locked for long, say; the next look may fare better.
+            self.call_from_thread(self.notify, _markup(str(error)), severity="error")
+            self._reading = False
+        else:
+            self.call_from_thread(self._take, words, view)
+
+    def _take(self, words: str, view: View) -> None:
+        self._reading = False
+        if words == self._words:
+            self._show(view)
+        else:
+            self.refresh_view()
+
+    def _show(self, view: View) -> None:
+        what = f"sweep {self._sweep}" if self._sweep else "all sweeps"
+        states = ", ".join(f"{count} {status.value}" for status, count in view.states.items())
+        hosts = ", ".join(f"{host} {count}" for host, count in sorted(view.slots.items()))
+        self.query_one("#head", Static).update(printable_line(f"{what}: {states or 'no runs'}"))
+        found = f"{len(view.runs)} of {view.matching} runs shown"
+        words = f"; filter: {self._words}" if self._words else ""
+        slots = f"; at work: {hosts}" if hosts else ""
+        self.query_one("#foot", Static).update(printable_line(found + words + slots))
+        self._fill(view)
+        self._report_restarts()
+
+    def _fill(self, view: View) -> None:
+        table = self._table
+        selected = self._selected()
+        rows = {line.id: self._cells(line, view) for line in view.runs}
+        if list(rows) != list(self._rows):
+            table.clear()
+            for run_id, cells in rows.items():
+                table.add_row(*cells, key=str(run_id))
+            if selected in rows:
+                table.move_cursor(row=list(rows).index(selected))
+        else:
+            # A table draws itself anew for each cell that it is given.
+            for run_id, cells in rows.items():
+                for column, old, new in zip(_COLUMNS, self._rows[run_id], cells, strict=True):
+                    if new != old:
+                        table.update_cell(str(run_id), column, new, update_width=True)
+        self._rows = rows
+        self._shown = {line.id: line for line in view.runs}
+
+    def _cells(self, line: RunLine, view: View) -> list[str]:
+        step_seconds = view.step_seconds.get(line.id)
+        left = None if step_seconds is None else (line.steps - line.step) * step_seconds
+        running = line.status is Status.RUNNING
+        status = "stopping" if running and line.stop_requested else line.status.value
+        where = f"{line.host}:{line.pid}, {line.stage or 'starting'}" if running else ""
+        why = SILENT if line.status is Status.LOST else (line.error or "").partition("\n")[0]
+        curves = view.curves[line.id]
+        return [
+            *(str(line.id), _markup(line.estimator), str(line.seed), status),
+            *(f"{line.step}/{line.steps}", duration(left) if running else ""),
+            *(curves.get(name, "") for name in METRICS),
+            _markup(where or why),
+        ]
+
+    def _selected(self) -> int | None:
+        table = self._table
+        if not table.row_count:
+            return None
+        key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+        assert key is not None
+        return int(key)
+
+    def action_filter(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def action_clear(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.value = ""
+        field.display = False
+        self._table.focus()
+
+    @on(Input.Changed)
+    def _filtered(self, event: Input.Changed) -> None:
+        self._words = event.value
+        self.refresh_view()
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self._table.focus()
+
+    @on(DataTable.RowSelected)
+    def action_log(self) -> None:
+        run_id = self._selected()
+        if run_id is not None:
+            self.push_screen(LogScreen(self._store, run_id))
+
+    def action_stop(self) -> None:
+        line = self._shown.get(self._selected() or 0)
+        if line is None:
+            return
+        if line.status not in (Status.RUNNING, Status.PENDING):
+            self.notify(f"run {line.id} is {line.status.value}", severity="warning")
+            return
+        self._store.request_stop(line.id)
+        self.notify(f"run {line.id}: asked to stop")
+        self.refresh_view()
+
+    def action_restart(self) -> None:
+        line = self._shown.get(self._selected() or 0)
+        if line is None:
+            return
+        if line.status in (Status.RUNNING, Status.DONE):
+            self.notify(f"run {line.id} is {line.status.value}", severity="warning")
+            return
+        # It would stay pruned by the rule that it has.
+        settings = ["stopping=none"] if line.status is Status.PRUNED else []
+        self._restarts.append(restart(self._store, line.id, settings))
+        self.notify(f"run {line.id}: starting again")
+
+    def _report_restarts(self) -> None:
+        """Tells of those that came to nothing; a run's own failure is in the table."""
+        for process in [p for p in self._restarts if p.poll() is not None]:
+            self._restarts.remove(process)
+            assert process.stderr is not None
+            if process.returncode == 2:
+                lines = process.stderr.read().splitlines()
+                self.notify(_markup(lines[-1] if lines else "not started"), severity="error")
+
+
+def restart(store: Store, run_id: int, settings: Sequence[str]) -> subprocess.Popen[str]:
+    """Starts `advsweep retry RUN KEY=VALUE...`, which outlives this process."""
+    program = "from advsweep.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", program, "retry", str(run_id), *settings],
+        # Command lines are there for all users of the machine to read.
+        env={**os.environ, "ADVSWEEP_STORE": store.url},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )

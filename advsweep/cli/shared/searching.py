@@ -1,0 +1,177 @@
+"""`advsweep sweep` with `search=`: trials until there are enough, and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from advsweep.cli.commands.plan import LISTED, describe_rest, existing, rest_record, tell_cut
+from advsweep.cli.shared import execution
+from advsweep.cli.shared.options import ListFormat, RecordFormat
+from advsweep.cli.shared.output import (
+    echo,
+    echo_line,
+    print_columns,
+    print_json,
+    print_listing,
+    show_number,
+)
+from advsweep.sweep.search.space import spell
+
+if TYPE_CHECKING:
+    from advsweep.sweep.retry_policy import Policy
+    from advsweep.sweep.search.optuna import Result
+    from advsweep.sweep.search.progress import Outlook
+    from advsweep.sweep.search.space import Dimension
+    from advsweep.sweep.search.study import Study
+
+
+def refuse_force(force: bool) -> None:
+    """Refuses `--force` in a search.
+
+    Raises:
+        ConfigError: it was given; what was told to the sampler cannot be taken back.
+    """
+    from advsweep.errors import ConfigError
+
+    if force:
+        raise ConfigError("--force: a search goes on where it was; give a new one another --name")
+
+
+def search(
+    study: Study,
+    url: str | None,
+    jobs: int | None,
+    *,
+    policy: Policy,
+    output: RecordFormat,
+) -> NoReturn:
+    """Makes a search and says what is best; ends the command."""
+    from advsweep.sweep.search.execution import execute_search
+
+    with execution.opened(url) as store:
+        with (
+            execution.tracked(study.example, store) as feed,
+            execution.shown(replace(study.example, runs=[]), store, feed) as on_event,
+        ):
+            outcome = execute_search(study, store, jobs, on_event, policy=policy)
+        results = study.results(store)
+        best = study.search.best(results, study.dimensions)
+        if output is RecordFormat.JSON:
+            record = execution.outcome_record(study.example, outcome)
+            print_json({**record, "best": [_record(study, result) for result in best]})
+        else:
+            execution.print_outcome(study.example, outcome)
+            _print_best(study, best, results)
+    raise typer.Exit(outcome.exit_code)
+
+
+def print_search(
+    study: Study, url: str | None, jobs: int | None, how: ListFormat, *, every: bool = False
+) -> None:
+    """What a search is over, its trials so far, and how long the others should take."""
+    from advsweep.sweep.search.progress import look_out
+
+    slots = jobs or study.example.executor.capacity()
+    outlook = look_out(study, existing(url), slots)
+    if how is ListFormat.JSON:
+        print_json(
+            {
+                "name": study.name,
+                "search": study.search.plain(),
+                "dimensions": {key: _dimension(d) for key, d in study.dimensions.items()},
+                "seeds": study.seeds,
+                "trials": [
+                    {**_record(study, result), "state": result.state} for result in outlook.results
+                ],
+                "states": outlook.states,
+                "to_come": outlook.to_come,
+                "best": [_record(study, result) for result in outlook.best],
+                **rest_record(outlook.left),
+                "jobs": slots,
+            }
+        )
+    elif how is ListFormat.CSV:
+        print_listing([_row(study, result) for result in outlook.results], how)
+    else:
+        _print_space(study)
+        _print_trials(study, outlook.results, every=every)
+        _print_standing(study, outlook)
+        echo(describe_rest(outlook.left, slots))
+
+
+def _dimension(dimension: Dimension) -> dict[str, Any]:
+    from advsweep.sweep.search.space import Interval
+
+    if not isinstance(dimension, Interval):
+        return {"kind": "choice", "values": dimension.values}
+    kind = "whole numbers" if dimension.whole else "numbers"
+    return {"kind": kind, "low": dimension.low, "high": dimension.high, "log": dimension.log}
+
+
+def _print_space(study: Study) -> None:
+    kinds = {key: _dimension(dimension) for key, dimension in study.dimensions.items()}
+    rows = [
+        [key, kind["kind"], str(study.dimensions[key]), "log" if kind.get("log") else ""]
+        for key, kind in kinds.items()
+    ]
+    print_columns(["searched over", "kind", "from", "scale"], rows)
+
+
+def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> None:
+    shown = results if every else results[-LISTED:]
+    lacking = [""] * len(study.search.metrics)
+    if shown:
+        echo()
+        print_columns(
+            ["trial", "state", *study.search.metrics, "point"],
+            [
+                [
+                    str(result.number),
+                    result.state.value,
+                    *([show_number(value) for value in result.values] or lacking),
+                    spell(result.params),
+                ]
+                for result in shown
+            ],
+        )
+        tell_cut(len(results) - len(shown))
+
+
+def _print_standing(study: Study, outlook: Outlook) -> None:
+    aims = " and ".join(f"{metric} ({better})" for metric, better in study.search.metrics.items())
+    counts = [f"{count} {state}" for state, count in outlook.states.items()]
+    counts += [f"{outlook.to_come} to come"] if outlook.to_come else []
+    echo(
+        f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
+        f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
+    )
+    _print_best(study, outlook.best, outlook.results, err=False)
+
+
+def _row(study: Study, result: Result) -> dict[str, Any]:
+    values = dict(zip(study.search.metrics, result.values or (None, None), strict=False))
+    return {"trial": result.number, "state": result.state, **values, **result.params}
+
+
+def _record(study: Study, result: Result) -> dict[str, Any]:
+    values = dict(zip(study.search.metrics, result.values, strict=False))
+    return {"trial": result.number, "params": dict(result.params), "values": values}
+
+
+def _print_best(
+    study: Study, best: Sequence[Result], results: Sequence[Result], *, err: bool = True
+) -> None:
+    if not best:
+        if any(result.is_over for result in results):
+            echo_line(f"no trial has {' and '.join(study.search.metrics)}", err=err)
+        return
+    what = "best" if len(study.search.metrics) == 1 else "Pareto front"
+    echo_line(f"{what} of {len(results)} trials, means over seeds:", err=err)
+    for result in best:
+        record = _record(study, result)
+        scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
+        echo_line(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)

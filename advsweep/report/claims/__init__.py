@@ -1,0 +1,1 @@
+"""Claims about runs, and whether the store supports them."""

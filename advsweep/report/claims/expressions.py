@@ -1,0 +1,259 @@
+"""Statements that a report must bear out: `pass@1[fade] >= pass@1[grpo] - 0.02`.
+
+    SIDE >= SIDE     also >, <= and <
+    SIDE             terms with + and - between them: NUMBER, COLUMN[ROW], NUMBER * COLUMN[ROW]
+    ROW              a value of the table's first key, as fade; or estimator=fade group_size=8
+
+COLUMN is any that a table can have, those of tasks and levels too: pass@1[gsm8k][fade]. Seeds
+are the unit: the difference of the two sides is taken for each seed that all rows have, and its
+95 % Student t interval has to lie on the right side of 0. One that lies on the other side
+contradicts the statement, one that holds 0 cannot tell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.report.data.columns import Better
+from advsweep.report.data.filters import parse_where
+from advsweep.report.data.grouping import key_order
+from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
+from advsweep.report.tables.formatting import show, show_key
+from advsweep.report.tables.types import Report, Row
+from advsweep.statistics import Comparison, compare_paired, compare_unpaired
+
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+# The last brackets of a column are its row.
+_COLUMN = r"[A-Za-z_][\w/@.]*(?:\[[^\[\]]*\])*"
+_TERM = re.compile(
+    rf"\s*(?P<sign>[-+])?\s*(?:(?P<factor>{_NUMBER})\s*\*\s*)?"
+    rf"(?:(?P<column>{_COLUMN})\[(?P<row>[^\[\]]+)\]|(?P<number>{_NUMBER}))\s*(?=[-+]|$)"
+)
+_EXAMPLE = "'pass@1[fade] >= pass@1[grpo] - 0.02'"
+
+
+class Verdict(Enum):
+    """What the data say of a statement."""
+
+    HOLDS = "holds"
+    CONTRADICTED = "contradicted"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A column of a row, times a factor."""
+
+    factor: float
+    column: str
+    row: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.column}[{self.row}]"
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """That the sum of some terms and a constant is above 0, or below.
+
+    Attributes:
+        text: as it was written.
+        above: that it is above; `strict` if 0 itself will not do.
+        origin: what it was given by, for messages.
+    """
+
+    text: str
+    terms: tuple[Term, ...]
+    constant: float
+    above: bool
+    strict: bool
+    origin: str
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(term.column for term in self.terms))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of an assertion, with a sentence that has the numbers.
+
+    Attributes:
+        comparison: of its left side with its right side over seeds; None where too few have
+            both.
+    """
+
+    assertion: Assertion
+    verdict: Verdict
+    text: str
+    comparison: Comparison | None = None
+
+
+def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
+    """An assertion as users write it.
+
+    Args:
+        origin: what it was given by, for messages.
+
+    Raises:
+        ConfigError: it is not one; the message says where it stops to be.
+    """
+    left, compare, right = _split(text, origin)
+    terms, constant = _side(left, text, origin)
+    others, other = _side(right, text, origin)
+    if not terms and not others:
+        raise ConfigError(f"{origin}: expected COLUMN[ROW] on a side at least, got {text!r}")
+    moved = [Term(-term.factor, term.column, term.row) for term in others]
+    return Assertion(
+        text=text.strip(),
+        terms=(*terms, *moved),
+        constant=constant - other,
+        above=compare in (">=", ">"),
+        strict=compare in (">", "<"),
+        origin=origin,
+    )
+
+
+def _split(text: str, origin: str) -> tuple[str, str, str]:
+    parts = re.split(r"(>=|<=|>|<)", text)
+    if len(parts) != 3:
+        raise ConfigError(
+            f"{origin}: expected one of >=, >, <= and < between two sides, as in {_EXAMPLE}, "
+            f"got {text!r}"
+        )
+    left, compare, right = parts
+    return left, compare, right
+
+
+def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
+    """The terms of a side, and the sum of its numbers."""
+    terms: list[Term] = []
+    constant, place = 0.0, 0
+    while place < len(side) or not place:
+        match = _TERM.match(side, place)
+        if match is None or (place and not match["sign"]):
+            raise ConfigError(
+                f"{origin}: expected numbers and COLUMN[ROW] with + or - between them, as in "
+                f"{_EXAMPLE}, got {side[place:].strip()!r} in {text!r}"
+            )
+        factor = float(match["factor"] or 1) * (-1 if match["sign"] == "-" else 1)
+        if match["column"]:
+            terms.append(Term(factor, match["column"], match["row"].strip()))
+        else:
+            constant += factor * float(match["number"])
+        place = match.end()
+    return terms, constant
+
+
+def judge(report: Report, assertion: Assertion) -> Judgement:
+    """What a report says of an assertion; its columns must be among the report's.
+
+    Raises:
+        NotFoundError: a row is not there; the message offers the nearest.
+        ConfigError: a row's name is that of several.
+    """
+    rows = {term.row: _row(report, term.row, assertion.origin) for term in assertion.terms}
+    numbers = ", ".join(
+        dict.fromkeys(
+            f"{term.text} = {show(rows[term.row].cells[term.column].mean)}"
+            for term in assertion.terms
+        )
+    )
+    comparison = _difference(assertion, rows)
+    if comparison is None or math.isnan(comparison.low):
+        missing = "that takes two seeds or more that all of its rows have"
+        text = f"cannot tell: {assertion.text}: {missing} ({numbers})"
+        return Judgement(assertion, Verdict.CANNOT_TELL, text)
+    verdict = _verdict(assertion, comparison)
+    over = f"{comparison.n} seeds" + ("" if comparison.paired else " of each, unpaired")
+    text = (
+        f"{verdict.value}: {assertion.text}: left side - right side = "
+        f"{comparison.difference:+.4f}, 95 % interval [{comparison.low:+.4f}, "
+        f"{comparison.high:+.4f}] over {over} ({numbers})"
+    )
+    if verdict is Verdict.CANNOT_TELL:
+        text += f"; {_needed(comparison)}"
+    # A cost that no seed changes is no surprise.
+    told = {column.name for column in report.columns if column.better is not Better.NEITHER}
+    if comparison.sd == 0 and told & set(assertion.columns):
+        text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
+    return Judgement(assertion, verdict, text, comparison)
+
+
+def _row(report: Report, name: str, origin: str) -> Row:
+    keys = sorted({key for row in report.rows for key in row.group}, key=key_order)
+    if "=" in name:
+        conditions = parse_where(name, origin)
+        found = [
+            row
+            for row in report.rows
+            if all(c.key in row.group and c.holds(row.group[c.key]) for c in conditions)
+        ]
+    else:
+        found = [row for row in report.rows if show_key(row.group.get(keys[0], "")) == name]
+    if not found:
+        names = [show_key(row.group.get(keys[0], "")) for row in report.rows]
+        raise NotFoundError(f"{origin}: no row is called '{name}'; {nearest(name, {*names})}")
+    if len(found) > 1:
+        some = " and ".join(f"[{_full_name(row)}]" for row in found[:2])
+        raise ConfigError(f"{origin}: [{name}] could be {some}; give more of its keys")
+    return found[0]
+
+
+def _full_name(row: Row) -> str:
+    return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
+
+
+def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | None:
+    """The difference of the sides over seeds; None where there are no seeds to take it over."""
+    constant = assertion.constant
+    varying: list[tuple[float, dict[int, float]]] = []
+    for term in assertion.terms:
+        row = rows[term.row]
+        if row.is_base:
+            constant += term.factor * row.cells[term.column].mean
+        else:
+            values = row.by_seed(term.column)
+            finite = {seed: value for seed, value in values.items() if math.isfinite(value)}
+            varying.append((term.factor, finite))
+    if not varying or not math.isfinite(constant):
+        return None
+    shared = sorted(set.intersection(*(set(values) for _, values in varying)))
+    if len(shared) > 1:
+        sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
+        return compare_paired(sums, np.zeros(len(sums)))
+    if len(varying) != 2:
+        return None
+    (f, a), (g, b) = varying
+    left = [constant + f * value for value in a.values()]
+    return compare_unpaired(left, [-g * value for value in b.values()])
+
+
+def _verdict(assertion: Assertion, comparison: Comparison) -> Verdict:
+    low, high = comparison.low, comparison.high
+    if not assertion.above:
+        low, high = -high, -low
+    if low > 0 or (low == 0 and not assertion.strict):
+        return Verdict.HOLDS
+    if high < 0 or (high == 0 and assertion.strict):
+        return Verdict.CONTRADICTED
+    return Verdict.CANNOT_TELL
+
+
+def _needed(comparison: Comparison) -> str:
+    seeds = count_seeds(comparison, comparison.difference)
+    if seeds is None:
+        return "the interval holds 0"
+    many = f"more than {MOST_SEEDS:,}" if seeds >= MOST_SEEDS else f"{seeds}"
+    return (
+        f"the interval holds 0, and {many} seeds would tell with a chance of 80 %, were the "
+        "difference as found"
+    )

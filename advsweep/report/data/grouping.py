@@ -1,0 +1,252 @@
+"""Rows of a table: which runs are replicates, and what tells the rows apart.
+
+Runs with the same configuration hash are replicates. A row is named by its estimator and by
+every config key that varies over the table; a component's parameter counts as varying when
+it does so among the rows that have the same component there, since between two estimators
+nearly every parameter differs. Rows may be named by chosen keys instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from advsweep.backends.base import Backend
+from advsweep.components import option_of
+from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.filters import HASH_KEY, MISSING, lookup
+from advsweep.report.tables.formatting import show_key
+from advsweep.store import RunOutline, RunRecord
+from advsweep.store.revisions import HASH
+
+Group = dict[str, Any]
+"""What names a row: config keys, `estimator` first, and their values."""
+
+_NODES = (
+    *("estimator", "objective", "rollout", "task", "model"),
+    *("optimizer", "generation", "backend"),
+)
+_NUMBERS = ("group_size", "prompts_per_step", "steps")
+_SHOWN = 4  # values of a key in a message
+
+
+def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]:
+    """The replicates of each configuration with its name, in order of first appearance."""
+    replicates = _replicates(runs)
+    free = _free_keys(replicates.values())
+    leaves = [
+        {key: value for key, value in _leaves(members[0].config) if key not in free}
+        for members in replicates.values()
+    ]
+    names = _names(leaves)
+    # What is named alike has other revisions of a component: from before and after a fix.
+    alike = Counter(map(json.dumps, names))
+    names = [
+        {**name, HASH_KEY: config_hash[:HASH]} if alike[json.dumps(name)] > 1 else name
+        for name, config_hash in zip(names, replicates, strict=True)
+    ]
+    return list(zip(names, replicates.values(), strict=True))
+
+
+def group_by(
+    runs: Sequence[RunRecord], keys: Sequence[str], *, pool: bool = False
+) -> list[tuple[Group, list[RunRecord]]]:
+    """The runs that share the values of some keys, in order of first appearance.
+
+    Args:
+        keys: dotted config keys, `seed`, or `config_hash`.
+        pool: also where runs of a row differ in other keys.
+
+    Raises:
+        NotFoundError: no run has one of the keys; the message offers the nearest.
+        ReportError: runs of a row differ in other keys, which the message names.
+    """
+    _refuse_unknown(runs, keys)
+    groups: dict[str, tuple[Group, list[RunRecord]]] = {}
+    for run in runs:
+        values = {key: value_of(run, key) for key in keys}
+        group = {key: value for key, value in values.items() if value is not MISSING}
+        groups.setdefault(json.dumps(group), (group, []))[1].append(run)
+    if not pool:
+        refuse_mixtures(groups.values())
+    return list(groups.values())
+
+
+def refuse_mixtures(groups: Iterable[tuple[Group, Sequence[RunRecord]]]) -> None:
+    """Refuses rows of which runs have several configurations.
+
+    Raises:
+        ReportError: the message names the keys that differ.
+    """
+    for group, members in groups:
+        if len({run.config_hash for run in members}) > 1:
+            _refuse_mixture(group, members)
+
+
+def value_of(run: RunRecord | RunOutline, key: str) -> Any:
+    """What a run has of a config key, or of `seed`, `status`, `sweep` or `config_hash`."""
+    match key:
+        case "seed":
+            return run.seed
+        case "status":
+            return run.status.value
+        case "sweep":
+            return run.sweeps
+        case "config_hash":
+            return run.config_hash[:HASH]
+    return lookup(run.config, key)
+
+
+def is_key(runs: Iterable[RunRecord | RunOutline], key: str) -> bool:
+    """Whether some run has a value of a key."""
+    return any(value_of(run, key) is not MISSING for run in runs)
+
+
+def known_keys(runs: Iterable[RunRecord | RunOutline]) -> set[str]:
+    """Every config key that some run has."""
+    known = {"seed"}
+    seen = set()
+    for run in runs:
+        if run.config_hash not in seen:
+            seen.add(run.config_hash)
+            known |= {key for node in run.config for key, _ in _flat(node, run.config[node])}
+    return known
+
+
+def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """The keys that can change a result and whose values differ, with these."""
+    replicates = _replicates(runs)
+    free = _free_keys(replicates.values())
+    values: dict[str, dict[str, Any]] = {}
+    leaves = [dict(_leaves(members[0].config)) for members in replicates.values()]
+    for key in sorted({key for leaf in leaves for key in leaf} - free, key=key_order):
+        for leaf in leaves:
+            value = leaf.get(key, MISSING)
+            # A parameter that others do not have follows from their component.
+            if value is not MISSING:
+                values.setdefault(key, {})[json.dumps(value)] = value
+    varying = {key: list(found.values()) for key, found in values.items() if len(found) > 1}
+    # Where a component varies, what is below it says nothing more.
+    return {k: found for k, found in varying.items() if not varying.keys() & _above(k)}
+
+
+def _refuse_unknown(runs: Sequence[RunRecord], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not is_key(runs, key):
+            known = known_keys(runs)
+            raise NotFoundError(f"--rows: no run has a key '{key}'; {nearest(key, known)}")
+
+
+def _refuse_mixture(group: Group, members: Sequence[RunRecord]) -> None:
+    name = ", ".join(f"{key}={show_key(value)}" for key, value in group.items())
+    varying = varying_keys(members)
+    if not varying:
+        raise ReportError(
+            f"the runs of {name} are of several revisions of a component, from before and after "
+            f"a fix: give {HASH_KEY} among --rows, choose with --where, or average them with --pool"
+        )
+    listed = "; ".join(f"{key}: {_some(values)}" for key, values in varying.items())
+    raise ReportError(
+        f"the runs of {name} differ in other keys as well ({listed}): give them among --rows or "
+        "--columns, choose with --where, or average over them with --pool"
+    )
+
+
+def _some(values: Sequence[Any]) -> str:
+    shown = ", ".join(show_key(value) for value in values[:_SHOWN])
+    return shown + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
+
+
+def common_group(groups: Sequence[Group]) -> Group:
+    """What some rows have in common, their estimator aside."""
+    first, *rest = groups
+    return {
+        key: value
+        for key, value in first.items()
+        if not key.startswith("estimator") and all(g.get(key) == value for g in rest)
+    }
+
+
+def _replicates(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    replicates: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        replicates.setdefault(run.config_hash, []).append(run)
+    return replicates
+
+
+def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
+    kinds: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    for leaf in leaves:
+        for key, value in leaf.items():
+            kinds.setdefault((key, _kind(key, leaf)), set()).add(json.dumps(value))
+    return [
+        {
+            key: leaf[key]
+            for key in sorted(leaf, key=key_order)
+            if key == "estimator" or len(kinds[key, _kind(key, leaf)]) > 1
+        }
+        for leaf in leaves
+    ]
+
+
+def _kind(key: str, leaf: Mapping[str, Any]) -> tuple[str, ...]:
+    """The components that a key is below; only among the same ones does it compare."""
+    return tuple(str(leaf.get(node)) for node in _above(key))
+
+
+@functools.cache
+def _above(key: str) -> tuple[str, ...]:
+    parts = key.split(".")
+    return tuple(".".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+@functools.cache
+def key_order(key: str) -> tuple[int, int, str]:
+    """Sorts keys: estimator, other components, numbers, then parameters of each component."""
+    node, _, parameter = key.partition(".")
+    order = _NODES.index(node) if node in _NODES else len(_NODES)
+    if parameter:
+        return 3, order, key
+    if key in _NUMBERS:
+        return 2, _NUMBERS.index(key), key
+    return (0 if key == "estimator" else 1), order, key
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What can make rows differ, as dotted keys; a component's name stands for it."""
+    for key in (*_NODES, *_NUMBERS):
+        if key in config:
+            yield from _flat(key, config[key])
+
+
+def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for inner, item in value.items():
+        yield from _flat(key if inner == "name" else f"{key}.{inner}", item)
+
+
+def _free_keys(replicates: Iterable[Sequence[RunRecord]]) -> set[str]:
+    """Keys that cannot change a result: they differ between replicates, or are known to."""
+    free = set(_free_backend_keys())
+    for members in replicates:
+        first = members[0].config
+        flat: dict[str, Any] | None = None
+        for run in members[1:]:
+            # Nearly always they are alike, and flattening is what takes time.
+            if all(run.config.get(key) == first.get(key) for key in (*_NODES, *_NUMBERS)):
+                continue
+            flat = dict(_leaves(first)) if flat is None else flat
+            free |= {key for key, value in _leaves(run.config) if flat.get(key) != value}
+    return free
+
+
+@functools.cache
+def _free_backend_keys() -> frozenset[str]:
+    fields = dataclasses.fields(Backend)
+    return frozenset(f"backend.{f.name}" for f in fields if not option_of(f).identity)

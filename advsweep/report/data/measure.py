@@ -1,0 +1,251 @@
+"""One number for each run and column, from the store's points and evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from advsweep.report.data.columns import Column
+from advsweep.report.data.compare_at import Moments
+from advsweep.report.data.evaluations import OWN_TASKS, Evaluated, TaskEvaluations
+from advsweep.statistics import (
+    bootstrap_over_problems,
+    interquartile_mean,
+    mean_over_problems,
+    pass_at_k,
+    value_at,
+)
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+_LARGE = 2000  # samples per problem
+
+K = TypeVar("K", bound=Hashable)
+
+Values = dict[str, dict[int, float]]
+"""By column's name, the value of each run that has one."""
+
+
+def measure(
+    store: Store,
+    runs: Sequence[RunRecord],
+    evaluated: Evaluated,
+    columns: Iterable[Column],
+    moments: Moments | None = None,
+) -> Values:
+    """The value of each column for each run that has one.
+
+    Args:
+        moments: the step at which each run is looked at; runs without one have no values. By
+            default the end of the training.
+    """
+    values: Values = {}
+    for column in columns:
+        if column.is_evaluated and moments is None:
+            values[column.name] = scores(evaluated, column, lambda task: task.final)
+        elif column.is_evaluated:
+            assert moments is not None
+            values[column.name] = {
+                run_id: float(value_at(*curve, moments[run_id]))
+                for run_id, curve in curves(evaluated, column).items()
+                if run_id in moments
+            }
+        elif column.total is not None:
+            values[column.name] = totals(store, runs, column.total, moments)
+        elif moments is not None:
+            values[column.name] = _means_until(store, runs, column, moments)
+        else:
+            assert column.metric is not None
+            ids = [run.id for run in runs]
+            values[column.name] = store.means(
+                ids, column.metric, first=column.first, last=column.last
+            )
+    return values
+
+
+def scores(
+    evaluated: Evaluated,
+    column: Column,
+    choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
+) -> dict[K, float]:
+    """The value of a column of evaluations for each of those chosen from a task's."""
+    if column.over is None:
+        task = evaluated.of(column.task)
+        return {} if task is None else _scored(choose(task), column)
+    parts = [
+        _scored(choose(task), column) for name, task in evaluated.tasks.items() if name != OWN_TASKS
+    ]
+    # A mean over some of the tasks is no mean over all of them.
+    shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
+    return {key: over_tasks(column, [part[key] for part in parts]) for key in shared}
+
+
+def over_tasks(column: Column, values: Sequence[float]) -> float:
+    """What a column makes of its values on several tasks."""
+    return interquartile_mean(values) if column.over == "iqm" else float(np.mean(values))
+
+
+def _scored(chosen: Mapping[K, EvaluationRecord], column: Column) -> dict[K, float]:
+    return dict(zip(chosen, score(list(chosen.values()), column), strict=True))
+
+
+def curves(evaluated: Evaluated, column: Column) -> dict[int, Curve]:
+    """A column of evaluations along the training of each run: steps, and the value at each."""
+    steps = sorted(
+        {e.step for task in evaluated.tasks.values() for es in task.along.values() for e in es}
+    )
+    points: dict[int, list[tuple[int, float]]] = {}
+    for step in steps:
+        for run_id, value in scores(evaluated, column, _at_step(step)).items():
+            points.setdefault(run_id, []).append((step, value))
+    return {
+        run_id: (np.array([s for s, _ in listed]), np.array([v for _, v in listed]))
+        for run_id, listed in points.items()
+    }
+
+
+def _at_step(step: int) -> Callable[[TaskEvaluations], dict[int, EvaluationRecord]]:
+    return lambda task: {
+        run_id: record
+        for run_id, records in task.along.items()
+        for record in records
+        if record.step == step
+    }
+
+
+def _means_until(
+    store: Store, runs: Sequence[RunRecord], column: Column, moments: Moments
+) -> dict[int, float]:
+    """The means of a metric over the steps of each run up to its moment."""
+    assert column.metric is not None
+    found: dict[int, float] = {}
+    ids = [run.id for run in runs if run.id in moments]
+    for run_id, (steps, values) in store.series(ids, column.metric).items():
+        last = math.floor(moments[run_id])
+        used = ~np.isnan(values) & (steps <= last)
+        if column.first is not None:
+            used &= steps <= column.first
+        if column.last is not None:
+            used &= steps > last - column.last
+        if used.any():
+            found[run_id] = math.fsum(values[used]) / int(used.sum())
+    return found
+
+
+def score(evaluations: Sequence[EvaluationRecord], column: Column) -> list[float]:
+    """The value of a column in each of some evaluations.
+
+    It is the mean over the problems that have one: pass@k is undefined for a problem with less
+    than k samples that could be scored. NaN where none has.
+    """
+    values = np.full(len(evaluations), np.nan)
+    sizes = np.array([len(evaluation.n) for evaluation in evaluations])
+    for size in np.unique(sizes):
+        alike = np.flatnonzero(sizes == size)
+        values[alike] = mean_over_problems(by_problem([evaluations[int(i)] for i in alike], column))
+    return values.tolist()
+
+
+def by_problem(
+    evaluations: Sequence[EvaluationRecord], column: Column
+) -> Float[np.ndarray, "evaluations problems"]:
+    """The value of a column for each problem, of evaluations with as many problems.
+
+    NaN where it is undefined, and for problems of other levels than the column's.
+    """
+    n = np.stack([evaluation.n for evaluation in evaluations])
+    if column.k is not None:
+        c = np.stack([evaluation.c for evaluation in evaluations])
+        values = _pass_at_k(n, c, column.k)
+    else:
+        name = "token_entropy" if column.quantity == "entropy/token" else "answer_entropy"
+        values = np.stack([getattr(evaluation, name) for evaluation in evaluations])
+    if column.level is None:
+        return values
+    levels = np.stack([evaluation.levels for evaluation in evaluations])
+    return np.where(levels == column.level, values, np.nan)
+
+
+def over_problems(record: EvaluationRecord, column: Column) -> float:
+    """Half the 95 % interval of a column over problems like those of an evaluation."""
+    interval = bootstrap_over_problems(by_problem([record], column)[0])
+    return (interval.high - interval.low) / 2
+
+
+def _pass_at_k(
+    n: Int[np.ndarray, "evaluations problems"], c: Int[np.ndarray, "evaluations problems"], k: int
+) -> Float[np.ndarray, "evaluations problems"]:
+    """pass@k of each problem; few pairs of counts occur, however many there are."""
+    size = int(n.max(initial=0)) + 1
+    code = n * size + c
+    if size > _LARGE:
+        pairs, which = np.unique(code, return_inverse=True)
+        return pass_at_k(*np.divmod(pairs, size), k)[which].reshape(n.shape)
+    # Looking up is quicker than sorting.
+    table = np.full(size * size, np.nan)
+    pairs = np.flatnonzero(np.bincount(code.reshape(-1), minlength=size * size))
+    table[pairs] = pass_at_k(*np.divmod(pairs, size), k)
+    values: Float[np.ndarray, "evaluations problems"] = table[code]
+    return values
+
+
+Curve = tuple[np.ndarray, np.ndarray]
+"""Steps and the values at them."""
+
+_SECONDS = ("time/rollout", "time/reward", "time/estimator", "time/update")
+_ROLLOUTS = "cost/rollouts"
+_TOKENS = "cost/tokens"
+
+
+def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve]:
+    """What each run had spent after each of its steps, from nothing at step 0.
+
+    Args:
+        cost: `steps`; `rollouts`: answers that were generated, discarded and reference ones
+            included; `tokens` of them, those of reference answers aside; or `seconds` of
+            sampling, scoring, estimating and updating, without evaluations and checkpoints. Runs
+            that did not record it are left out.
+    """
+    if cost == "steps":
+        return {run.id: _summed(np.arange(1, run.steps + 1), np.ones(run.steps)) for run in runs}
+    ids = [run.id for run in runs]
+    if cost == "rollouts":
+        # Recorded per rollout that a step asks for.
+        asked = {r.id: r.config["prompts_per_step"] * r.config["group_size"] for r in runs}
+        relative = store.series(ids, _ROLLOUTS)
+        return {i: _summed(steps, values * asked[i]) for i, (steps, values) in relative.items()}
+    if cost == "tokens":
+        return {i: _summed(*curve) for i, curve in store.series(ids, _TOKENS).items()}
+    parts = [store.series(ids, name) for name in _SECONDS]
+    found: dict[int, Curve] = {}
+    for run_id in set.intersection(*(set(part) for part in parts)):
+        steps = parts[0][run_id][0]
+        if all(np.array_equal(part[run_id][0], steps) for part in parts):
+            found[run_id] = _summed(steps, np.sum([part[run_id][1] for part in parts], axis=0))
+    return found
+
+
+def totals(
+    store: Store,
+    runs: Sequence[RunRecord],
+    cost: str,
+    moments: Mapping[int, float] | None,
+) -> dict[int, float]:
+    """What each run spent in all, or up to its moment."""
+    curves = spent(store, runs, cost)
+    if moments is None:
+        return {run_id: float(values[-1]) for run_id, (_, values) in curves.items()}
+    return {
+        run_id: float(np.interp(moments[run_id], steps, values))
+        for run_id, (steps, values) in curves.items()
+        if run_id in moments
+    }
+
+
+def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:
+    return np.concatenate([[0], steps]), np.concatenate([[0.0], np.cumsum(values)])

@@ -1,0 +1,234 @@
+"""Which runs a table is made of, and which columns it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.columns import (
+    ANSWER_ENTROPY,
+    COSTS,
+    Column,
+    expand,
+    parse_column,
+    standard_columns,
+)
+from advsweep.report.data.evaluations import OWN_TASKS, Evaluated, choose_evaluations
+from advsweep.report.data.filters import Condition, describe
+from advsweep.report.data.grouping import is_key, known_keys, value_of
+from advsweep.report.data.measure import Values, measure
+from advsweep.store import RunOutline, RunRecord, Status, Store
+
+_STATUS = "status"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The runs of a table.
+
+    Attributes:
+        left_out: how many more fulfil the conditions but for their state.
+        pruned: those of them that were stopped early.
+        remarks: what to know of how they were chosen.
+    """
+
+    runs: list[RunRecord]
+    left_out: Mapping[Status, int]
+    pruned: Sequence[RunRecord | RunOutline]
+    remarks: tuple[str, ...]
+
+
+def choose_runs(
+    store: Store,
+    runs: Sequence[RunRecord | RunOutline],
+    where: Sequence[Condition],
+    *,
+    mixed: bool,
+) -> Choice:
+    """The runs that fulfil some conditions, and are done unless one is on their status.
+
+    Args:
+        runs: where they are outlines, the records of those that are chosen are read.
+
+    Raises:
+        NotFoundError: a condition's key is neither a config key of a run nor a metric.
+        ReportError: a condition is on evaluations that were not made alike.
+    """
+    of_config = [c for c in where if c.key == _STATUS or is_key(runs, c.key)]
+    of_results = [condition for condition in where if condition not in of_config]
+    columns = [_result_column(runs, condition) for condition in of_results]
+    own = [c for c in of_config if c.key != _STATUS]
+    fitting = [run for run in runs if all(c.holds(value_of(run, c.key)) for c in own)]
+    of_status = [c for c in of_config if c.key == _STATUS]
+    in_state = _in_state(of_status)
+    chosen = _read_records(store, [run for run in fitting if in_state(run)])
+    others = [run for run in fitting if not in_state(run)]
+    states = Counter(run.status for run in others)
+    remarks = [f"chosen by {describe(where)}"] if where else []
+    if columns and chosen:
+        values = measure(store, chosen, choose_evaluations(store, chosen, mixed=mixed), columns)
+        for condition, column in zip(of_results, columns, strict=True):
+            found = values[column.name]
+            if not found:
+                raise NotFoundError(_unknown(store, runs, condition.key))
+            chosen = [run for run in chosen if run.id in found and condition.holds(found[run.id])]
+        remarks.append(
+            "runs were chosen by their results, so that means are those of the runs that did so"
+        )
+    left_out: dict[Status, int] = {
+        s: states[s] for s in Status if states[s] and s is not Status.DONE
+    }
+    pruned = [run for run in others if run.status is Status.PRUNED]
+    return Choice(chosen, left_out, pruned, tuple(remarks))
+
+
+def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord]:
+    records = {run.id: run for run in runs if isinstance(run, RunRecord)}
+    outlined = [run.id for run in runs if run.id not in records]
+    records |= {run.id: run for run in store.runs(ids=outlined)}
+    return [records[run.id] for run in runs]
+
+
+def _in_state(conditions: Sequence[Condition]) -> Callable[[RunRecord | RunOutline], bool]:
+    if not conditions:
+        return lambda run: run.status is Status.DONE
+    return lambda run: all(c.holds(run.status.value) for c in conditions)
+
+
+def _result_column(runs: Sequence[RunRecord | RunOutline], condition: Condition) -> Column:
+    column = parse_column(condition.key)
+    if column is None or "*" in condition.key:
+        known = known_keys(runs)
+        raise NotFoundError(
+            f"--where: no run has a key '{condition.key}', and no column is called so; "
+            f"{nearest(condition.key, known)}"
+        )
+    return column
+
+
+def _unknown(store: Store, runs: Sequence[RunRecord | RunOutline], name: str) -> str:
+    known = {*known_keys(runs), *_metrics(store, runs)}
+    return f"--where: no run has a key or a metric '{name}'; {nearest(name, known)}"
+
+
+def _metrics(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[str]:
+    costs = [f"total/{cost}" for cost in COSTS]
+    return [*store.metric_names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
+
+
+def split_columns(
+    runs: Sequence[RunRecord], names: Sequence[str] | None
+) -> tuple[list[str], list[str] | None]:
+    """Config keys, whose values become columns, and metrics; None where nobody chose any."""
+    if names is None:
+        return [], None
+    keys = [name for name in names if is_key(runs, name)]
+    metrics = [name for name in names if name not in keys]
+    return keys, metrics or None
+
+
+def choose_columns(
+    metrics: Sequence[str] | None, evaluated: Evaluated, *, pivoted: bool
+) -> list[Column]:
+    """The columns of some names, or those that a table has of itself.
+
+    Raises:
+        NotFoundError: a name cannot be a column.
+    """
+    ks = _asked(evaluated)
+    if metrics is None:
+        names = standard_columns(ks, evaluated.others)
+        if pivoted:
+            names = [f"pass@{min(ks)}"] if ks else names[:1]
+        return [_column(name) for name in names]
+    tasks = [task for task in evaluated.tasks if task != OWN_TASKS]
+    levels = _levels(evaluated) if any("level=*" in name for name in metrics) else []
+    listed = [full for name in metrics for full in expand(name, ks=ks, tasks=tasks, levels=levels)]
+    return [_column(name) for name in dict.fromkeys(listed)]
+
+
+def _asked(evaluated: Evaluated) -> list[int]:
+    """The k of pass@k that the runs' own evaluations were asked for."""
+    main = evaluated.of(None)
+    records = main.final.values() if main is not None else ()
+    return sorted({k for record in records for k in record.settings.get("k", ())})
+
+
+def _levels(evaluated: Evaluated) -> list[int]:
+    main = evaluated.of(None)
+    records = main.final.values() if main is not None else ()
+    return sorted({int(level) for record in records for level in set(record.levels.tolist())})
+
+
+def _column(name: str) -> Column:
+    column = parse_column(name)
+    if column is None:
+        hint = nearest(name, standard_columns([1, 8, 64]))
+        raise NotFoundError(
+            f"no column is called '{name}'; expected a metric, METRIC@end, METRIC@first100, "
+            f"pass@8, pass@8[TASK], pass@8[level=3], {ANSWER_ENTROPY}, total/rollouts, or a "
+            f"config key; {hint}"
+        )
+    return column
+
+
+def refuse_empty(
+    store: Store,
+    runs: Sequence[RunRecord],
+    evaluated: Evaluated,
+    columns: Sequence[Column],
+    values: Values,
+) -> None:
+    """Refuses columns that somebody chose and that no run has.
+
+    Raises:
+        NotFoundError: there is no such metric, task or level; the message offers the nearest.
+        ReportError: k is more than the samples of every problem.
+    """
+    for column in columns:
+        found = values[column.name]
+        if column.metric is not None and not found:
+            known = _metrics(store, runs)
+            if nearest(column.metric, known).startswith("did you mean"):
+                hint = nearest(column.metric, known)
+            else:
+                hint = nearest(column.metric, {*known, *known_keys(runs)})
+            raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
+        if column.is_evaluated and all(value != value for value in found.values()):
+            _refuse_evaluated(evaluated, column)
+
+
+def _refuse_evaluated(evaluated: Evaluated, column: Column) -> None:
+    if column.task is not None and column.task not in evaluated.tasks:
+        raise NotFoundError(
+            f"{column.name}: no run of the table was evaluated on '{column.task}'; "
+            f"{nearest(column.task, evaluated.tasks)}; `advsweep eval` evaluates runs on others"
+        )
+    task = evaluated.of(column.task)
+    if task is None:
+        raise NotFoundError(f"{column.name}: no run of the table was evaluated")
+    levels = {str(int(level)) for record in task.final.values() for level in set(record.levels)}
+    if column.level is not None and str(column.level) not in levels:
+        raise NotFoundError(
+            f"{column.name}: no problem is of level {column.level}; {nearest('', levels)}"
+        )
+    samples = max((int(record.n.max(initial=0)) for record in task.final.values()), default=0)
+    if column.k is not None and column.k > samples:
+        raise ReportError(
+            f"{column.name}: expected k up to the {samples} samples per problem, got {column.k}; "
+            "`advsweep eval --samples` draws more"
+        )
+
+
+def used_tasks(evaluated: Evaluated, columns: Sequence[Column]) -> list[str]:
+    """The tasks that the numbers of some columns are of; the main one if of none."""
+    used: dict[str, None] = {}
+    for column in columns:
+        if column.is_evaluated and column.over is not None:
+            used |= dict.fromkeys(task for task in evaluated.tasks if task != OWN_TASKS)
+        elif column.is_evaluated:
+            task = evaluated.main if column.task is None else column.task
+            used |= dict.fromkeys(name for name in evaluated.tasks if name == task)
+    return list(used) or [name for name in evaluated.tasks if name == evaluated.main]

@@ -1,0 +1,328 @@
+"""pass@k over k, with the law that it follows where it follows one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from advsweep.errors import FitError, ReportError
+from advsweep.report.figures.chart import (
+    Chart,
+    Options,
+    add_legend,
+    cut_note,
+    fill_band,
+    handle,
+    legend_height,
+    limits,
+    seeds_note,
+    with_ends,
+)
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.style import BLACK, Look
+from advsweep.statistics import PowerLaw, fit_pass_at_k, mean_over_problems, pass_at_k
+from advsweep.statistics.intervals import Band, student_t_band
+from advsweep.store import EvaluationRecord
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
+
+_WITH_PARAMETERS = 8
+"""So many lines have the parameters of their laws in the legend."""
+
+_RESAMPLED_FROM = 15
+"""Of fewer problems intervals of laws are of residuals."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row's pass@k at each k, and its law or why it has none."""
+
+    label: str
+    look: Look
+    band: Band
+    law: PowerLaw | None
+    refused: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassAtK(Chart):
+    name: ClassVar[str] = "passk"
+    summary: ClassVar[str] = "pass@k over k after training, with shifted power laws fitted to it"
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
+
+    ks: Int[np.ndarray, " points"]
+    lines: Sequence[_Line]
+
+    @classmethod
+    def collect(cls, material: Material, options: Options) -> Self:
+        finals = {row.label: material.final(row) for row in material.rows_told_apart()}
+        records = [record for own in finals.values() for record in own]
+        records += [model.evaluation for model in material.untrained]
+        ks = powers_of_two(records)
+        lines = [
+            _line(row.label, row.look, finals[row.label], ks)
+            for row in material.rows
+            if finals[row.label]
+        ]
+        lines += [
+            _line(model.label, model.look, [model.evaluation], ks) for model in material.untrained
+        ]
+        counts = [len(own) for own in finals.values() if own]
+        task = records[0].task
+        return cls(
+            title=f"{material.name}: pass@k on {task}",
+            notes=[
+                *seeds_note(counts, "bands"),
+                *cut_note([[line.band for line in lines]]),
+                "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
+                *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
+            ],
+            ks=ks,
+            lines=lines,
+        )
+
+    @property
+    def height(self) -> float:
+        return 3.6 + legend_height([self._legend(line) for line in self.lines])
+
+    def _legend(self, line: _Line) -> str:
+        if line.law is None or len(self.lines) > _WITH_PARAMETERS:
+            return line.label
+        a, b, c = (estimate.value for estimate in (line.law.a, line.law.b, line.law.c))
+        return f"{line.label} (a {a:.3g}, b {b:.3g}, c {c:.3g})"
+
+    def draw(self, canvas: FigureBase) -> None:
+        axes = canvas.add_subplot()
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(self.ks, [str(k) for k in self.ks])
+        axes.minorticks_off()
+        axes.set_xlabel("k")
+        axes.set_ylabel("pass@k")
+        low, high = limits([line.band for line in self.lines])
+        axes.set_ylim(max(low, -0.02), min(high, 1.02))
+        dense = np.geomspace(self.ks[0], self.ks[-1], 200)
+        for line in self.lines:
+            fill_band(axes, self.ks, line.band, line.look, len(self.lines), (0.0, 1.0))
+            axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=6)
+            if line.law is not None:
+                axes.plot(
+                    dense,
+                    line.law.pass_at_k(dense),
+                    color=line.look.colour,
+                    linestyle=line.look.linestyle,
+                    linewidth=1,
+                )
+        add_legend(canvas, {self._legend(line): handle(line.look) for line in self.lines})
+
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": line.label,
+                "k": int(k),
+                "mean": float(mean),
+                "low": float(low),
+                "high": float(high),
+                "n": int(n),
+                "law": None if line.law is None else float(line.law.pass_at_k(k)),
+                **with_ends("a", None if line.law is None else line.law.a),
+                **with_ends("b", None if line.law is None else line.law.b),
+                **with_ends("c", None if line.law is None else line.law.c),
+                **{
+                    name: None if line.law is None else getattr(line.law, name)
+                    for name in ("mse", "r_squared", "resampled")
+                },
+                "refused": line.refused,
+            }
+            for line in self.lines
+            for k, mean, low, high, n in zip(self.ks, *line.band, strict=True)
+        ]
+
+
+def powers_of_two(records: Sequence[EvaluationRecord]) -> Int[np.ndarray, " points"]:
+    """1, 2, 4, ... up to the samples that each of some evaluations has of its problems."""
+    samples = min(int(record.n.max(initial=0)) for record in records)
+    return 2 ** np.arange(max(samples, 1).bit_length())
+
+
+def pass_at_ks(
+    records: Sequence[EvaluationRecord], ks: Int[np.ndarray, " points"]
+) -> Float[np.ndarray, "records points"]:
+    """The mean over problems of pass@k, of each evaluation at each k."""
+    return np.array(
+        [
+            [mean_over_problems(pass_at_k(record.n, record.c, int(k))) for k in ks]
+            for record in records
+        ]
+    )
+
+
+def _line(
+    label: str,
+    look: Look,
+    records: Sequence[EvaluationRecord],
+    ks: Int[np.ndarray, " points"],
+) -> _Line:
+    band = student_t_band(pass_at_ks(records, ks))
+    law, refused = None, None
+    of_problems = np.mean(
+        [[pass_at_k(record.n, record.c, int(k)) for k in ks] for record in records], axis=0
+    ).T
+    # Few problems tell nothing of others, and one without a pass@k has no row.
+    whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
+    try:
+        law = fit_pass_at_k(ks, of_problems if whole else band.mean)
+    except FitError as error:
+        refused = str(error)
+    return _Line(label, look, band, law, refused)
+
+
+def _goodness(lines: Sequence[_Line]) -> str:
+    explained = [line.law.r_squared for line in lines if line.law is not None]
+    return f" (R² from {min(explained):.4f} on)" if explained else ""
+
+
+_GREYS = ("#333333", "#bbbbbb", "#777777", "#f2f2f2")
+
+
+@dataclass(frozen=True)
+class _Bars:
+    """One row's pass@k for each level."""
+
+    label: str
+    look: Look
+    k: int
+    band: Band
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels(Chart):
+    name: ClassVar[str] = "levels"
+    summary: ClassVar[str] = "pass@1 and pass@k of each difficulty level (--k: of one k alone)"
+    uses: ClassVar[frozenset[str]] = frozenset({"k", "task"})
+
+    levels: Sequence[int]
+    problems: Sequence[int]  # of each level
+    bars: Sequence[_Bars]
+
+    @classmethod
+    def collect(cls, material: Material, options: Options) -> Self:
+        rows = [(row.label, row.look, material.final(row)) for row in material.rows_told_apart()]
+        rows = [row for row in rows if row[2]]
+        counts = [len(records) for *_, records in rows]
+        rows += [(model.label, model.look, [model.evaluation]) for model in material.untrained]
+        first = rows[0][2][0]
+        levels, problems = np.unique(first.levels, return_counts=True)
+        if len(levels) < 2:
+            raise ReportError(
+                f"all {len(first.levels)} problems of {first.task} are of level {levels[0]}, so "
+                "there is nothing to tell apart"
+            )
+        largest = int(powers_of_two([record for *_, own in rows for record in own])[-1])
+        samples = min(int(record.n.max(initial=0)) for *_, own in rows for record in own)
+        if options.k is not None and options.k > samples:
+            raise ReportError(
+                f"--k: expected up to the {samples} samples per problem, got {options.k}; "
+                "`advsweep eval --samples` draws more"
+            )
+        ks = sorted({1, largest}) if options.k is None else [options.k]
+        return cls(
+            title=f"{material.name}: pass@k by difficulty level of {first.task}",
+            notes=seeds_note(counts, "intervals"),
+            levels=levels.tolist(),
+            problems=problems.tolist(),
+            bars=[_bars(*row, k, levels) for k in ks for row in rows],
+        )
+
+    @property
+    def _looks(self) -> dict[str, Look]:
+        return {bars.label: bars.look for bars in self.bars}
+
+    @property
+    def _ks(self) -> list[int]:
+        return list(dict.fromkeys(bars.k for bars in self.bars))
+
+    @property
+    def height(self) -> float:
+        return 0.5 + 2.3 * len(self._ks) + legend_height(list(self._looks))
+
+    def draw(self, canvas: FigureBase) -> None:
+        panels = canvas.subplots(len(self._ks), 1, squeeze=False, sharex=True)[:, 0]
+        for axes, k in zip(panels, self._ks, strict=True):
+            own = [bars for bars in self.bars if bars.k == k]
+            for i, bars in enumerate(own):
+                self._draw_bars(axes, bars, i, len(own))
+            axes.set_ylabel(f"pass@{k}")
+            axes.set_ylim(0, 1.02)
+            axes.set_xlim(-0.55, len(self.levels) - 0.45)
+            axes.grid(visible=False, axis="x")
+            axes.tick_params(axis="x", length=0)
+        ticks = [
+            f"level {v}\n{n} problem{'s' * (n > 1)}"
+            for v, n in zip(self.levels, self.problems, strict=True)
+        ]
+        panels[-1].set_xticks(range(len(ticks)), ticks)
+        add_legend(canvas, {label: _patch(look) for label, look in self._looks.items()})
+
+    def _draw_bars(self, axes: Axes, bars: _Bars, place: int, among: int) -> None:
+        width = 0.84 / among
+        at = np.arange(len(self.levels)) + (place - (among - 1) / 2) * width
+        axes.bar(at, bars.band.mean, 0.9 * width, **_fill(bars.look))
+        half = (bars.band.high - bars.band.low) / 2
+        axes.errorbar(
+            at, bars.band.mean, half, fmt="none", ecolor="#222222", elinewidth=1, capsize=2
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": bars.label,
+                "k": bars.k,
+                "level": level,
+                "problems": problems,
+                "mean": float(mean),
+                "low": float(low),
+                "high": float(high),
+                "n": int(n),
+            }
+            for bars in self.bars
+            for level, problems, mean, low, high, n in zip(
+                self.levels, self.problems, *bars.band, strict=True
+            )
+        ]
+
+
+def _fill(look: Look) -> dict[str, Any]:
+    """A bar in the colour of its row; variants are hatched, and untrained models are grey."""
+    if look.colour == BLACK:
+        return {"facecolor": _GREYS[look.variant], "edgecolor": BLACK, "linewidth": 0.9}
+    own = {"facecolor": look.colour, "edgecolor": "white", "linewidth": 0.4}
+    return {**own, "hatch": look.hatch}
+
+
+def _patch(look: Look) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(**_fill(look))
+
+
+def _bars(
+    label: str,
+    look: Look,
+    records: Sequence[EvaluationRecord],
+    k: int,
+    levels: Int[np.ndarray, " levels"],
+) -> _Bars:
+    by_problem = np.array([pass_at_k(record.n, record.c, k) for record in records])
+    values = np.array(
+        [
+            mean_over_problems(np.where(record.levels == levels[:, None], own, np.nan))
+            for record, own in zip(records, by_problem, strict=True)
+        ]
+    )
+    return _Bars(label, look, k, student_t_band(values))

@@ -1,0 +1,1 @@
+"""Published numbers, and tables laid out as in the papers."""

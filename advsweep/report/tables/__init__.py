@@ -1,0 +1,1 @@
+"""The tables of a report: rows, comparisons, and how each format writes them."""

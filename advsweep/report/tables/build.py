@@ -1,0 +1,369 @@
+"""A report: rows of replicates, columns of metrics, every number with its interval and n."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.columns import Better, Column, parse_column
+from advsweep.report.data.compare_at import Moment, Moments, at_cost, at_value
+from advsweep.report.data.evaluations import Evaluated, choose_evaluations, unjudged_problems
+from advsweep.report.data.filters import MISSING, Condition, describe
+from advsweep.report.data.grouping import (
+    Group,
+    group_by,
+    group_runs,
+    is_key,
+    key_order,
+    value_of,
+    varying_keys,
+)
+from advsweep.report.data.measure import Curve, curves, measure, spent
+from advsweep.report.data.provenance import describe_provenance
+from advsweep.report.data.selection import (
+    choose_columns,
+    choose_runs,
+    refuse_empty,
+    split_columns,
+    used_tasks,
+)
+from advsweep.report.papers.layouts import (
+    METHOD,
+    MODEL,
+    Style,
+    base_rows_as_printed,
+    group_as_printed,
+    reported_rows,
+    style_columns,
+)
+from advsweep.report.tables.aggregate import (
+    MOST_SINGLE,
+    base_rows,
+    model_rows,
+    single_evaluations,
+    trained_row,
+    with_problems,
+)
+from advsweep.report.tables.comparison import (
+    Baseline,
+    compare_rows,
+    default_baseline,
+    parse_baseline,
+)
+from advsweep.report.tables.formatting import show_key
+from advsweep.report.tables.types import Report, Row, count_states
+from advsweep.store import RunOutline, RunRecord, Status, Store
+from advsweep.store.records import unscorable_share
+from advsweep.store.revisions import find_mixtures
+
+NO_BASELINE = "none"
+_SHOWN = 8  # values of a key in a message
+_SMOOTHED = 10  # steps of a training metric that a value is looked for in the mean of
+
+
+def build_report(
+    store: Store,
+    sweep: str | None = None,
+    run_ids: Sequence[int] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    where: Sequence[Condition] = (),
+    pool: bool = False,
+    mixed_protocols: bool = False,
+    at: Moment | None = None,
+    sort: str | None = None,
+    baseline: str | None = None,
+    target: float | None = None,
+    style: Style | None = None,
+) -> Report:
+    """Compares the finished runs of a sweep, of all sweeps, or some runs.
+
+    Args:
+        sweep: a sweep's name; None for every run of the store.
+        run_ids: only these runs.
+        columns: names as `report.columns` has them; by default collapse, pass@k for the k
+            that the runs' evaluations ask for, entropies and cost. Config keys among them are
+            pivoted: each of their values has the metrics that are named beside them, pass@k of
+            the least k if none are.
+        rows: config keys that name the rows; by default the estimator and all that varies.
+        where: conditions that runs must fulfil; without one on `status` they must be done.
+        pool: average over runs that differ in other keys than those of rows and columns.
+        mixed_protocols: put runs together that were not evaluated alike.
+        at: where in the training runs are looked at; by default at its end.
+        sort: a column or a key, with `:rising` or `:falling` after it.
+        baseline: the rows that others are compared with, as `parse_baseline` has it; `none`
+            for no comparison. By default the first row, in tables of at most 30 rows.
+        target: the difference that seeds needed are counted for; by default the one found.
+        style: a paper's table to lay it out as, which has rows and columns of its own.
+
+    Raises:
+        NotFoundError: there is no such sweep, run, key, metric or row; the message offers the
+            nearest.
+        ReportError: no run is finished, the runs were not evaluated alike, or a row would hold
+            runs of several configurations.
+    """
+    runs = _latest_attempts(_read_runs(store, sweep, run_ids, where))
+    choice = choose_runs(store, runs, where, mixed=mixed_protocols)
+    done = choice.runs
+    if not done:
+        raise ReportError(_nothing_finished(store, sweep, runs, choice.left_out, where))
+    evaluated = choose_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
+    if style is not None:
+        columns = style_columns(style, evaluated)
+    keys, metrics = split_columns(done, columns)
+    chosen = choose_columns(metrics, evaluated, pivoted=bool(keys))
+    remarks = list(choice.remarks)
+    moments = None
+    if at is not None:
+        moments, remark = _moments(store, done, evaluated, at)
+        remarks.append(remark)
+    values = measure(store, done, evaluated, chosen, moments)
+    if metrics is not None and style is None:
+        refuse_empty(store, done, evaluated, chosen, values)
+    if style is not None:
+        groups = group_as_printed(style, done, pool=pool)
+    else:
+        groups = _groups(done, rows, keys, pool=pool)
+    remarks += _pooled(groups)
+    remarks += [mixture.text for mixture in find_mixtures(store, done)]
+    by_config = Counter(run.config_hash for run in choice.pruned)
+    trained = [trained_row(group, m, values, by_config) for group, m in groups]
+    single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
+    if sum(map(bool, single)) <= MOST_SINGLE:
+        trained = with_problems(trained, single, chosen)
+    trained = trained if sort is None else _sorted(trained, chosen, sort)
+    label = _label(rows, keys, groups)
+    untrained: list[Row] = []
+    # Models that were not trained have nothing along the way.
+    if style is not None and at is None:
+        untrained = base_rows_as_printed(groups, evaluated, chosen)
+    elif at is None:
+        untrained += base_rows(groups, evaluated, chosen, label)
+        untrained += model_rows(evaluated, chosen, label)
+    if style is not None and style.reported:
+        untrained += reported_rows(style, [*untrained, *trained], chosen)
+    listed = [*untrained, *trained]
+    if metrics is None:
+        chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
+    compared = _choose_baseline(baseline, listed, METHOD if style is not None else None)
+    return Report(
+        columns=tuple(chosen),
+        rows=tuple(listed),
+        left_out=choice.left_out,
+        pruned=Counter(run.stopping["name"] for run in choice.pruned if run.stopping),
+        unscorable=unscorable_share(evaluated.final),
+        unjudged=unjudged_problems(evaluated.final),
+        provenance=describe_provenance(
+            store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
+        ),
+        pivot=tuple(keys),
+        apart=() if style is None else (MODEL,),
+        remarks=tuple(remarks),
+        style=style,
+        baseline=None if compared is None else compared.text,
+        run_ids=frozenset(run.id for run in done),
+        differences=()
+        if compared is None
+        else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
+    )
+
+
+def _read_runs(
+    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Condition]
+) -> Sequence[RunRecord | RunOutline]:
+    """The runs to choose from; in outline where conditions leave most of them out."""
+    if where and run_ids is None:
+        return store.run_outlines(sweep)
+    return store.runs(sweep=sweep, ids=run_ids, newest_first=False)
+
+
+def _latest_attempts(runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord | RunOutline]:
+    """Of runs that were made again only the newest that is done, or else the newest."""
+    latest: dict[str, RunRecord | RunOutline] = {}
+    for run in runs:
+        known = latest.get(run.identity)
+        if known is None or _precedence(run) > _precedence(known):
+            latest[run.identity] = run
+    return list(latest.values())
+
+
+def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:
+    return run.status is Status.DONE, run.attempt
+
+
+def _nothing_finished(
+    store: Store,
+    sweep: str | None,
+    runs: Sequence[RunRecord | RunOutline],
+    left_out: Mapping[Status, int],
+    where: Sequence[Condition],
+) -> str:
+    what = f"sweep '{sweep}'" if sweep is not None else store.name
+    if runs and where:
+        states = f" ({count_states(left_out)})" if left_out else ""
+        return f"{what} has no finished run with {describe(where)}{states}{_values(runs, where)}"
+    models = "; `report --models` has what `eval --model` evaluated" if sweep is None else ""
+    models = models if models and store.model_evaluations() else ""
+    if not left_out:
+        start = "start some with `advsweep run` or `advsweep sweep`"
+        return f"{what} has no runs to report; {start}{models}"
+    return (
+        f"{what} has no finished run to report yet ({count_states(left_out)}); "
+        f"`advsweep ls` shows them{models}"
+    )
+
+
+def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Condition]) -> str:
+    """What values there are, of keys whose condition none of them fulfils."""
+    text = ""
+    for condition in where:
+        values = [value_of(run, condition.key) for run in runs]
+        known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
+        if known and not any(map(condition.holds, values)):
+            some = list(known)[:_SHOWN]
+            more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+            text += f"; {condition.key} is {', '.join(some)}{more}"
+    return text
+
+
+def _groups(
+    runs: Sequence[RunRecord], rows: Sequence[str] | None, pivot: Sequence[str], *, pool: bool
+) -> list[tuple[Group, list[RunRecord]]]:
+    """The runs of each row; of each row and value of the pivot's keys, if there is one."""
+    if rows is not None or pool:
+        keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
+        return group_by(runs, list(keys), pool=pool)
+    # Replicates may differ in a key of the pivot, as in their seeds.
+    return [
+        ({**group, **place}, part)
+        for group, members in group_runs(runs)
+        for place, part in group_by(members, [key for key in pivot if is_key(members, key)])
+    ]
+
+
+def _label(
+    rows: Sequence[str] | None, pivot: Sequence[str], groups: Sequence[tuple[Group, object]]
+) -> str:
+    """The key under which models stand that were not trained."""
+    label = rows[0] if rows else "estimator"
+    if label not in pivot:
+        return label
+    return next((key for group, _ in groups for key in group if key not in pivot), "model")
+
+
+def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
+    """What rows average over, where they hold several configurations."""
+    varying: dict[str, None] = {}
+    for _, members in groups:
+        if len({run.config_hash for run in members}) > 1:
+            varying |= dict.fromkeys(varying_keys(members)) or {"revisions of a component": None}
+    if not varying:
+        return []
+    keys = ", ".join(sorted(varying, key=key_order))
+    return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
+
+
+def _moments(
+    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, at: Moment
+) -> tuple[Moments, str]:
+    """The step of each run, and a sentence on it."""
+    if at.is_cost:
+        moments: Moments
+        budget, moments = at_cost(at, spent(store, runs, at.what))
+        shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
+        where = f"where it had spent {shown} {at.what}"
+    else:
+        moments = at_value(at, _curves(store, runs, evaluated, at.what))
+        where = f"where {at.what} first comes to {at.value:g}"
+    text = f"each run as it was {where}: steps {_range(moments)}"
+    gaps = [
+        later.step - earlier.step
+        for task in evaluated.tasks.values()
+        for records in task.along.values()
+        for earlier, later in itertools.pairwise(records)
+    ]
+    if gaps:
+        text += f", evaluations on the straight line between two, {max(gaps)} steps apart at most"
+    if missing := len(runs) - len(moments):
+        text += f"; {missing} of {len(runs)} runs do not come to it and are left out of its numbers"
+    return moments, text
+
+
+def _range(moments: Moments) -> str:
+    low, high = min(moments.values()), max(moments.values())
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _curves(
+    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, name: str
+) -> dict[int, Curve]:
+    column = parse_column(name)
+    if column is not None and column.is_evaluated:
+        return curves(evaluated, column)
+    if column is None or column.metric is None or column.first or column.last:
+        raise NotFoundError(f"--at: expected a metric or a pass@k, got '{name}'")
+    found = store.series([run.id for run in runs], column.metric)
+    if not found:
+        known = store.metric_names(runs[0].id)
+        raise NotFoundError(f"--at: no run has a metric '{name}'; {nearest(name, known)}")
+    window = np.ones(_SMOOTHED) / _SMOOTHED
+    return {
+        run_id: (steps[_SMOOTHED - 1 :], np.convolve(values, window, "valid"))
+        for run_id, (steps, values) in found.items()
+        if len(steps) >= _SMOOTHED
+    }
+
+
+def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
+    """The rows by a column, the best first, or by a key, rising; those without it are last."""
+    name, _, way = sort.partition(":")
+    if way not in ("", "rising", "falling"):
+        raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
+    by_name = {column.name: column for column in columns}
+    keys = {key for row in rows for key in row.group}
+    if name not in by_name and name not in keys:
+        hint = nearest(name, [*by_name, *keys])
+        raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
+    column = by_name.get(name)
+    falling = column is not None and column.better is Better.HIGHER if not way else way == "falling"
+
+    def value(row: Row) -> Any:
+        return row.group.get(name) if column is None else row.cells[name].mean
+
+    known: list[Row] = []
+    rest: list[Row] = []
+    for row in rows:
+        own = value(row)
+        (rest if own is None or own != own else known).append(row)
+    numbers = all(isinstance(value(row), (int, float)) for row in known)
+
+    def order(row: Row) -> Any:
+        return value(row) if numbers else show_key(value(row))
+
+    return [*sorted(known, key=order, reverse=falling), *rest]
+
+
+def _choose_baseline(text: str | None, rows: Sequence[Row], method: str | None) -> Baseline | None:
+    """The baseline that was named, or else the first row's; `method`: the key that rows go by."""
+    if text == NO_BASELINE:
+        return None
+    if text is None:
+        return default_baseline(rows, method)
+    keys = sorted({key for row in rows if not row.is_base for key in row.group}, key=key_order)
+    return parse_baseline(text, rows, method or keys[0])
+
+
+def _compared(
+    columns: Sequence[Column], metrics: Sequence[str] | None, at: Moment | None
+) -> list[Column]:
+    """The columns to compare rows in: those that were chosen, or else the runs' own pass@k."""
+    if metrics is not None:
+        # Rows are equal in what they were made equal in.
+        return [column for column in columns if at is None or column.name != at.what]
+    return [column for column in columns if column.k is not None and column.task is None]

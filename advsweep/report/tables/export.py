@@ -1,0 +1,128 @@
+"""CSV and JSON: for programs, every digit, nothing rounded."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from advsweep.printable import printable_json, spreadsheet_cell
+from advsweep.report.data.provenance import Provenance
+from advsweep.report.tables.types import Cell, Difference, Report
+
+_COMPARED = (
+    *("difference", "difference_low", "difference_high", "pairs", "p", "p_permutation"),
+    *("p_adjusted", "effect", "p_better", "seeds_needed"),
+)
+
+
+def to_csv(report: Report) -> str:
+    """One line for each row: its group, n, and for each column NAME, _low, _high and _n.
+
+    Columns that rows are compared in have the difference to the baseline besides. What a row
+    does not have is empty. A text that a spreadsheet would read as a formula begins with `'`.
+    """
+    keys = report.keys
+    names = [column.name for column in report.columns]
+    differences = {(d.row, d.column): d for d in report.differences}
+    compared = [name for name in names if any(name == column for _, column in differences)]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    of_columns = [f"{name}{suffix}" for name in names for suffix in ("", "_low", "_high", "_n")]
+    of_differences = [f"{name}_{part}" for name in compared for part in _COMPARED]
+    header = [*keys, "n", *of_columns, *of_differences]
+    writer.writerow(map(spreadsheet_cell, header))
+    for i, row in enumerate(report.rows):
+        group = [_plain_key(row.group.get(key, "")) for key in keys]
+        fields = [f for name in names for f in _fields(row.cells[name])]
+        for name in compared:
+            difference = differences.get((i, name))
+            parts = {} if difference is None else _plain_difference(difference)
+            fields += [_field(parts.get(part)) for part in _COMPARED]
+        writer.writerow(map(spreadsheet_cell, [*group, row.n, *fields]))
+    return buffer.getvalue()
+
+
+def _plain_difference(difference: Difference) -> dict[str, Any]:
+    c, improvement = difference.comparison, difference.improvement
+    return {
+        "difference": c.difference,
+        "difference_low": c.low,
+        "difference_high": c.high,
+        "p": c.p_value if c.sd > 0 else None,
+        "p_permutation": c.p_permutation,
+        "p_adjusted": difference.p_adjusted,
+        "effect": c.effect_size,
+        "p_better": None if improvement is None else improvement.mean,
+        "seeds_needed": difference.seeds,
+        "pairs": c.n,
+    }
+
+
+def _field(value: float | None) -> float | int | str:
+    return "" if value is None or math.isnan(value) else value
+
+
+def _plain_key(value: Any) -> Any:
+    return value if isinstance(value, (str, float, int)) else json.dumps(value)
+
+
+def _fields(cell: Cell) -> list[float | int | str]:
+    return [*map(_field, (cell.mean, cell.low, cell.high)), cell.n]
+
+
+def to_json(report: Report) -> str:
+    """The rows with every value, and where they come from; what is not finite is null."""
+    document = {
+        "rows": [
+            {
+                "group": row.group,
+                "n": row.n,
+                "runs": row.runs,
+                "seeds": row.seeds,
+                "pruned": row.pruned,
+                "metrics": {c.name: asdict(row.cells[c.name]) for c in report.columns},
+            }
+            for row in report.rows
+        ],
+        "baseline": report.baseline,
+        "differences": [
+            {
+                "row": d.row,
+                "baseline": d.baseline,
+                "metric": d.column,
+                **_plain_difference(d),
+                "paired": d.comparison.paired,
+                "target": d.target,
+            }
+            for d in report.differences
+        ],
+        "provenance": {
+            **_provenance(report.provenance),
+            "remarks": list(report.remarks),
+            "left_out": {status.value: n for status, n in report.left_out.items()},
+            "pruned": dict(report.pruned),
+            "better": {column.name: column.better.value for column in report.columns},
+        },
+    }
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(text) + "\n"
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    return {
+        key: value.isoformat() if isinstance(value, datetime) else value
+        for key, value in vars(provenance).items()
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,215 @@
+"""What stands below a table: what its numbers are, what is missing, where they come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from advsweep.report.data.columns import END_STEPS, Better, Column
+from advsweep.report.data.provenance import NOT_MATCHED
+from advsweep.report.papers.layouts import style_notes
+from advsweep.report.tables.comparison import MOST_ROWS, name_group
+from advsweep.report.tables.document import Mark
+from advsweep.report.tables.formatting import show_key
+from advsweep.report.tables.significance import SEEDS_FOR_A_MARK, Marked
+from advsweep.report.tables.types import Report, count_states
+
+_COMMIT = 10  # characters of a commit
+_SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
+_NAMED = 6  # of what is listed at most
+
+
+def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
+    """What each mark means that a table has."""
+    texts = {
+        Mark.BEST: "best mean of its column, and the 95 % interval of its difference to every "
+        f"other row with at least {SEEDS_FOR_A_MARK} seeds leaves out 0",
+        Mark.SECOND: "second, and told apart likewise from those behind it",
+    }
+    return {mark: texts[mark] for mark in Mark if mark in marked}
+
+
+def notes(report: Report, marked: Marked) -> list[str]:
+    """Sentences about the numbers."""
+    counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
+    lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
+    if report.pivot or report.style is not None:
+        most = max(row.n for row in report.rows)
+        lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
+    if report.over == "problems":
+        lines = [
+            "mean ± half the 95 % interval over problems like these (bootstrap), which says "
+            "nothing of another training; n: evaluations"
+        ]
+        if any(cell.is_one_sided for row in report.rows for cell in row.cells.values()):
+            lines.append(
+                "[low, high]: where all problems have the same pass@k, the 95 % Clopper-Pearson "
+                "interval of the share of problems"
+            )
+    elif any(not math.isnan(c.over_problems) for row in report.rows for c in row.cells.values()):
+        lines.append(
+            "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
+            "which says nothing of another training"
+        )
+    lines += style_notes(report.style) if report.style is not None else []
+    lines += _explained(report.columns)
+    lines += _unmarked(report, marked) if report.over == "seeds" else []
+    lines += _without_spread(report)
+    lines += report.remarks
+    if rates := report.provenance.learning_rates:
+        lines.append(f"learning rates: {'; '.join(map(_matched, rates))}")
+    if report.left_out:
+        lines.append(f"left out, as they are not done: {count_states(report.left_out)}")
+    if report.unscorable:
+        lines.append(
+            f"{report.unscorable:.2%} of the samples could not be scored, through no fault of the "
+            "model's; they count as not correct"
+        )
+    if report.unjudged:
+        lines.append(
+            f"problems left out of pass@k, as none of their samples could be scored: "
+            f"{report.unjudged} (as a rule their gold answer cannot be read)"
+        )
+    lines += _pruned(report)
+    seeds = sum(row.n for row in report.rows if not row.is_base)
+    for column in report.columns:
+        cells = [row.cells[column.name] for row in report.rows if not row.is_base]
+        if missing := seeds - sum(cell.n for cell in cells):
+            lines.append(f"{column.header}: {missing} of {seeds} {counted} have no number")
+    return lines
+
+
+def _unmarked(report: Report, marked: Marked) -> list[str]:
+    """Why there is no best in a column that could have one."""
+    if not marked.cells and not marked.untold:
+        return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
+    headers = {column.name: column.header for column in report.columns}
+    several = len({place for _, place in marked.untold}) > 1 or report.pivot
+    names = [
+        f"{headers[name]} ({place})" if place and several else headers[name]
+        for name, place in marked.untold
+    ]
+    if not names:
+        return []
+    return [
+        f"no best in {_listed(names)}: the 95 % interval of the difference between the best mean "
+        "and another holds 0"
+    ]
+
+
+def _without_spread(report: Report) -> list[str]:
+    """Rows whose seeds are all alike, where more than one is there."""
+    alike: dict[str, list[str]] = {}
+    for column in report.columns:
+        # A cost that no seed changes is no surprise.
+        if column.better is not Better.NEITHER:
+            cells = [(row, row.cells[column.name]) for row in report.rows]
+            for row, cell in cells:
+                if cell.n > 1 and cell.low == cell.high:
+                    alike.setdefault(name_group(row.group), []).append(column.header)
+    by_columns: dict[tuple[str, ...], list[str]] = {}
+    for row_name, headers in alike.items():
+        by_columns.setdefault(tuple(headers), []).append(row_name)
+    return [
+        f"zero spread: all seeds of {_listed(rows)} have the same {_listed(list(headers))}, so "
+        "that ±0 is no interval"
+        for headers, rows in by_columns.items()
+    ]
+
+
+def difference_notes(report: Report) -> list[str]:
+    """What the numbers of the differences are."""
+    if not report.differences:
+        trained = sum(not row.is_base for row in report.rows)
+        if report.baseline is None and trained > MOST_ROWS:
+            return [f"not compared, with more than {MOST_ROWS} rows: --baseline names one"]
+        if report.baseline is not None:
+            if all(row.n > 1 for row in report.rows if not row.is_base):
+                return [f"not compared with {report.baseline}: no column has an interval"]
+            return [f"not compared with {report.baseline}: that takes two seeds of each"]
+        return []
+    one = report.differences[0]
+    given = one.target != one.comparison.difference
+    what = f"a difference of {one.target:g}" if given else "the difference found"
+    lines = [
+        "differences: paired by seed, with the paired t-test's p; p adj: Benjamini-Hochberg over "
+        f"the {len(report.differences)} of them; effect: in standard deviations of the pairs' "
+        "differences (Hedges)",
+        f"seeds needed: pairs that would show {what} with a chance of 80 %, if its spread is as "
+        "estimated here",
+    ]
+    if any(not math.isnan(d.comparison.p_permutation) for d in report.differences):
+        lines.append("p perm: of flipped signs, from 6 pairs on")
+    if any(not d.comparison.paired for d in report.differences):
+        lines.append("unpaired: rows that share fewer than two seeds, by Welch's t-test")
+    if any(d.improvement is not None for d in report.differences):
+        lines.append("P(better): chance that a run does better than one of the baseline")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) > _NAMED:
+        return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more"
+    return ", ".join(names)
+
+
+def _pruned(report: Report) -> list[str]:
+    """What early stopping has taken from the table, and which rows it may flatter."""
+    if not report.pruned:
+        return []
+    rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
+    lines = [f"pruned: {rules}; `advsweep ls --status pruned` lists them"]
+    lines += [
+        f"{name_group(row.group)}: {row.pruned} of {row.runs + row.pruned} runs were pruned, so "
+        "that its means are those of the runs that did well early"
+        for row in report.rows
+        if row.pruned
+    ]
+    return lines
+
+
+def _explained(columns: tuple[Column, ...]) -> list[str]:
+    end = [column.header for column in columns if column.last is not None]
+    return [f"{', '.join(end)}: mean over the last {END_STEPS} steps"] if end else []
+
+
+def _matched(rates: Mapping[str, Any]) -> str:
+    """How learning rates were matched, and what came of it."""
+    if rates["match"] == NOT_MATCHED:
+        return "not matched"
+    some = [
+        f"{estimator} {'/'.join(f'{rate:.3g}' for rate in values)}"
+        for estimator, values in rates["rates"].items()
+        if values
+    ]
+    listed = f" ({', '.join(some)})" if some else ""
+    return f"matched by {rates['match']} to {rates['reference']}{listed}"
+
+
+def provenance(report: Report) -> list[str]:
+    """Where the numbers come from, in a few lines."""
+    p = report.provenance
+    where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
+    what = f"{p.runs} runs" if report.over == "seeds" else "models evaluated without a run"
+    lines = [f"{where}: {what}" + _dates(report)]
+    for evaluation in p.evaluations:
+        own = {k: v for k, v in evaluation.items() if k not in ("task", "problems")}
+        how = ", ".join(f"{k}={show_key(v)}" for k, v in own.items())
+        problems, task = (show_key(evaluation[key]) for key in ("problems", "task"))
+        lines.append(f"evaluated on {problems} problems of {task}: {how}")
+    made = [f"{name} {'/'.join(p.versions[name])}" for name in _SHOWN if name in p.versions]
+    if p.commits:
+        some = "/".join(commit[:_COMMIT] for commit in p.commits)
+        made.insert(0, f"commit {some} ({'local changes' if p.dirty else 'no local changes'})")
+    lines += ["made with " + ", ".join(made)] if made else []
+    lines += ["made on " + "; ".join(p.hardware)] if p.hardware else []
+    return lines
+
+
+def _dates(report: Report) -> str:
+    first, last = report.provenance.first, report.provenance.last
+    if first is None or last is None:
+        return ""
+    days = sorted({first.date().isoformat(), last.date().isoformat()})
+    return ", made " + " to ".join(days)

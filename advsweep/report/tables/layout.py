@@ -1,0 +1,227 @@
+"""A report as tables: what stands where, for every format that people read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from advsweep.report.data.columns import Column
+from advsweep.report.data.grouping import Group
+from advsweep.report.papers.layouts import lay_out_as_printed
+from advsweep.report.tables.comparison import MOST_SEEDS
+from advsweep.report.tables.document import Document, Entry, Heading, Line, Mark, Table
+from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
+from advsweep.report.tables.formatting import show, show_interval, show_key, show_p
+from advsweep.report.tables.significance import find_marks
+from advsweep.report.tables.types import Cell, Difference, Report, Row
+
+
+def lay_out(report: Report) -> Document:
+    """The report's tables, with what stands below them."""
+    marked = find_marks(report)
+    if report.style is not None:
+        table = lay_out_as_printed(report.style, report.rows, report.columns, marked.cells)
+    elif report.pivot:
+        table = _pivoted(report, marked.cells)
+    else:
+        table = _plain(report, marked.cells)
+    tables = [table, *([_differences(report)] if report.differences else [])]
+    return Document(
+        tables=tuple(tables),
+        notes=(*notes(report, marked), *difference_notes(report)),
+        provenance=tuple(provenance(report)),
+        legend=legend({entry.mark for line in table.lines for entry in line.entries} - {None}),
+    )
+
+
+def _plain(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
+    keys = report.keys
+    lines = [
+        Line(
+            names=(*_names(row.group, keys), str(row.n)),
+            entries=tuple(
+                _entry(row.cells[c.name], row.n, marked.get((i, c.name))) for c in report.columns
+            ),
+        )
+        for i, row in enumerate(report.rows)
+    ]
+    return Table(
+        names=(*keys, "n"),
+        columns=tuple(Heading((c.header,), c.family) for c in report.columns),
+        sections=_sections(report.rows, lines),
+        numbers=1,
+    )
+
+
+def _sections(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[tuple[Line, ...], ...]:
+    """Models that were not trained, and the others."""
+    pairs = groupby(zip(rows, lines, strict=True), key=lambda pair: pair[0].is_base)
+    return tuple(tuple(line for _, line in members) for _, members in pairs)
+
+
+def _pivoted(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
+    """One line for the rows that differ in the pivot's keys alone."""
+    keys = [key for key in report.keys if key not in report.pivot]
+    places = _places(report)
+    lines: dict[str, tuple[Row, list[tuple[int, Row]]]] = {}
+    for i, row in enumerate(report.rows):
+        own = {key: value for key, value in row.group.items() if key in keys}
+        name = json.dumps([own, row.is_base])
+        lines.setdefault(name, (row, []))[1].append((i, row))
+    most = max(row.n for row in report.rows)
+    return Table(
+        names=tuple(keys),
+        columns=tuple(
+            Heading(_levels(report, place, column)) for place in places for column in report.columns
+        ),
+        sections=_sections(
+            [first for first, _ in lines.values()],
+            [
+                Line(
+                    names=_names(first.group, keys),
+                    entries=tuple(
+                        _pivot_entry(report, members, place, column, marked, most)
+                        for place in places
+                        for column in report.columns
+                    ),
+                )
+                for first, members in lines.values()
+            ],
+        ),
+        title=f"{report.columns[0].header} by {', '.join(report.pivot)}"
+        if len(report.columns) == 1
+        else "",
+    )
+
+
+def _places(report: Report) -> list[Group]:
+    """The values of the pivot's keys, in their order."""
+    found: dict[str, Group] = {}
+    for row in report.rows:
+        if not row.is_base:
+            place = {key: row.group[key] for key in report.pivot if key in row.group}
+            found[json.dumps(place)] = place
+
+    def order(place: Group) -> list[tuple[int, float, str]]:
+        values = [place.get(key) for key in report.pivot]
+        return [
+            (0, float(v), "") if isinstance(v, (int, float)) else (1, 0.0, show_key(v))
+            for v in values
+        ]
+
+    return sorted(found.values(), key=order)
+
+
+def _levels(report: Report, place: Group, column: Column) -> tuple[str, ...]:
+    values = tuple(
+        f"{key}={show_key(place[key])}" if key in place else f"no {key}" for key in report.pivot
+    )
+    return values if len(report.columns) == 1 else (*values, column.header)
+
+
+def _pivot_entry(
+    report: Report,
+    members: Sequence[tuple[int, Row]],
+    place: Group,
+    column: Column,
+    marked: Mapping[tuple[int, str], Mark],
+    most: int,
+) -> Entry:
+    for i, row in members:
+        own = {key: row.group[key] for key in report.pivot if key in row.group}
+        # A base model that all values share has none of its own.
+        if own == place or (row.is_base and not own):
+            n = row.n if row.is_base else most
+            return _entry(row.cells[column.name], n, marked.get((i, column.name)))
+    return Entry()
+
+
+def _names(group: Group, keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(show_key(group[key]) if key in group else "" for key in keys)
+
+
+def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
+    if cell.n == 0:
+        return Entry()
+    asides = [f"(n={cell.n})"] if cell.n != n else []
+    if cell.is_one_sided:
+        asides.insert(0, f"[{show(cell.low)}, {show(cell.high)}]")
+        return Entry(show(cell.mean), "", mark, " ".join(asides), cell.mean)
+    mean, half_width = show_interval(cell.mean, cell.half_width)
+    if not math.isnan(cell.over_problems):
+        mean, half = show_interval(cell.mean, cell.over_problems)
+        asides.insert(0, f"(±{half})")
+    return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
+
+
+def _differences(report: Report) -> Table:
+    """A section for each column, a line for each row."""
+    keys = [
+        key
+        for key in report.keys
+        if any(key in report.rows[d.row].group for d in report.differences)
+    ]
+    tested = any(not math.isnan(d.comparison.p_permutation) for d in report.differences)
+    ranked = any(d.improvement is not None for d in report.differences)
+    headers = {column.name: column.header for column in report.columns}
+    columns = ["difference", "95 % interval", "n", "p", *(["p perm"] if tested else [])]
+    columns += ["p adj", "effect", *(["P(better)"] if ranked else []), "seeds needed"]
+    sections = []
+    for name, members in groupby(report.differences, key=lambda d: d.column):
+        listed = [
+            Line(
+                names=(headers[name], *_names(report.rows[d.row].group, keys)),
+                entries=tuple(_difference(d, tested=tested, ranked=ranked)),
+            )
+            for d in members
+        ]
+        sections.append(tuple(listed))
+    return Table(
+        names=("column", *keys),
+        columns=tuple(Heading((header,), "difference") for header in columns),
+        sections=tuple(sections),
+        title=f"Differences to {report.baseline}",
+    )
+
+
+def _difference(difference: Difference, *, tested: bool, ranked: bool) -> list[Entry]:
+    c = difference.comparison
+    shown, half = show_interval(c.difference, (c.high - c.low) / 2)
+    digits = len(half.partition(".")[2])
+
+    def end(value: float) -> str:
+        return show(value) if "e" in half else f"{value:+.{digits}f}"
+
+    improvement = difference.improvement
+    sign = "" if shown.startswith("-") else "+"
+    return [
+        Entry(sign + shown, value=c.difference),
+        Entry(f"[{end(c.low)}, {end(c.high)}]" if c.sd > 0 else "no spread"),
+        Entry(str(c.n) if c.paired else f"{c.n} unpaired", value=c.n),
+        _p(c.p_value if c.sd > 0 else math.nan),
+        *([_p(c.p_permutation)] if tested else []),
+        _p(difference.p_adjusted),
+        Entry(_number(c.effect_size, "+.2f"), value=c.effect_size),
+        *([_chance(improvement.mean if improvement else math.nan)] if ranked else []),
+        Entry(_seeds(difference.seeds), value=difference.seeds),
+    ]
+
+
+def _p(value: float) -> Entry:
+    return Entry(show_p(value) or "–", value=value)
+
+
+def _chance(value: float) -> Entry:
+    return Entry(_number(value, ".2f"), value=value)
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
+def _seeds(seeds: int | None) -> str:
+    if seeds is None:
+        return "–"
+    return f">{MOST_SEEDS:,}" if seeds >= MOST_SEEDS else str(seeds)

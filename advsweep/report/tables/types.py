@@ -1,0 +1,148 @@
+"""What a report is made of, before it is written in some format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from advsweep.report.data.columns import Column
+from advsweep.report.data.grouping import Group, key_order
+from advsweep.report.data.provenance import Provenance
+from advsweep.statistics import Comparison, Interval
+from advsweep.store import Status
+
+if TYPE_CHECKING:
+    from advsweep.report.papers.layouts import Style
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column of one row.
+
+    Attributes:
+        low, high: ends of the 95 % interval of the mean; NaN for one value.
+        n: how many values there are; NaN does not count.
+        values: one for each seed of the row, NaN where it has none; of a base model, its one.
+        over_problems: of one value, half the 95 % interval over problems like those that it was
+            evaluated on; NaN for several, and for what is not evaluated.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    values: tuple[float, ...]
+    over_problems: float = math.nan
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether the mean is one end of an interval that has a width."""
+        return self.low < self.high and self.mean in (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Replicates of one configuration, a base model, or a model without a run.
+
+    Attributes:
+        group: what names the row: config keys and their values.
+        n: how many seeds (of a base model's row: base models) stand behind it.
+        seeds: of the runs, rising; empty for a model that none of them trained.
+        cells: by column name.
+        pruned: how many more replicates were stopped early; the cells are without them.
+        runs: how many runs; more than n where those of several configurations are averaged.
+    """
+
+    group: Group
+    n: int
+    seeds: tuple[int, ...]
+    cells: Mapping[str, Cell]
+    pruned: int = 0
+    runs: int = 0
+
+    @property
+    def is_base(self) -> bool:
+        return not self.seeds
+
+    def by_seed(self, column: str) -> dict[int, float]:
+        """The value of each seed."""
+        return dict(zip(self.seeds, self.cells[column].values, strict=True))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row compared with its baseline in one column.
+
+    Attributes:
+        row, baseline: their places in the report.
+        p_adjusted: the t-test's p after Benjamini and Hochberg, over all of the report's
+            differences; NaN where nothing varies.
+        improvement: how probable it is that a run of the row beats one of the baseline; None
+            in a column that has no better way.
+        seeds: that would show `target` with a power of 80 %; None where nothing varies or
+            there is nothing to see.
+        target: the difference that is to be seen: the one given, or else the one found.
+    """
+
+    row: int
+    baseline: int
+    column: str
+    comparison: Comparison
+    p_adjusted: float
+    improvement: Interval | None
+    seeds: int | None
+    target: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table, before it is written in some format.
+
+    Attributes:
+        rows: base models and models without a run first, then the rows in the order of the
+            sweep's plan, or as they were sorted.
+        left_out: how many runs are not in the table, by their state.
+        pruned: how many of these were stopped early, by the name of the rule.
+        unscorable: share of the evaluations' samples that the verifier failed on.
+        unjudged: how many problems have no scores, as none of their samples could be scored.
+        pivot: config keys whose values are columns of the written table, beside the metrics.
+        apart: keys whose values are not compared with each other.
+        remarks: sentences on how runs were chosen and put together.
+        over: what the intervals are over: `seeds`, or `problems` of models that were not trained.
+        style: the paper's table that it is laid out as; None for ours.
+        baseline: which rows others are compared with, in words; None if nothing is compared.
+        differences: to the baseline, by column and row.
+        run_ids: the runs in the table.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    left_out: Mapping[Status, int]
+    pruned: Mapping[str, int]
+    unscorable: float
+    provenance: Provenance
+    unjudged: int = 0
+    pivot: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    over: str = "seeds"
+    style: Style | None = None
+    baseline: str | None = None
+    differences: Sequence[Difference] = ()
+    run_ids: frozenset[int] = frozenset()
+
+    @property
+    def keys(self) -> list[str]:
+        """Every config key that names a row, in their fixed order."""
+        return sorted({key for row in self.rows for key in row.group}, key=key_order)
+
+
+def count_states(counts: Mapping[Status, int]) -> str:
+    """How many runs are in which state, in words."""
+    return ", ".join(f"{n} {status.value}" for status, n in counts.items())

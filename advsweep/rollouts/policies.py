@@ -1,0 +1,128 @@
+"""Rollout policies that train on mixed groups alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from advsweep.components import option
+from advsweep.errors import TrainingError
+from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.group_stats import Groups
+from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
+
+@dataclass(kw_only=True)
+class FilterDrop(RolloutPolicy):
+    """Draws as many groups as the step asks for and drops the collapsed ones.
+
+    A group has collapsed if the population σ of its scorable rewards is below ε_acr. Nothing
+    is drawn instead: the cost is 1, the share of rollouts that are used 1 - ACR, and a step
+    whose groups have all collapsed trains on nothing. With `grpo` and one minibatch it is
+    the estimator `filter_drop`.
+
+    Source: AVSPO (Advantage Collapse in GRPO), by name, as a baseline.
+
+    Departures: the estimator does not see the dropped groups, so that statistics of the batch
+    are those of the mixed groups.
+    """
+
+    name: ClassVar[str] = "filter_drop"
+
+    eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
+
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        return Collected(_mixed(source.draw(prompts), self.eps_acr).nonzero()[:, 0])
+
+
+@dataclass(kw_only=True)
+class DynamicSampling(RolloutPolicy):
+    """Draws until it holds as many mixed groups as the step asks for; discards the rest.
+
+    A group is mixed if the population σ of its scorable rewards is at least ε_acr. The step
+    trains on the first mixed groups that came; collapsed groups and those beyond the number
+    asked for are discarded, and their cost is counted: generated / (B G) = 1 / utilisation.
+
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476) sec. 3.2, as AVSPO's baseline has it.
+
+    Departures: none of the papers says what to do with a pool that yields no mixed groups;
+    `max_draws` ends the run then, as DAPO's released code does. Statistics of the batch are
+    those of the mixed groups.
+    """
+
+    name: ClassVar[str] = "dynamic_sampling"
+
+    max_draws: int = option(10, ge=1, help="draws per step; if they do not suffice, the run fails")
+    draw_prompts: int | None = option(
+        None, ge=1, help="prompts of one draw; null: as many as the step asks for"
+    )
+    eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are discarded")
+
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        size = self.draw_prompts or prompts
+        mixed = torch.empty(0, dtype=torch.bool)
+        for _ in range(self.max_draws):
+            mixed = torch.cat((mixed, _mixed(source.draw(size), self.eps_acr)))
+            if mixed.sum() >= prompts:
+                return Collected(mixed.nonzero()[:prompts, 0])
+        raise TrainingError(
+            f"step {source.step}: expected {prompts} groups with different rewards, got "
+            f"{int(mixed.sum())} of {len(mixed)} drawn; raise rollout.max_draws (now "
+            f"{self.max_draws}), take problems of other difficulty, or train on what there is "
+            f"with rollout=filter_drop"
+        )
+
+
+def _mixed(rewards: Float[Tensor, "groups rollouts"], eps_acr: float) -> Bool[Tensor, " groups"]:
+    groups = Groups(GroupBatch(rewards=rewards, mask=~rewards.isnan()))
+    return groups.std()[:, 0] >= eps_acr
+
+
+@dataclass(kw_only=True)
+class Plain(RolloutPolicy):
+    """Draws as many groups as the step asks for and keeps every one."""
+
+    name: ClassVar[str] = "plain"
+    keeps_all: ClassVar[bool] = True
+
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        return Collected(torch.arange(len(source.draw(prompts))))
+
+
+@dataclass(kw_only=True)
+class Reference(RolloutPolicy):
+    """Plain rollouts, and beside each group one of the reference model for the same prompt.
+
+    The reference is the base model, or the policy as it was at the last multiple of
+    `update_every` steps. Its rollouts are generated anew in every step and are not trained
+    on; they count in `cost/rollouts`, which is 2. A reference rollout that the verifier could
+    not judge is given the reward of the rollout it stands beside, so that there is no margin.
+
+    Source: AAPO (arXiv:2505.14264), Alg. 1; for `update_every`, the ablation of Table 3.
+
+    Departures: none.
+    """
+
+    name: ClassVar[str] = "reference"
+    provides: ClassVar[frozenset[str]] = frozenset({"ref_rewards"})
+    draws_references: ClassVar[bool] = True
+    keeps_all: ClassVar[bool] = True
+
+    update_every: int = option(
+        0, ge=0, help="steps after which the policy becomes the reference; 0: never"
+    )
+
+    def collect(self, source: RolloutSource, prompts: int) -> Collected:
+        rewards = source.draw(prompts)
+        groups = torch.arange(len(rewards))
+        references = source.draw_references(groups)
+        return Collected(groups, torch.where(references.isnan(), rewards, references))
+
+    def renews_reference(self, step: int) -> bool:
+        return self.update_every > 0 and step % self.update_every == 0

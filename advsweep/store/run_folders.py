@@ -1,0 +1,197 @@
+"""Folders of runs: their names, their manifests, and copies of them.
+
+A run's folder lies directly below the folder of all runs. Its manifest names the run, so that
+no command deletes, replaces or writes to the folder of another one:
+
+    run.json    {"format": 1, "run": IDENTITY}
+
+Folders of earlier versions have none; there the manifests of the checkpoints name the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import StoreError
+from advsweep.local_files import FILE_MODE, FOLDER_MODE, make_private_folder, open_private
+
+MANIFEST = "run.json"
+FORMAT = 1
+
+MAX_DEPTH = 16
+"""Folders inside one another that are copied; our own are 3 deep."""
+
+PREFIX = 12
+"""Digits of a run's identity that its folder is called by."""
+
+_MANIFEST_BYTES = 1 << 24
+_HEX = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[a-z0-9_]{1,64}")
+
+
+def is_hash(value: object) -> bool:
+    """Whether a value is a sha256 in hex, as identities and hashes of configurations are."""
+    return isinstance(value, str) and _HEX.fullmatch(value) is not None
+
+
+def is_name(value: object) -> bool:
+    """Whether a value is a component's name: lower-case letters, digits and underscores."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def folder_name(*, identity: object, attempt: object, estimator: object, seed: object) -> str:
+    """The name of a run's folder, always a plain one.
+
+    Whoever writes to a store chooses these values, so they are checked before they become a
+    path.
+
+    Raises:
+        StoreError: a value is none that advsweep writes.
+    """
+    if not is_hash(identity):
+        raise _unexpected("identity", "64 hexadecimal digits", identity)
+    if not is_name(estimator):
+        raise _unexpected("estimator", "lower-case letters, digits and underscores", estimator)
+    if not _is_whole(seed, 0):
+        raise _unexpected("seed", "a whole number from 0", seed)
+    if not _is_whole(attempt, 1):
+        raise _unexpected("attempt", "a whole number from 1", attempt)
+    assert isinstance(identity, str)
+    assert isinstance(attempt, int)
+    again = f"-{attempt}" if attempt > 1 else ""
+    return f"{estimator}-seed{seed}-{identity[:PREFIX]}{again}"
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63
+
+
+def _unexpected(what: str, expected: str, got: object) -> StoreError:
+    return StoreError(f"{what}: expected {expected}, got {shown(got)}")
+
+
+def shown(value: object) -> str:
+    """A value for a message: short, and without control characters."""
+    if isinstance(value, (dict, list)):
+        return f"a {type(value).__name__}"
+    text = repr(value[:50] if isinstance(value, (str, bytes)) else value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def owners(folder: Path) -> set[str]:
+    """The identities of the runs that a folder has manifests of; empty where it has none.
+
+    Its own manifest counts before those of its checkpoints. What cannot be read names nobody.
+    """
+    if (own := _identity_in(folder / MANIFEST)) is not None:
+        return {own}
+    manifests = folder.glob("checkpoints/step-*/manifest.json")
+    return {found for path in manifests if (found := _identity_in(path)) is not None}
+
+
+def _identity_in(path: Path) -> str | None:
+    try:
+        # Opening a FIFO would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        text = file.read(_MANIFEST_BYTES)
+    try:
+        manifest: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    found = manifest.get("run") if isinstance(manifest, dict) else None
+    return found if is_hash(found) else None
+
+
+def claim_folder(folder: Path, identity: str) -> None:
+    """Makes a run's folder with its manifest, where that is not there yet.
+
+    Raises:
+        StoreError: the folder is another run's, or it is or holds a link or a special file, which
+            could lead what the run writes elsewhere.
+        OSError: the folder cannot be made.
+    """
+    make_private_folder(folder)
+    if folder.is_symlink():
+        raise _not_plain(folder)
+    for entry in os.scandir(folder):
+        if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+            raise _not_plain(Path(entry.path))
+    found = owners(folder)
+    if others := found - {identity}:
+        raise StoreError(
+            f"{folder} belongs to the run {min(others)[:24]}, not to {identity[:24]}, whose folder "
+            "has the same name; move it elsewhere, or set ADVSWEEP_RUNS to another folder"
+        )
+    if not (folder / MANIFEST).exists():
+        _write_manifest(folder, identity)
+
+
+def _not_plain(path: Path) -> StoreError:
+    return StoreError(
+        f"{path}: expected a plain file or folder, got a link or a special file, through which a "
+        "run would write elsewhere; remove it"
+    )
+
+
+def _write_manifest(folder: Path, identity: str) -> None:
+    new = folder / f".{MANIFEST}-{secrets.token_hex(8)}"
+    with open_private(new, "x", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, "run": identity}, file)
+    new.replace(folder / MANIFEST)
+
+
+def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
+    """Copies a run's folder into one that is not there yet, with a manifest of the run.
+
+    Regular files alone are copied, and readable by their owner alone. Links are not followed.
+
+    Returns:
+        What was left out: links, special files and folders that are too deep.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    left_out: list[Path] = []
+    make_private_folder(target)
+    for entry, place in _plain_entries(source, target, left_out):
+        if entry.is_dir(follow_symlinks=False):
+            place.mkdir(mode=FOLDER_MODE)
+        elif place != target / MANIFEST:
+            shutil.copyfile(entry.path, place, follow_symlinks=False)
+            place.chmod(FILE_MODE)
+    _write_manifest(target, identity)
+    return left_out
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the regular files that `copy_folder` would copy."""
+    entries = _plain_entries(folder, folder, [])
+    return sum(e.stat(follow_symlinks=False).st_size for e, _ in entries if not e.is_dir())
+
+
+def _plain_entries(
+    source: Path, target: Path, left_out: list[Path], depth: int = 0
+) -> Iterator[tuple[os.DirEntry[str], Path]]:
+    """Files and folders below a folder, each with its place below another; folders first."""
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
+        place = target / entry.name
+        if entry.is_file(follow_symlinks=False):
+            yield entry, place
+        elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+            yield entry, place
+            yield from _plain_entries(Path(entry.path), place, left_out, depth + 1)
+        else:
+            left_out.append(Path(entry.path))

@@ -1,0 +1,1 @@
+"""Plans: what a sweep runs, built and checked before anything starts."""

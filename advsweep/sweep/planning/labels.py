@@ -1,0 +1,94 @@
+"""What tells the runs of a plan from each other, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from advsweep.sweep.planning.plan import Plan
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """Each training's label by its identity, as `config_labels` has it."""
+    configs = {p.run.identity: p.config for p in plan.runs}
+    return dict(zip(configs, config_labels(configs.values()), strict=True))
+
+
+def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A label for each resolved config, such as `fade seed=1 group_size=16`.
+
+    Besides estimator and seed it has the keys that vary between runs of the same components:
+    between two estimators nearly every key does.
+    """
+    configs = list(configs)
+    flattened = _Flattened()
+    values: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    seen: dict[tuple[str, ...], set[int]] = {}
+    for config in configs:
+        nodes = flattened.nodes(config)
+        kinds = tuple(name for node in nodes for name in node.names)
+        group, known = values.setdefault(kinds, {}), seen.setdefault(kinds, set())
+        for node in nodes:
+            # Plans share nodes that are alike.
+            if id(node) not in known:
+                known.add(id(node))
+                for key, value in node.leaves:
+                    group.setdefault(key, set()).add(value)
+    vary = {key for group in values.values() for key, found in group.items() if len(found) > 1}
+    vary |= {key for key in _names(values) if key != "estimator.name"}
+    vary -= {"seed"}
+    return [_label(config, flattened.nodes(config), vary) for config in configs]
+
+
+class _Node(NamedTuple):
+    """What a label may have of one key of a config: dotted keys with values, and components."""
+
+    leaves: Sequence[tuple[str, str]]
+    names: Sequence[str]
+
+
+class _Flattened:
+    """The nodes of configs, flattened; one that configs share is flattened once.
+
+    The configs must not end, nor change, while this is in use.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[str, Any], _Node] = {}
+
+    def nodes(self, config: Mapping[str, Any]) -> list[_Node]:
+        return [self._node(key, value) for key, value in config.items()]
+
+    def _node(self, key: str, value: Any) -> _Node:
+        mark = (key, id(value) if isinstance(value, Mapping) else str(value))
+        if mark not in self._nodes:
+            leaves = list(_leaves({key: value}))
+            names = [found for name, found in leaves if name.endswith(".name")]
+            self._nodes[mark] = _Node(leaves, names)
+        return self._nodes[mark]
+
+
+def _names(values: Mapping[tuple[str, ...], Mapping[str, set[str]]]) -> set[str]:
+    """Nodes whose component is not the same for all runs."""
+    seen: dict[str, set[str]] = {}
+    for group in values.values():
+        for key, found in group.items():
+            if key.endswith(".name"):
+                seen.setdefault(key, set()).update(found)
+    return {key for key, found in seen.items() if len(found) > 1}
+
+
+def _label(config: Mapping[str, Any], nodes: Iterable[_Node], vary: set[str]) -> str:
+    parts = [config["estimator"]["name"], f"seed={config['seed']}"]
+    leaves = (leaf for node in nodes for leaf in node.leaves)
+    parts += [f"{k.removesuffix('.name')}={v}" for k, v in leaves if k in vary]
+    return " ".join(parts)
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)

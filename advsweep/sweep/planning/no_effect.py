@@ -1,0 +1,230 @@
+"""Settings without an effect, found when a plan is made: runs refused, or users warned.
+
+A run whose estimator gives nothing but advantages of 0, or whose rollout policy never keeps a
+group, is refused. What may be wanted all the same is a warning: a learning rate matched for an
+optimizer that does not follow the size of gradients, a warm-up that does not end, evaluations
+or judgements that no step comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from advsweep.config.settings import Match
+from advsweep.errors import BatchError, ConfigError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from advsweep.backends.build import Run
+    from advsweep.sweep.early_stopping.base import Stopping
+
+T = TypeVar("T")
+
+# How many larger group sizes are tried to see whether one would help.
+_LARGER = 4
+
+
+class NoEffect:
+    """Checks the runs of one plan; what is found out once holds for all runs alike."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, Any] = {}
+
+    def check(self, run: Run, given: Mapping[str, Any]) -> Iterator[str]:
+        """Warnings of a run's settings that have no effect.
+
+        Args:
+            given: the values that were set for it, by dotted key.
+
+        Raises:
+            ConfigError: the run cannot train anything; the message names the key.
+        """
+        if reason := self._once(_no_groups, run, _kind_of(run)):
+            raise ConfigError(reason)
+        reason, remedy = self._once(_no_advantages, run, _kind_of(run)) or ("", "")
+        if reason and _trains_without_advantages(run):
+            yield f"{reason}; only other terms of the objective, and weight decay, train"
+        elif reason:
+            raise ConfigError(f"{reason}, so that nothing would be trained; {remedy}")
+        optimizer = run.optimizer
+        if optimizer.match is not Match.NONE and optimizer.scale_invariant:
+            matched = (repr(optimizer), repr(run.estimator), run.group_size)
+            yield from filter(None, [self._once(_matched_in_vain, run, matched)])
+        if optimizer.warmup_steps > run.steps:
+            yield (
+                f"optimizer.warmup_steps: the learning rate never rises to lr, as "
+                f"{optimizer.warmup_steps} is above steps={run.steps}"
+            )
+        if run.evaluation.every >= run.steps and "evaluation.every" in given:
+            yield (
+                f"evaluation.every: only the evaluations before and after training are made, as "
+                f"{run.evaluation.every} is not below steps={run.steps}"
+            )
+        clipped = (repr(run.objective), repr(run.backend))
+        yield from filter(None, [self._once(_clips_everything, run, clipped)])
+
+    def _once(self, find: Callable[[Run], T], run: Run, kind: tuple[Any, ...]) -> T:
+        key = (find, *kind)
+        if key not in self._found:
+            self._found[key] = find(run)
+        found: T = self._found[key]
+        return found
+
+
+def idle_rule(stopping: Stopping, runs: Sequence[Run]) -> str:
+    """Why a rule for early stopping can stop none of some runs; empty if it can."""
+    if stopping.rule() is None:
+        return ""
+    lengths = {run.steps for run in runs}
+    if not any(stopping.is_due(step) for steps in lengths for step in range(1, steps)):
+        return (
+            f"stopping: rule '{stopping.name}' judges no run, as its first judgement would be "
+            f"later than step {max(lengths) - 1}"
+        )
+    configurations = len({run.config_hash for run in runs})
+    if configurations < stopping.least_configurations:
+        return (
+            f"stopping: rule '{stopping.name}' compares at least "
+            f"{stopping.least_configurations} configurations, and these runs have "
+            f"{configurations}; runs of other sweeps count only where they share a run"
+        )
+    return ""
+
+
+def _kind_of(run: Run) -> tuple[Any, ...]:
+    return (
+        repr(run.estimator),
+        repr(run.rollout),
+        run.group_size,
+        run.prompts_per_step,
+        run.task.reward_range,
+        run.task.is_binary,
+        run.generation.is_greedy,
+        run.steps,
+    )
+
+
+def _groups(run: Run, size: int, *, alike: bool = False) -> Float[Tensor, "groups rollouts"]:
+    from advsweep.diagnostics.effect import representative_groups
+
+    low, high = run.task.reward_range
+    return representative_groups(size, low, high, binary=run.task.is_binary, alike=alike)
+
+
+def _kept(run: Run) -> tuple[Float[Tensor, "groups rollouts"], str]:
+    from advsweep.diagnostics.effect import groups_kept
+
+    groups = _groups(run, run.group_size, alike=run.generation.is_greedy)
+    return groups_kept(run.rollout, groups, run.prompts_per_step)
+
+
+def _no_groups(run: Run) -> str:
+    """Why a rollout policy never keeps a group; empty if it does."""
+    kept, reason = _kept(run)
+    if len(kept):
+        return ""
+    return (
+        f"rollout: policy '{run.rollout.name}' keeps no group of {run.group_size} rollouts, "
+        f"whatever their rewards are{f' ({reason})' if reason else ''}; change group_size or its "
+        f"fields, or take another policy"
+    )
+
+
+def _no_advantages(run: Run) -> tuple[str, str] | None:
+    """Why no rollout of a run can have an advantage, and what to do; None if one can."""
+    if _advantages_of(run, _kept(run)[0]):
+        return None
+    size, name = run.group_size, run.estimator.name
+    if run.generation.is_greedy and _advantages_of(run, _groups(run, size)):
+        return (
+            f"generation: it always takes the likeliest token, and to groups of equal rewards "
+            f"estimator '{name}' gives advantages of 0 alone",
+            "expected sampling that can differ",
+        )
+    multiple = run.estimator.group_multiple
+    for larger in (size + multiple * extra for extra in range(1, _LARGER + 1)):
+        if _advantages_of(run, _groups(run, larger)):
+            return (
+                f"group_size: estimator '{name}' gives advantages of 0 alone to groups of {size}",
+                f"expected >= {larger}, got {size}",
+            )
+    low, high = run.task.reward_range
+    return (
+        f"estimator: '{name}' with these fields gives advantages of 0 alone to groups of {size} "
+        f"with rewards from {low:g} to {high:g}",
+        "change its fields or choose another",
+    )
+
+
+def _advantages_of(run: Run, groups: Float[Tensor, "groups rollouts"]) -> bool:
+    from advsweep.diagnostics.effect import has_advantages
+
+    alone = run.prompts_per_step == 1
+    try:
+        return has_advantages(run.estimator, groups, total_steps=run.steps, alone=alone)
+    except BatchError:
+        # What the estimator refuses here says nothing of the groups of a training.
+        return True
+    except Exception as error:  # an estimator of another package may raise anything
+        raise ConfigError(
+            f"estimator: '{run.estimator.name}' raised {type(error).__name__}: {error}, for "
+            f"groups of {groups.shape[1]}; mend its code"
+        ) from error
+
+
+def _trains_without_advantages(run: Run) -> bool:
+    objective = run.objective
+    # The penalty for leaving the base model is least where training starts.
+    penalty_alone = objective.needs_reference and not objective.needs_entropy
+    return run.optimizer.decays_weights or not (objective.skips_exactly or penalty_alone)
+
+
+def _matched_in_vain(run: Run) -> str:
+    scale = run.learning_rate_scale
+    if scale == 1:
+        return ""
+    optimizer = run.optimizer
+    return (
+        f"optimizer.match: the size of steps of '{optimizer.name}' does not depend on that of "
+        f"advantages, so that estimator '{run.estimator.name}' moves {scale:.3g} times as far as "
+        f"the reference instead of as far; optimizer.match=none makes them equal"
+    )
+
+
+def _clips_everything(run: Run) -> str:
+    """Why the updates of a step after its first train next to nothing; empty if they do."""
+    backend = run.backend.plain()
+    updates = backend.get("minibatches", 1) * backend.get("inner_epochs", 1)
+    if updates == 1 or _trains_moved_rollouts(run):
+        return ""
+    return (
+        f"objective: '{run.objective.name}' gives no gradient to tokens whose probability has "
+        f"moved as its advantage says, even by a thousandth, so that of the {updates} updates of "
+        f"a step little more than the first has an effect; widen its clip range"
+    )
+
+
+def _trains_moved_rollouts(run: Run) -> bool:
+    import torch
+
+    from advsweep.objectives.base import LossInputs
+
+    advantages = torch.tensor([1.0, -1.0])
+    old = torch.full((2, 1), -1.0)
+    log_probs = (old + 1e-3 * advantages[:, None]).requires_grad_()
+    inputs = LossInputs(
+        log_probs=log_probs,
+        old_log_probs=old,
+        completion_mask=torch.ones(2, 1, dtype=torch.bool),
+        advantages=advantages,
+        rollouts=2,
+        tokens=2,
+        reference_log_probs=log_probs.detach(),
+        entropies=torch.zeros(2, 1),
+    )
+    run.objective.loss(inputs).loss.backward()  # type: ignore[no-untyped-call]
+    assert log_probs.grad is not None
+    return bool(log_probs.grad.any())

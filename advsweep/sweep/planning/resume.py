@@ -1,0 +1,205 @@
+"""Plans made of runs that a store has, to start them again.
+
+What a run is, and what each run of its sweep occupies, is read from the store. Executors and
+trackers act on this machine and on its user's accounts: the present command line chooses them,
+or the store where its user trusts it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advsweep.backends.build import build_run
+from advsweep.components import Plain
+from advsweep.config.compose import Composed, Composer, check_literal
+from advsweep.config.overrides import parse_overrides
+from advsweep.errors import ConfigError
+from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.planning.plan import Plan, PlannedRun
+from advsweep.sweep.registry import SETTINGS
+from advsweep.sweep.settings import Off, Resources
+from advsweep.sweep.tracking.base import REMEMBERED, NoTracking
+from advsweep.tasks import TASKS
+
+if TYPE_CHECKING:
+    from advsweep.backends.build import Run
+    from advsweep.store import RunRecord, SweepRecord
+    from advsweep.tasks.base import Task
+
+Settings = Mapping[str, "Plain | None"]
+"""Config nodes by group: executor, resources, stopping and tracking.
+
+None stands for the rule that each run has, and for no tracking."""
+
+DEFAULTS: Settings = {
+    "executor": {"name": LocalExecutor.name},
+    "resources": {"name": Resources.name},
+    "stopping": None,
+    "tracking": None,
+}
+
+
+def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings:
+    """The executor, the resources and the tracking of a run's sweep, and the run's own rule.
+
+    Of several sweeps that share the run the last one counts. Runs that belong to no sweep,
+    and sweeps of earlier versions, have `DEFAULTS`.
+
+    Raises:
+        ConfigError: what is recorded is nothing that advsweep writes.
+    """
+    settings = dict(DEFAULTS)
+    for sweep in sweeps:
+        if sweep.name not in run.sweeps:
+            continue
+        recorded = sweep.spec.get("settings", {})
+        tracking = sweep.spec.get(REMEMBERED)
+        if not isinstance(recorded, dict):
+            raise ConfigError(f"sweep {sweep.name}: expected settings by group, got {recorded!r}")
+        for group in ("executor", "resources"):
+            settings[group] = recorded.get(group, settings[group])
+        settings["tracking"] = tracking
+        for group, node in settings.items():
+            _check_node(f"sweep {sweep.name}: {group}", node)
+    return settings
+
+
+def _check_node(where: str, node: object) -> None:
+    if node is not None and not (isinstance(node, dict) and isinstance(node.get("name"), str)):
+        raise ConfigError(f"{where}: expected a mapping with a name, got {node!r}")
+
+
+def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: bool) -> Settings:
+    """Recorded settings as far as the present command line allows them.
+
+    Args:
+        trusted: the user trusts the store to choose executors and trackers.
+
+    Raises:
+        ConfigError: the store has another executor than the default one, and neither is the store
+            trusted nor an executor chosen; or a text of what is used would be resolved.
+    """
+    for group in recorded if trusted else ("resources",):
+        check_literal(recorded[group], f"{group} of the store")
+    if trusted:
+        return recorded
+    allowed = {**recorded, "executor": DEFAULTS["executor"], "tracking": None}
+    node = recorded["executor"]
+    chosen = any(text.lstrip("+").startswith("executor=") for text in overrides)
+    if node is not None and node["name"] != LocalExecutor.name and not chosen:
+        raise ConfigError(
+            f"executor: the store has '{node['name']}' for these runs, and a store does not choose "
+            f"where they are executed; give executor={node['name']} with its settings, another "
+            "executor, or --trust-store"
+        )
+    return allowed
+
+
+def chosen_by_store(settings: Settings) -> list[str]:
+    """What a trusted store chooses, a line each: `executor: {...}`."""
+    return [
+        f"{group}: {json.dumps(settings[group], ensure_ascii=True)}"
+        for group in ("executor", "tracking")
+        if settings[group] != DEFAULTS[group]
+    ]
+
+
+def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Settings with a command line's changes, such as `executor=local` or `resources.cpus=2`.
+
+    Raises:
+        ConfigError: an override does not fit, or is of something else than these settings.
+    """
+    if not overrides:
+        return settings
+    changed: dict[str, Any] = dict(settings)
+    values = {}
+    with Composer(SETTINGS, ()) as composer:
+        for override in parse_overrides(overrides):
+            group, _, rest = override.key.partition(".")
+            if group not in settings:
+                raise ConfigError(
+                    f"{override.text}: expected a key of {' or '.join(settings)}, as what a run "
+                    f"is stays as it was planned, got '{override.key}'"
+                )
+            if override.swept or override.deleted:
+                raise ConfigError(f"{override.text}: expected {override.key}=VALUE with one value")
+            if rest:
+                composer.check_key(override.key)
+                values[override.key] = override.values[0]
+            else:
+                member = composer.member(group, override.values[0])
+                changed[group] = composer.compose({group: member}).config[group]
+        # What stood in the store is literal, see `check_literal`.
+        return composer.patched(Composed(changed, late=True), values)
+
+
+def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> Plan:
+    """A plan of these runs as they were planned before.
+
+    Raises:
+        ConfigError: a run would be another one by now, since a component was revised, or the
+            settings do not fit.
+    """
+    planned = []
+    for record in records:
+        run = build_run(record.config)
+        if run.identity != record.identity:
+            raise ConfigError(
+                f"run {record.id}: expected the run {record.identity[:10]} that was planned, got "
+                f"{run.identity[:10]} by this version of advsweep, which has revised a part of "
+                "it; start it anew with `advsweep run` or `advsweep sweep`"
+            )
+        planned.append(PlannedRun(run, record.config))
+    built = {
+        group: SETTINGS[group].build(node, where=group)
+        for group, node in settings.items()
+        if node is not None
+    }
+    executor = built["executor"]
+    executor.prepare(built["resources"], [each.run for each in planned])
+    return Plan(
+        name=None,
+        runs=planned,
+        duplicates=(),
+        executor=executor,
+        stopping=built.get("stopping"),
+        search=Off(),
+        tracking=built.get("tracking") or NoTracking(),
+        spec={},
+    )
+
+
+def build_alike(records: Iterable[RunRecord]) -> list[Run]:
+    """A run for each record, built anew only where its components or its backend differ.
+
+    That is what executors look at. Runs that cannot be built are left out; why not, their own
+    processes will say.
+    """
+    kinds: dict[str, Run | None] = {}
+    runs = []
+    for record in records:
+        config = record.config
+        names = {key: node["name"] for key, node in config.items() if isinstance(node, dict)}
+        kind = json.dumps([config["backend"], names], sort_keys=True)
+        if kind not in kinds:
+            kinds[kind] = _build(config)
+        runs.append(kinds[kind])
+    return [run for run in runs if run is not None]
+
+
+def task_of(record: RunRecord) -> Task | None:
+    """The task of a run, not checked; None if it cannot be built, as its own process will say."""
+    try:
+        return TASKS.build(record.config["task"], where="task")
+    except ConfigError:
+        return None
+
+
+def _build(config: Plain) -> Run | None:
+    try:
+        return build_run(config)
+    except ConfigError:
+        return None

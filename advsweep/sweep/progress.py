@@ -1,0 +1,304 @@
+"""A live view of an execution: a table or a progress bar on a terminal, else plain lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from advsweep.printable import printable, printable_line
+from advsweep.sweep.planning.labels import labels
+from advsweep.sweep.scheduler.events import Added, Event, EventKind, Progress, RunEvent
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import TaskID
+
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.planning.plan import Plan
+
+REFRESH_SECONDS = 0.5
+LINE_SECONDS = 30.0
+SHOWN_RUNS = 20
+
+TRAINING = "training"
+
+METRICS = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
+"""The metrics shown beside each run, with their headings."""
+
+_STYLES = {
+    EventKind.DONE: "green",
+    EventKind.SKIPPED: "green",
+    EventKind.FAILED: "red",
+    EventKind.INTERRUPTED: "yellow",
+    EventKind.PRUNED: "cyan",
+}
+"""The events that a run ends with, and how they look."""
+
+
+@contextmanager
+def watching(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
+    """A view on stderr of the execution to which the yielded function is given."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    view: View
+    if not console.is_terminal or console.is_dumb_terminal:
+        view = LineView(plan, store, sys.stderr)
+    elif plan.name is None and len(plan.runs) == 1:
+        view = BarView(plan, store, console)
+    else:
+        view = TableView(plan, store, console)
+    with view.shown():
+        yield view.take
+
+
+class View(ABC):
+    """Keeps count of what happened; its kinds differ in how they show it."""
+
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self._store = store
+        self._labels = labels(plan)
+        self._total = len(self._labels)
+        self._runs: dict[int, RunRecord] = {}
+        self._ends: dict[int, EventKind] = {}
+        self._progress = Progress(active=(), waiting=(), queued=self._total, stopping=False)
+
+    def take(self, event: Event) -> None:
+        """Takes in what an execution tells."""
+        if isinstance(event, RunEvent):
+            self._runs[event.run.id] = event.run
+            if event.kind in _STYLES:
+                self._ends[event.run.id] = event.kind
+            self._happened(event)
+            return
+        if isinstance(event, Added):
+            self._labels.update(event.labels)
+            self._total = event.total
+            self._say(event.message)
+            return
+        asked = event.stopping and not self._progress.stopping
+        self._progress = event
+        if asked:
+            self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
+        self._moved()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """The stretch in which the view is on the screen."""
+        yield
+
+    @abstractmethod
+    def _happened(self, event: RunEvent) -> None:
+        """A run changed its state."""
+
+    @abstractmethod
+    def _moved(self) -> None:
+        """Some time has gone by."""
+
+    @abstractmethod
+    def _say(self, line: str) -> None:
+        """Prints a line that stays."""
+
+    def _name(self, run: RunRecord) -> str:
+        return f"run {run.id} ({self._label(run)})"
+
+    def _label(self, run: RunRecord) -> str:
+        return printable_line(self._labels.get(run.identity, run.estimator))
+
+    def _refresh(self) -> None:
+        """Reads anew the runs that are being worked on."""
+        active = [*self._progress.active, *self._progress.waiting]
+        self._runs.update((run.id, run) for run in self._store.runs(ids=active))
+
+    def _counts(self) -> str:
+        ends = Counter(self._ends.values())
+        parts = [f"{ends[EventKind.DONE] + ends[EventKind.SKIPPED]} of {self._total} done"]
+        parts += [f"{len(self._progress.active)} running"]
+        for count, what in (
+            (len(self._progress.waiting), "running elsewhere"),
+            (self._progress.queued, "to come"),
+            (ends[EventKind.FAILED], "failed"),
+            (ends[EventKind.INTERRUPTED], "interrupted"),
+            (ends[EventKind.PRUNED], "pruned"),
+        ):
+            parts += [f"{count} {what}"] if count else []
+        return ", ".join(parts)
+
+
+class LineView(View):
+    """Plain lines: what starts, ends and fails, and now and then how far it all is."""
+
+    def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
+        super().__init__(plan, store)
+        self._stream = stream
+        self._said = time.monotonic()
+        self._skipped = 0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        yield
+        self._say_skipped()
+
+    def _happened(self, event: RunEvent) -> None:
+        if event.kind is EventKind.SKIPPED:
+            self._skipped += 1
+            return
+        self._say_skipped()
+        reason = f": {event.message}" if event.message else ""
+        self._say(f"{self._name(event.run)} {event.kind.value}{reason}")
+
+    def _moved(self) -> None:
+        self._say_skipped()
+        if time.monotonic() - self._said < LINE_SECONDS:
+            return
+        self._refresh()
+        runs = [self._runs[i] for i in self._progress.active]
+        steps = ", ".join(f"run {r.id} {_where(r)}" for r in runs[:SHOWN_RUNS])
+        self._say(f"{self._counts()} ({steps})" if steps else self._counts())
+
+    def _say_skipped(self) -> None:
+        if self._skipped:
+            self._say(f"{self._skipped} of {self._total} runs were done before")
+            self._skipped = 0
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        self._stream.write(f"{printable(line)}\n")
+        self._stream.flush()
+
+
+class TerminalView(View):
+    """Base of the views that are redrawn in place."""
+
+    def __init__(self, plan: Plan, store: Store, console: Console) -> None:
+        super().__init__(plan, store)
+        self._console = console
+        self._drawn = 0.0
+
+    def _happened(self, event: RunEvent) -> None:
+        if event.kind in (EventKind.FAILED, EventKind.RETRYING):
+            self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
+
+    def _moved(self) -> None:
+        if time.monotonic() - self._drawn >= REFRESH_SECONDS:
+            self._drawn = time.monotonic()
+            self._refresh()
+            self._draw()
+
+    def _say(self, line: str) -> None:
+        self._console.print(printable(line), markup=False, highlight=False)
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Draws what is known by now."""
+
+
+class TableView(TerminalView):
+    """A table of runs: all of a small sweep; of a large one those that are being trained."""
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        from rich.live import Live
+
+        with Live(
+            console=self._console, get_renderable=self._table, auto_refresh=False
+        ) as self._live:
+            yield
+            self._draw()
+
+    def _draw(self) -> None:
+        self._live.refresh()
+
+    def _table(self) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, caption=self._counts(), caption_justify="left")
+        table.add_column("run", justify="right")
+        table.add_column("what", overflow="ellipsis", no_wrap=True)
+        table.add_column("status", no_wrap=True)
+        table.add_column("step", justify="right", no_wrap=True)
+        for heading in METRICS.values():
+            table.add_column(heading, justify="right", no_wrap=True)
+        shown = self._shown_runs()
+        values = self._store.last_values([run.id for run in shown], list(METRICS))
+        for run in shown:
+            own = values.get(run.id, {})
+            numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
+            end = self._ends.get(run.id)
+            status = end.value if end else _status(run)
+            style = _STYLES[end] if end else None
+            table.add_row(
+                *(str(run.id), Text(self._label(run)), Text(printable_line(status))),
+                *(f"{run.step}/{run.steps}", *numbers),
+                style=style,
+            )
+        return table
+
+    def _shown_runs(self) -> list[RunRecord]:
+        active = {*self._progress.active, *self._progress.waiting}
+        if len(self._runs) <= SHOWN_RUNS:
+            return sorted(self._runs.values(), key=lambda run: run.id)
+        return [self._runs[i] for i in sorted(active)[:SHOWN_RUNS]]
+
+
+class BarView(TerminalView):
+    """A progress bar for a single run, of the base model's making first."""
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        with Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            auto_refresh=False,
+        ) as self._bar:
+            self._tasks: dict[str, TaskID] = {}
+            yield
+            self._draw()
+
+    def _draw(self) -> None:
+        for run in self._runs.values():
+            if run.stage is None:
+                continue  # its process is still loading what it needs
+            stage, done, total = _stage(run)
+            if stage not in self._tasks:
+                self._tasks[stage] = self._bar.add_task(
+                    printable_line(stage), total=total, numbers=""
+                )
+            values = self._store.last_values([run.id], list(METRICS)).get(run.id, {})
+            numbers = "  ".join(f"{METRICS[n]} {values[n]:.3f}" for n in METRICS if n in values)
+            self._bar.update(self._tasks[stage], completed=done, numbers=numbers)
+        self._bar.refresh()
+
+
+def _where(run: RunRecord) -> str:
+    """How far a run is, such as `training 60/150`."""
+    stage, done, total = _stage(run)
+    return f"{stage} {done}/{total}"
+
+
+def _status(run: RunRecord) -> str:
+    """What a run is at, beside a column that has its training steps."""
+    stage, done, total = _stage(run)
+    return "running" if stage == TRAINING else f"{stage} {done}/{total}"
+
+
+def _stage(run: RunRecord) -> tuple[str, int, int]:
+    """A stage with a progress of its own (`pretraining 120/600`), or the training's."""
+    name, _, progress = (run.stage or "").rpartition(" ")
+    done, slash, total = progress.partition("/")
+    if name and slash and done.isdecimal() and total.isdecimal():
+        return name, int(done), int(total)
+    return TRAINING, run.step, run.steps

@@ -1,0 +1,212 @@
+"""Hands what is missing of a plan to a queue, each run only once, and looks where it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from filelock import FileLock
+
+from advsweep.errors import ConfigError, StoreError
+from advsweep.local_files import FILE_MODE, make_private_folder, open_private
+from advsweep.store import Status
+from advsweep.store.run_folders import claim_folder
+from advsweep.sweep.executors.base import DetachedExecutor, Job
+from advsweep.sweep.registry import EXECUTORS
+from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
+
+if TYPE_CHECKING:
+    from advsweep.components import Plain
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.retry_policy import Policy
+
+
+_JOB = re.compile(r"[0-9]+([_+][0-9]+|@[0-9.]+|@None)?")
+"""What jobs are called: `123_4` by Slurm, `PID@STARTED` for processes of this machine."""
+
+
+class Wanted(Protocol):
+    """A run of the store, with what a plan wants of it."""
+
+    run_id: int
+
+    def is_done(self, record: RunRecord, store: Store) -> bool: ...
+
+    def evaluations(self, record: RunRecord) -> tuple[Plain, ...]: ...
+
+
+def check_policy(policy: Policy, executor: DetachedExecutor) -> None:
+    """Refuses what takes somebody who sees all runs.
+
+    Raises:
+        ConfigError: failures are to be counted.
+    """
+    if policy.counts_failures:
+        option = "--fail-fast" if policy.fail_fast else "--max-failures"
+        raise ConfigError(
+            f"{option}: executor '{executor.name}' hands its runs to a queue and does not see them "
+            "fail; leave it out, or choose another executor"
+        )
+
+
+def submit(
+    units: Sequence[Wanted],
+    store: Store,
+    executor: DetachedExecutor,
+    side_by_side: int,
+    on_event: Callable[[Event], None],
+    policy: Policy,
+) -> Outcome:
+    """Submits the runs that are neither done, nor being trained, nor queued before.
+
+    Requests to stop are withdrawn from those that are queued now or were before.
+
+    What was submitted is kept in `jobs.json`, in a folder of the executor's own beside the
+    runs' folders, for the next time to ask the queue about.
+
+    Raises:
+        ConfigError: the queue cannot be had, or does not take them.
+        StoreError: a run's folder is another run's.
+    """
+    ids = [unit.run_id for unit in units]
+    folder = store.runs_directory / executor.name
+    make_private_folder(folder)
+    with FileLock(folder / "jobs.lock", mode=FILE_MODE):
+        names = _read(folder)
+        known = executor.queued(names.values())
+        names = {run_id: name for run_id, name in names.items() if name in known}
+        jobs, records = {}, {record.id: record for record in store.runs(ids=ids)}
+        free = [r for r in records.values() if r.status is not Status.RUNNING]
+        store.withdraw_stops([record.id for record in free if record.stop_requested])
+        skipped, pruned = 0, {}
+        for unit in units:
+            record = records[unit.run_id]
+            if unit.is_done(record, store):
+                skipped += 1
+                on_event(RunEvent(EventKind.SKIPPED, record))
+            elif record.status is Status.PRUNED:
+                pruned[record.id] = record.error or ""
+                on_event(RunEvent(EventKind.PRUNED, record, pruned[record.id]))
+            elif record.status is Status.RUNNING:
+                on_event(RunEvent(EventKind.WAITING, record, "another process trains it"))
+            elif record.id in names:
+                on_event(RunEvent(EventKind.WAITING, record, f"queued as {names[record.id]}"))
+            else:
+                claim_folder(record.directory, record.identity)
+                jobs[record.id] = Job(
+                    run_id=record.id,
+                    store_url=store.url,
+                    directory=record.directory,
+                    evaluations=unit.evaluations(record),
+                )
+        for submitted in executor.submit(list(jobs.values()), folder, side_by_side, policy):
+            names |= submitted
+            _write(folder, names)
+            for run_id, name in submitted.items():
+                on_event(RunEvent(EventKind.SUBMITTED, records[run_id], f"as {name}"))
+    return Outcome(
+        run_ids=ids,
+        done=0,
+        skipped=skipped,
+        failed={},
+        unfinished=0,
+        stopped=False,
+        submitted=len(jobs),
+        queued=len(units) - skipped - len(pruned) - len(jobs),
+        pruned=pruned,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queued:
+    """A run that a queue has.
+
+    Attributes:
+        executor: whose queue it is.
+        job: what the run's job is called there.
+        state, reason: as the queue tells them, see `detached.Place`.
+    """
+
+    id: int
+    estimator: str
+    seed: int
+    executor: str
+    job: str
+    state: str
+    reason: str
+
+
+def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
+    """The runs of a sweep, or of the store, that were submitted and that a queue still has.
+
+    A queue is asked once, and only where runs that were submitted to it are not at their end.
+
+    Raises:
+        ConfigError: a queue cannot be asked.
+        NotFoundError: there is no such sweep.
+    """
+    submitted = list(_submitted(store))
+    if not submitted:
+        return []
+    ended = (Status.DONE, Status.PRUNED)
+    lines = {line.id: line for line in store.run_lines(sweep) if line.status not in ended}
+    found = []
+    for executor, names in submitted:
+        open_ = {run_id: name for run_id, name in names.items() if run_id in lines}
+        places = executor.queued(open_.values())
+        found += [
+            Queued(
+                id=run_id,
+                estimator=lines[run_id].estimator,
+                seed=lines[run_id].seed,
+                executor=executor.name,
+                job=name,
+                state=places[name].state,
+                reason=places[name].reason,
+            )
+            for run_id, name in open_.items()
+            if name in places
+        ]
+    return sorted(found, key=lambda run: run.id)
+
+
+def _submitted(store: Store) -> Iterator[tuple[DetachedExecutor, Mapping[int, str]]]:
+    """Each queue that runs of this store were submitted to, with their jobs' names."""
+    for name in EXECUTORS.names():
+        if names := _read(store.runs_directory / name):
+            executor = EXECUTORS.build(name)
+            # Somebody else's folder may hold a file of that name for any executor.
+            if isinstance(executor, DetachedExecutor):
+                yield executor, names
+
+
+def _read(folder: Path) -> dict[int, str]:
+    """Under which name each run was submitted, as far as that is known.
+
+    Raises:
+        StoreError: the file is none that advsweep writes.
+    """
+    path = folder / "jobs.json"
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, RecursionError):
+        known = None
+    if not isinstance(known, dict) or not all(
+        run_id.isdecimal() and isinstance(name, str) and _JOB.fullmatch(name)
+        for run_id, name in known.items()
+    ):
+        raise StoreError(f"{path}: expected the names of jobs by run; remove the file")
+    return {int(run_id): name for run_id, name in known.items()}
+
+
+def _write(folder: Path, names: Mapping[int, str]) -> None:
+    new = folder / "jobs.json.new"
+    with open_private(new, "w", encoding="utf-8") as file:
+        json.dump(names, file, indent=0)
+    new.replace(folder / "jobs.json")

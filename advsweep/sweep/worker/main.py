@@ -1,0 +1,171 @@
+"""The process of a run, or of several: `python -m advsweep.sweep.worker.main --run ID`.
+
+Claims the run under a lease, trains what is missing from its last checkpoint, makes the
+evaluations that are missing and records what came of it. It ends by itself when the process
+that started it is gone, and stops with a checkpoint on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from advsweep.components import Plain
+from advsweep.errors import LeaseLostError, StoreError
+from advsweep.store import Owner, Status, open_store
+from advsweep.sweep.exit_codes import ELSEWHERE
+from advsweep.sweep.retry_policy import store_patience
+from advsweep.sweep.stop_request import StopRequest
+from advsweep.sweep.worker.costs import Costs
+from advsweep.sweep.worker.environment import describe_environment
+from advsweep.sweep.worker.heartbeat import Heartbeat
+from advsweep.sweep.worker.lifecycle import (
+    FINISHED,
+    End,
+    Reserve,
+    begin_training,
+    end_of,
+    end_training,
+    evaluate_missing,
+    make_evaluators,
+    record_end,
+    unrecorded,
+)
+from advsweep.sweep.worker.stacked import RunLogs, work_together
+
+if TYPE_CHECKING:
+    from advsweep.evaluation.run_evaluator import Evaluator
+    from advsweep.store import RunRecord, Store
+
+_log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> int:
+    """Works on the runs that are given; returns the exit code.
+
+    Args:
+        store: one that is open already, in place of the one that the arguments name.
+    """
+    parser = argparse.ArgumentParser(prog="advsweep-worker", description=__doc__)
+    parser.add_argument(
+        "--run",
+        type=int,
+        action="append",
+        required=True,
+        help="the run's id in the store; several are trained together",
+    )
+    parser.add_argument("--store", help="the store's URL (default: $ADVSWEEP_STORE)")
+    parser.add_argument("--parent-pid", type=int, help="end when this is no longer the parent")
+    parser.add_argument(
+        "--evaluation",
+        type=json.loads,
+        action="append",
+        default=[],
+        help="evaluation settings as JSON in place of the run's own; may be repeated",
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO,
+        handlers=[RunLogs(sys.stdout)],
+        format="%(asctime)s %(message)s",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
+    logging.captureWarnings(True)
+    holder = None if options.parent_pid is None else Owner.of(options.parent_pid)
+    try:
+        if store is None:
+            store = open_store(options.store, create=False, patience=store_patience(), wait=True)
+        if len(options.run) > 1:
+            return work_together(
+                store, options.run, options.evaluation, options.parent_pid, holder=holder
+            )
+        [record] = store.runs(ids=options.run)
+        return work(store, record, options.evaluation, options.parent_pid, holder)
+    except StoreError as error:
+        _log.error("%s", error)
+        return unrecorded(error)
+
+
+def work(
+    store: Store,
+    record: RunRecord,
+    evaluations: Sequence[Plain],
+    parent_pid: int | None,
+    holder: Owner | None = None,
+) -> int:
+    """Trains and evaluates a run as far as that is missing; returns the exit code.
+
+    Args:
+        evaluations: settings to evaluate by, the first of them during training too; those
+            of the run's config when empty.
+        holder: a process that may have claimed the run for this one.
+    """
+    costs = Costs()
+    claimed = store.claim(record.id, Owner.current(), holder=holder)
+    [record] = store.runs(ids=[record.id])
+    if not claimed and record.status is not Status.DONE:
+        return ELSEWHERE
+    lease = record.id if claimed else None
+    stop = StopRequest()
+    reserve = Reserve(record.directory)
+    with stop.installed(), reserve.held():
+        try:
+            with Heartbeat(store, lease, stop, parent_pid):
+                end = _supervised(store, record, evaluations, stop, train=claimed)
+            end.log()
+            if claimed:
+                record_end(store, record, end, costs, reserve)
+        except LeaseLostError as error:
+            _log.error("%s", error)
+            return ELSEWHERE
+        except StoreError as error:
+            _log.error("%s", error)
+            return unrecorded(error)
+    return end.code
+
+
+def _supervised(
+    store: Store,
+    record: RunRecord,
+    evaluations: Sequence[Plain],
+    stop: StopRequest,
+    *,
+    train: bool,
+) -> End:
+    """Does the work; whatever goes wrong in it becomes part of the record.
+
+    Raises:
+        LeaseLostError: there is no record to write to: another process has the run.
+    """
+    try:
+        if train:
+            store.set_environment(record.id, describe_environment())
+        with stop.interruptible():
+            evaluators = make_evaluators(store, record, evaluations)
+        if train and (early := _train(store, record, evaluators[0], stop)):
+            return early
+        with stop.interruptible():
+            evaluate_missing(record, evaluators)
+    except BaseException as error:  # noqa: BLE001 - no run takes down a sweep, whatever it raises
+        return end_of(error)
+    return FINISHED
+
+
+def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest) -> End | None:
+    """Trains from the last checkpoint on; None when the last step is done."""
+    run = evaluator.run
+    reporter = begin_training(store, record, evaluator, stop)
+    try:
+        with stop.interruptible():
+            run.backend.train(run, record.directory, reporter)
+    finally:
+        reporter.flush()
+    return end_training(store, record, reporter, run, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

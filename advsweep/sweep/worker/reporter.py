@@ -1,0 +1,189 @@
+"""What a training tells the store: the reporter that a worker hands to a backend."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advsweep.errors import StoreUnavailableError
+from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.sweep.stop_request import RunStopped
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+    from advsweep.sweep.early_stopping.check import Judge
+    from advsweep.sweep.stop_request import Stop
+    from advsweep.tasks.base import Sampler
+
+BATCH_POINTS = 1000
+BATCH_SECONDS = 0.5
+WRITES_PER_SECOND = 32
+"""Of all runs of a process together, where each has few points."""
+
+AWAY_SECONDS = 30.0
+"""How often a training tries to write to a store that is away; each try may take a while."""
+
+LOG_LINES = 20
+"""How many lines a whole training writes to its log, evaluations apart."""
+
+_LOGGED = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
+
+_log = logging.getLogger(__name__)
+
+
+class StoreReporter:
+    """Writes what a run reports to the store, metric points in batches.
+
+    The points of a step are in the store before a checkpoint of that step is in place, so
+    that a run killed at any moment goes on without a gap: the last step, the steps at which
+    the backend's policy writes a checkpoint and the step of a stop are flushed at once, however
+    long the store is away. Other steps leave their points here until it is back.
+
+    Args:
+        together: how many runs the process trains; the more they are, the longer points wait.
+
+    Attributes:
+        step: training steps done.
+        verdict: why the run is stopped early; None while it is not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        evaluator: Evaluator,
+        stop: Stop,
+        judge: Judge | None = None,
+        *,
+        together: int = 1,
+    ) -> None:
+        self._store = store
+        self._evaluator = evaluator
+        self._run = evaluator.run
+        self._run_id = evaluator.run_id
+        self._stop = stop
+        self._judge = judge
+        self._together = together
+        self._points: list[tuple[str, int, float]] = []
+        self._positioned = False
+        self._flushed = time.monotonic()
+        self._offered = -math.inf
+        self._staged = 0.0
+        self._saved = 0
+        self._told_to_stop = False
+        self.step = 0
+        self.verdict: str | None = None
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._position(step - 1)
+        self._stop.protect()
+        self.step = step
+        self._points += [(name, step, float(value)) for name, value in values.items()]
+        if step % max(1, self._run.steps // LOG_LINES) == 0 or step == self._run.steps:
+            numbers = (f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values)
+            self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
+        every = self._run.backend.checkpoint_every
+        checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
+        patience = max(BATCH_SECONDS, (self._together - 1) / WRITES_PER_SECOND)
+        stale = time.monotonic() - self._flushed >= patience
+        if checkpoint:
+            self.flush()
+        elif stale or len(self._points) >= BATCH_POINTS:
+            self._offer()
+
+    def evaluate(self, step: int, sampler: Sampler) -> None:
+        self._position(step)
+        self._write(stage="evaluating")
+        try:
+            with self._stop.interruptible():
+                evaluation = self._evaluator.ensure(step, lambda: sampler)
+        except RunStopped:
+            if self.step == self._saved:
+                raise
+            # The steps before it are to be saved first; it is made when the training goes on.
+            return
+        values = evaluation.scores(self._run.evaluation.k)
+        # As a metric this is the name of the training rollouts' own.
+        del values["entropy/token"]
+        numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.log(f"evaluation after step {step}: {numbers}")
+        self._points += [(name, step, value) for name, value in values.items()]
+        self._write(stage="training")
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        self.flush()
+        self._store.add_checkpoint(self._run_id, step, path)
+        self._saved = step
+
+    def pruned(self, path: Path) -> None:
+        self._store.remove_checkpoint(self._run_id, path)
+
+    def resumed(self, step: int) -> None:
+        self._position(step)
+        self.step = self._saved = step
+        self._store.heartbeat(self._run_id, step=step, stage="training")
+        self.log(f"going on after step {step}")
+
+    def stop_requested(self) -> bool:
+        if self._stop.reason is None and not self._is_pruned():
+            return False
+        self.flush()
+        self._told_to_stop = True
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the checkpoint is written that a training ends with."""
+        at_end = self.step == self._run.steps or self._told_to_stop
+        return at_end and self._saved == self.step
+
+    def _is_pruned(self) -> bool:
+        early = self.step < self._run.steps
+        if early and self._judge is not None and self._judge.is_due(self.step):
+            self.flush()
+            self.verdict = self._judge.verdict(self.step)
+        return self.verdict is not None
+
+    def log(self, message: str) -> None:
+        _log.info("%s", message)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._staged >= BATCH_SECONDS:
+            self._staged = now
+            with suppress(StoreUnavailableError), self._store.trying_once():
+                self._store.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
+
+    def flush(self) -> None:
+        """Writes what is waiting; after it the store holds all that was reported.
+
+        Raises:
+            LeaseLostError: another process has the run now, and nothing was written.
+        """
+        if self._points:
+            self._write()
+
+    def _offer(self) -> None:
+        """Writes what is waiting, or keeps it where the store is away."""
+        now = time.monotonic()
+        # The heartbeat notices that it is back.
+        if self._store.is_away and now - self._offered < AWAY_SECONDS:
+            return
+        self._offered = now
+        with suppress(StoreUnavailableError), self._store.trying_once():
+            self._write()
+
+    def _write(self, stage: str | None = None) -> None:
+        self._store.heartbeat(self._run_id, step=self.step, stage=stage, points=self._points)
+        self._points = []
+        self._flushed = time.monotonic()
+
+    def _position(self, step: int) -> None:
+        """Voids what an earlier process reported past the step that this one starts from."""
+        if not self._positioned:
+            self._positioned = True
+            self._store.truncate(self._run_id, after_step=step)

@@ -1,0 +1,291 @@
+"""Bandits: prompts whose answers are a few behaviours with known rewards."""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from advsweep.components import option
+from advsweep.errors import ConfigError
+from advsweep.tasks.base import Problem, Split, Task
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+__all__ = ["Arms", "Bandit", "BanditTask", "Toy"]
+
+
+@dataclass(frozen=True, eq=False)
+class Arms:
+    """P prompts with N behaviours each.
+
+    Attributes:
+        rewards: what each behaviour is rewarded with.
+        logits: those of the base policy at temperature 1.
+        levels: difficulty level of each prompt.
+    """
+
+    rewards: Float[np.ndarray, "prompts behaviours"]
+    logits: Float[np.ndarray, "prompts behaviours"]
+    levels: Int[np.ndarray, " prompts"]
+
+    @functools.cached_property
+    def correct(self) -> Bool[np.ndarray, "prompts behaviours"]:
+        """The behaviours with their prompt's greatest reward."""
+        best: Bool[np.ndarray, "prompts behaviours"] = self.rewards == self.rewards.max(
+            axis=1, keepdims=True
+        )
+        return best
+
+
+class BanditTask(Task):
+    """Prompts whose completions are numbers of behaviours, `0` to `N-1`.
+
+    Correct are the behaviours with the greatest reward. A table cannot carry over what it
+    learns to prompts that it was never asked: the held-out problem of a number has the
+    behaviours of the training problem of that number, so that evaluations tell of what was
+    trained. Where not all prompts are trained, all are held out.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int]:
+        """Prompts that are trained, prompts, and behaviours of each; known without a table."""
+
+    @abstractmethod
+    def _make_arms(self) -> Arms:
+        """The table; the same each time."""
+
+    @functools.cached_property
+    def arms(self) -> Arms:
+        return self._make_arms()
+
+    @functools.cached_property
+    def train_rows(self) -> Int[np.ndarray, " trained"]:
+        """The rows of the table that are trained, in order; all by default."""
+        return np.arange(len(self.arms.levels))
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return self._problems[split]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        """As few of the same prompt as can be: all of them once before any comes again."""
+        problems = self._problems[Split.TRAIN]
+        rounds = -(-count // len(problems))
+        rows = np.concatenate([rng.permutation(len(problems)) for _ in range(rounds)])[:count]
+        return [problems[row] for row in rows.tolist()]
+
+    def score(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Float[np.ndarray, " completions"]:
+        correct = self.arms.correct
+        return np.array(
+            [
+                behaviour is not None and correct[problem.gold["row"], behaviour]
+                for problem, behaviour in zip(problems, map(self._read, completions), strict=True)
+            ],
+            dtype=np.float64,
+        )
+
+    def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
+        return [None if self._read(text) is None else text for text in completions]
+
+    def _read(self, completion: str) -> int | None:
+        """The behaviour that a completion names; None if there is none of that name."""
+        return self._numbers.get(completion)
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {str(number): number for number in range(self.arms.rewards.shape[1])}
+
+    @functools.cached_property
+    def _problems(self) -> dict[Split, list[Problem]]:
+        levels, best = self.arms.levels.tolist(), self.arms.correct.argmax(axis=1).tolist()
+        rows = {Split.TRAIN: self.train_rows.tolist(), Split.HELD_OUT: range(len(levels))}
+        return {
+            split: [
+                Problem(
+                    id=f"{split.value}/{row}",
+                    prompt=f"{row}:",
+                    level=levels[row],
+                    gold={"row": row, "solution": str(best[row])},
+                )
+                for row in rows[split]
+            ]
+            for split in Split
+        }
+
+
+@dataclass(kw_only=True)
+class Bandit(BanditTask):
+    """Prompts with N behaviours, of which C are correct and have the level's success rate.
+
+    Logits within the correct and within the wrong behaviours are normal with deviation
+    `spread`; the correct ones are then shifted, so that together they have exactly the success
+    rate of their prompt. C > 1 and spread > 0 give many correct modes of different
+    probability, which is what pass@k and diversity tell of; C = 1 gives levels alone.
+
+    Which behaviours are correct is drawn for each prompt anew, but for the first `common`, which
+    are so everywhere: over a map that prompts share they carry over, from the levels that are
+    trained to the others.
+    """
+
+    name: ClassVar[str] = "bandit"
+
+    rates: tuple[float, ...] = option(
+        (0.9, 0.75, 0.5, 0.3, 0.15, 0.05, 0.02),
+        gt=0,
+        lt=1,
+        help="success rate of the base policy at each level",
+    )
+    levels: tuple[int, ...] = option(
+        (0, 1, 2, 3, 4, 5, 6), ge=0, help="difficulty levels in use, counted from 0"
+    )
+    train_levels: tuple[int, ...] = option(
+        (), ge=0, help="those of them that are trained; none: all. Held out are all of them"
+    )
+    prompts_per_level: int = option(8, ge=1, help="prompts of each level")
+    behaviours: int = option(64, ge=2, help="N, behaviours of each prompt")
+    correct: int = option(8, ge=1, help="C, how many of them are correct")
+    common: int = option(0, ge=0, help="how many of these are correct for every prompt")
+    spread: float = option(1.0, ge=0, help="standard deviation of the logits on either side")
+    ability: float = option(
+        0.0, help="of the base policy: log-odds added to the success rates of all levels"
+    )
+    jitter: float = option(
+        0.0, ge=0, help="standard deviation of a level's success rates, in log-odds"
+    )
+    seed: int = option(0, ge=0, help="draws the logits, and which behaviours are correct")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.levels:
+            raise ConfigError(f"levels: expected some of 0 to {len(self.rates) - 1}, got none")
+        self.levels = tuple(sorted(set(self.levels)))
+        if self.levels[-1] >= len(self.rates):
+            raise ConfigError(
+                f"levels: expected at most {len(self.rates) - 1}, the last that rates has a "
+                f"success rate for, got {self.levels[-1]}"
+            )
+        self.train_levels = tuple(sorted(set(self.train_levels)))
+        if unknown := set(self.train_levels) - set(self.levels):
+            raise ConfigError(
+                f"train_levels: expected some of levels = {list(self.levels)}, got {min(unknown)}"
+            )
+        if self.correct >= self.behaviours:
+            raise ConfigError(
+                f"correct: expected fewer than behaviours = {self.behaviours}, got {self.correct}"
+            )
+        if self.common > self.correct:
+            raise ConfigError(
+                f"common: expected at most correct = {self.correct}, got {self.common}"
+            )
+
+    @functools.cached_property
+    def train_rows(self) -> Int[np.ndarray, " trained"]:
+        if not self.train_levels:
+            return super().train_rows
+        return np.flatnonzero(np.isin(self.arms.levels, self.train_levels))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        trained, levels = len(self.train_levels or self.levels), len(self.levels)
+        return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
+
+    def _make_arms(self) -> Arms:
+        # Each level has a generator of its own: its prompts are the same beside any others.
+        drawn = [self._draw_level(level) for level in self.levels]
+        return Arms(
+            rewards=np.concatenate([rewards for rewards, _ in drawn]),
+            logits=np.concatenate([logits for _, logits in drawn]),
+            levels=np.repeat(self.levels, self.prompts_per_level),
+        )
+
+    def _draw_level(self, level: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards and logits of the prompts of a level."""
+        rng = np.random.default_rng([self.seed, level])
+        shape = self.prompts_per_level, self.behaviours
+        rewards = np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1))
+        rewards[:, self.common :] = rng.permuted(rewards[:, self.common :], axis=1)
+        logits = self.spread * rng.standard_normal(shape)
+        rate = self.rates[level]
+        scatter = self.jitter * rng.standard_normal(shape[0])
+        log_odds = np.log(rate / (1 - rate)) + self.ability + scatter
+        weights = np.exp(logits)
+        masses = (weights * rewards).sum(axis=1), (weights * ~rewards).sum(axis=1)
+        shift = log_odds - np.log(masses[0] / masses[1])
+        return rewards.astype(np.float64), logits + np.where(rewards, shift[:, None], 0.0)
+
+
+@dataclass(kw_only=True)
+class Toy(BanditTask):
+    """Actions with a reward and a first probability each: by default likely and fair, rare and
+    best, likely and worthless.
+
+    Source: two-stage view (arXiv:2510.04028), Sec. 3.2 and Alg. 1.
+
+    Departures: the values behind the paper's figures are not stated; these are ours, with its
+    order of rewards and probabilities.
+    """
+
+    name: ClassVar[str] = "toy"
+
+    action_rewards: tuple[float, ...] = option((0.5, 1.0, 0.0), help="reward of each action")
+    probabilities: tuple[float, ...] = option(
+        (0.5, 0.1, 0.4), gt=0, lt=1, help="of each action before training; they add up to 1"
+    )
+    temperature: float = option(
+        1.0, gt=0, help="sampling temperature at which actions have these probabilities"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.probabilities) != len(self.action_rewards):
+            raise ConfigError(
+                f"probabilities: expected one for each of {len(self.action_rewards)} actions of "
+                f"action_rewards, got {len(self.probabilities)}"
+            )
+        if len(set(self.action_rewards)) < 2:
+            raise ConfigError("action_rewards: expected at least two different rewards")
+        if not math.isclose(total := sum(self.probabilities), 1, abs_tol=1e-6):
+            raise ConfigError(f"probabilities: expected a sum of 1, got {total:g}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 1, 1, len(self.action_rewards)
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return min(self.action_rewards), max(self.action_rewards)
+
+    @property
+    def is_binary(self) -> bool:
+        return set(self.action_rewards) == {0.0, 1.0}
+
+    @property
+    def is_shaped(self) -> bool:
+        # Rewards of 0 and 1 alone are the verdicts.
+        return not self.is_binary
+
+    def rewards(
+        self,
+        completions: Sequence[str],
+        outcomes: Float[np.ndarray, " completions"],
+        lengths: Float[np.ndarray, " completions"],
+    ) -> Float[np.ndarray, " completions"]:
+        """The action's reward; that of no action is 0."""
+        actions = [self._read(text) for text in completions]
+        return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])
+
+    def _make_arms(self) -> Arms:
+        return Arms(
+            rewards=np.array([self.action_rewards]),
+            logits=self.temperature * np.log([self.probabilities]),
+            levels=np.zeros(1, dtype=np.int64),
+        )

@@ -1,0 +1,348 @@
+"""Building runs: what is refused and how, and what makes two runs the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from advsweep.backends import BACKENDS
+from advsweep.backends.base import Backend
+from advsweep.backends.build import NODES, Run, build_run
+from advsweep.components import Component
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.estimators.base import Estimator
+from advsweep.rollouts import ROLLOUTS
+from advsweep.tasks.countdown import Countdown
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def config(small_config: Make) -> dict[str, Any]:
+    return small_config("fake")
+
+
+def test_plain_round_trips_to_the_same_run(config: dict[str, Any]) -> None:
+    run = build_run({**config, "estimator": {"name": "grpo_n", "base": {"name": "rloo"}}})
+    plain = run.plain()
+    assert json.loads(json.dumps(plain)) == plain
+    again = build_run(plain)
+    assert again.identity == run.identity
+    assert again.plain() == plain
+    assert all(plain[key]["name"] for key in plain if isinstance(plain[key], dict))
+
+
+def test_nodes_may_be_names(config: dict[str, Any]) -> None:
+    names = {key: config[key]["name"] for key in NODES}
+    by_name = build_run({**config, **names})
+    by_mapping = build_run({**config, **{key: {"name": name} for key, name in names.items()}})
+    assert by_name.identity == by_mapping.identity
+
+
+def test_infinities_survive_the_round_trip(config: dict[str, Any]) -> None:
+    run = build_run({**config, "objective": {"name": "clipped", "clip_high": "inf"}})
+    assert run.plain()["objective"]["clip_high"] == "inf"
+    assert build_run(run.plain()).identity == run.identity
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"estimator": {"name": "rloo"}},
+        {"estimator": {"name": "asym_grpo", "delta": 0.25}},
+        {"objective": {"name": "clipped", "clip_high": 0.28}},
+        {"task": {"name": "countdown", "levels": [1, 2]}},
+        {"model": {"name": "tiny", "layers": 3}},
+        {"optimizer": {"name": "adamw", "lr": 0.01}},
+        {"optimizer": {"name": "adamw", "lr": 0.003, "match": "mass"}},
+        {"generation": {"name": "sampling", "temperature": 0.9}},
+        {"backend": {"name": "fake", "learning_rate": 0.25}},
+        {"group_size": 7},
+        {"prompts_per_step": 9},
+        {"steps": 6},
+    ],
+    ids=json.dumps,
+)
+def test_what_can_change_a_result_changes_the_identity(
+    config: dict[str, Any], change: dict[str, Any]
+) -> None:
+    run, other = build_run(config), build_run({**config, **change})
+    assert run.identity != other.identity
+    assert run.config_hash != other.config_hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evaluation": {"name": "standard", "n": 4, "k": [1], "every": 0, "seed": 9}},
+        {"backend": {"name": "fake", "checkpoint_every": 1, "keep_last": 5, "keep_every": 2}},
+        {"executor": {"name": "local", "jobs": 4}, "tracking": {"name": "none"}},
+        {"resources": {}, "search": {}, "stopping": {}},
+        {"estimator": "grpo"},
+        {"estimator": {"name": "dapo"}},
+        {"optimizer": {"name": "adamw", "lr": 0.003, "beta1": 0.9, "weight_decay": 0}},
+        {"optimizer": {"name": "adamw", "lr": 0.003, "match": "none", "match_reference": "grpo"}},
+        {"task": {"name": "countdown", "held_out_per_level": 3, "levels": [1, 0, 1]}},
+    ],
+    ids=json.dumps,
+)
+def test_what_cannot_change_a_result_stays_out_of_the_identity(
+    config: dict[str, Any], change: dict[str, Any]
+) -> None:
+    assert build_run({**config, **change}).identity == build_run(config).identity
+
+
+def test_the_learning_rate_is_scaled_only_when_matched(config: dict[str, Any]) -> None:
+    assert build_run(config).learning_rate_scale == 1.0
+    optimizer = {"name": "adamw", "match": "max_advantage"}
+    # G = 6: max|A| is 5/6 for dr_grpo and √5 for grpo.
+    run = build_run({**config, "optimizer": optimizer})
+    assert run.learning_rate_scale == pytest.approx(5 / 6 / 5**0.5)
+    run = build_run({**config, "optimizer": {**optimizer, "match_reference": "grpo"}})
+    assert run.learning_rate_scale == 1.0
+
+
+def test_seeds_are_replicates(config: dict[str, Any]) -> None:
+    first, second = build_run(config), build_run({**config, "seed": 2})
+    assert first.config_hash == second.config_hash
+    assert first.identity != second.identity
+    assert re.fullmatch("[0-9a-f]{64}", first.identity)
+    assert re.fullmatch("[0-9a-f]{64}", first.config_hash)
+
+
+def test_integers_and_equal_floats_are_the_same(config: dict[str, Any]) -> None:
+    runs = [
+        build_run({**config, "estimator": {"name": "asym_grpo", "delta": delta}})
+        for delta in (1, 1.0)
+    ]
+    assert runs[0].identity == runs[1].identity
+
+
+@pytest.mark.parametrize("field", [{"base": "rloo"}, {"base": {"name": "grpo", "std": "sample"}}])
+def test_wrapped_estimators_are_part_of_the_identity(
+    config: dict[str, Any], field: dict[str, Any]
+) -> None:
+    plain = build_run({**config, "estimator": {"name": "grpo_n"}})
+    other = build_run({**config, "estimator": {"name": "grpo_n", **field}})
+    explicit = build_run({**config, "estimator": {"name": "grpo_n", "base": {"name": "grpo"}}})
+    assert plain.identity == explicit.identity != other.identity
+
+
+def test_a_revision_changes_the_identity(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build_run(config)
+    before = run.identity
+    monkeypatch.setattr(type(run.objective), "revision", 2)
+    assert build_run(config).identity != before
+
+
+def test_raised_revisions_are_known_by_their_keys(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build_run(config).revisions == {}
+    run = build_run({**config, "estimator": {"name": "grpo_n"}})
+    for component in (run.objective, run.estimator.base):
+        monkeypatch.setattr(type(component), "revision", 3)
+    assert run.revisions == {"estimator.base": 3, "objective": 3}
+
+
+def test_replaced_runs_have_their_own_identity(config: dict[str, Any]) -> None:
+    run = build_run(config)
+    assert dataclasses.replace(run, seed=7).identity == build_run({**config, "seed": 7}).identity
+    assert dataclasses.replace(run).identity == run.identity
+
+
+def test_the_order_of_a_config_means_nothing(config: dict[str, Any]) -> None:
+    backwards = dict(reversed(config.items()))
+    assert build_run(backwards).identity == build_run(config).identity
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"estimator": "grop"}, "estimator: no estimator is called 'grop'; did you mean 'grpo'"),
+        (
+            {"estimator": {"name": "asym_grpo", "delta": 0}},
+            "estimator.delta: expected > 0, got 0",
+        ),
+        (
+            {"estimator": {"name": "asym_grpo", "detla": 1}},
+            "estimator.detla: asym_grpo has no parameter 'detla'; did you mean 'delta'?",
+        ),
+        (
+            {"estimator": {"name": "asym_grpo", "delta": "much"}},
+            "estimator.delta: expected a number, got 'much'",
+        ),
+        ({"estimator": {"delta": 1}}, "estimator: expected a name or a mapping with a name, got"),
+        ({"optimizer": "lion"}, "optimizer: no optimizer is called 'lion'; known: adamw, sgd"),
+        (
+            {"optimizer": "sgd", "backend": {"name": "tiny"}},
+            "optimizer: backend 'tiny' trains with adamw, got 'sgd'",
+        ),
+        ({"optimizer": {"name": "adamw", "lr": -1}}, "optimizer.lr: expected > 0, got -1"),
+        ({"backend": "tinny"}, "backend: no backend is called 'tinny'; did you mean 'tiny'?"),
+        ({"task": "count_down"}, "task: no task is called 'count_down'; did you mean 'countdown'?"),
+        ({"group_size": 0}, "group_size: expected >= 1, got 0"),
+        ({"group_size": 2.5}, "group_size: expected an integer, got 2.5"),
+        ({"steps": True}, "steps: expected an integer, got True"),
+        ({"seed": -1}, "seed: expected >= 0, got -1"),
+        ({"seeds": 1}, "seeds: a run has no such key; did you mean 'seed'"),
+        ({"zzz": 1}, "zzz: a run has no such key; there are 13: "),
+        (
+            {"evaluation": {"name": "standard", "n": 8, "k": [1, 16]}},
+            "evaluation.k: expected every k of pass@k to be at most n=8, got 16",
+        ),
+        (
+            {"estimator": {"name": "passk_loo", "k": 4}, "group_size": 6},
+            "group_size: expected a multiple of 4, which estimator 'passk_loo' needs, got 6",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "match": "mass"}, "group_size": 1},
+            "optimizer.match: estimator 'dr_grpo' gives advantages of 0 alone to groups of 1; ",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "match": "mass"}, "estimator": "rent"},
+            "optimizer.match: estimator 'rent' does not weigh rewards",
+        ),
+        (
+            {"estimator": "rloo", "group_size": 1},
+            "group_size: expected >= 2, which estimator 'rloo' needs, got 1",
+        ),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
+)
+def test_refusals_name_the_key(
+    config: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build_run({**config, **change})
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("group_size", "group_size: expected an integer, got nothing"),
+        ("backend", "backend: expected one of bandit, fake, tiny, trl, got nothing"),
+    ],
+)
+def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) -> None:
+    del config[key]
+    with pytest.raises(ConfigError, match=message):
+        build_run(config)
+
+
+class Only:
+    """A registry that builds one class whatever the name."""
+
+    def __init__(self, cls: type[Component]) -> None:
+        self._cls = cls
+
+    def build(self, spec: str, *, where: str) -> Component:
+        return self._cls.build({"name": spec}, where=where)
+
+
+@dataclass(kw_only=True)
+class Wanting(Estimator):
+    """Needs what no backend gives."""
+
+    name: ClassVar[str] = "wanting"
+    needs: ClassVar[frozenset[str]] = frozenset({"ref_rewards", "lengths"})
+
+
+def test_estimators_that_the_backend_cannot_serve_are_refused(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast(dict[str, Any], NODES), "estimator", Only(Wanting))
+    expected = "estimator: 'wanting' needs ref_rewards, which backend 'fake' .*does not give"
+    with pytest.raises(ConfigError, match=expected):
+        build_run(config)
+
+
+def test_the_rollout_policy_adds_to_what_the_backend_gives(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast(dict[str, Any], NODES), "estimator", Only(Wanting))
+    monkeypatch.setattr(ROLLOUTS.get("plain"), "provides", frozenset({"ref_rewards"}))
+    assert build_run(config).estimator == Wanting()
+
+
+def test_the_backend_has_the_last_word(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(backend: Backend, run: Run) -> None:
+        if run.group_size > 3:
+            raise ConfigError(f"group_size: expected <= 3, got {run.group_size}")
+
+    monkeypatch.setattr(BACKENDS.get("fake"), "check", check)
+    assert build_run({**config, "group_size": 3}).group_size == 3
+    with pytest.raises(ConfigError, match="group_size: expected <= 3, got 6"):
+        build_run(config)
+
+
+def test_an_unknown_key_is_an_unknown_name(config: dict[str, Any]) -> None:
+    with pytest.raises(UnknownNameError):
+        build_run({**config, "stpes": 1})
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reward_range", "message"),
+    [
+        ("nsr", (0, 1), "'nsr' is defined for rewards of 0 and 1 only, and task 'countdown' gives"),
+        ("power_alpha", (-1, 1), "'power_alpha' .* needs rewards in .*'countdown' go from -1 to 1"),
+        ("power_alpha", (0, 1), None),
+        ("grpo", (-1, 3), None),
+    ],
+)
+def test_graded_rewards_need_an_estimator_that_can_use_them(
+    estimator: str,
+    reward_range: tuple[float, float],
+    message: str | None,
+    config: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Countdown, "is_binary", False)
+    monkeypatch.setattr(Countdown, "reward_range", reward_range)
+    if message is None:
+        assert build_run({**config, "estimator": {"name": estimator}}).task.reward_range[1] > 0
+    else:
+        with pytest.raises(ConfigError, match=message):
+            build_run({**config, "estimator": {"name": estimator}})
+
+
+def test_without_its_data_a_run_is_planned_under_an_identity_that_is_not_final(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "later.jsonl"
+    task = {"name": "dataset", "data": str(file), "held_out": 2, "verifier": "numeric"}
+    config = {**config, "task": task}
+    with pytest.raises(ConfigError, match=r"^task\.data: .* there is no"):
+        build_run(config)
+    run = build_run(config, fetch=False)
+    assert run.absent == (f"task.data={file}",)
+    other = build_run({**config, "task": {**task, "held_out": 3}}, fetch=False)
+    for identity in (run.identity, run.config_hash, other.identity):
+        assert re.fullmatch(r"\?[0-9a-f]{64}", identity)
+    assert run.identity != other.identity
+    rows = ({"question": f"{i} + {i}?", "answer": str(2 * i)} for i in range(9))
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    run = build_run(config, fetch=False)
+    assert run.absent == ()
+    assert run.identity == build_run(config).identity
+    assert re.fullmatch("[0-9a-f]{64}", run.identity)
+
+
+def test_every_file_of_a_task_is_looked_for(config: dict[str, Any], tmp_path: Path) -> None:
+    places = {key: str(tmp_path / key) for key in ("data", "held_out_data", "level_file")}
+    run = build_run({**config, "task": {"name": "dataset", **places}}, fetch=False)
+    assert run.absent == tuple(f"task.{key}={place}" for key, place in places.items())
+    # What nobody named is missing from the config, not from the machine.
+    with pytest.raises(ConfigError, match=r"^task\.data: .* got nothing"):
+        build_run({**config, "task": "dataset"}, fetch=False)

@@ -1,0 +1,86 @@
+"""Entropies and log-probabilities taken down while sampling, against a plain forward pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from advsweep.backends.build import Run
+from advsweep.tasks.base import Problem, Split
+
+pytest.importorskip("trl", minversion="1.16")
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_signals_are_those_of_a_forward_pass(
+    exported_base: Callable[[], Path], small_run: Callable[..., Run], temperature: float
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    from advsweep.backends.trl.token_statistics import SignalRecorder, recording
+
+    folder = exported_base()
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    task = small_run("tiny").task
+    prompts = [problem.prompt for problem in task.problems(Split.TRAIN)[:40]]
+    inputs = tokenizer(prompts, padding=True, return_tensors="pt")
+    torch.manual_seed(0)
+    recorder = SignalRecorder(temperature)
+    with recording(model, recorder):
+        generated = model.generate(
+            **inputs,
+            generation_config=GenerationConfig(
+                max_new_tokens=5,
+                do_sample=True,
+                temperature=temperature,
+                top_k=5,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            ),
+        )
+    assert "generate" not in vars(model)
+    width = inputs["input_ids"].shape[1]
+    completions = []
+    for row in generated[:, width:].tolist():
+        end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
+        completions.append(row[:end])
+    signals = recorder.signals(completions)
+    # Some end early and some never, and the last token counts in both cases.
+    unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
+    assert 0 < len(unfinished) < len(completions)
+    assert min(map(len, completions)) < 5
+
+    for i, completion in enumerate(completions):
+        prompt = inputs["input_ids"][i][inputs["attention_mask"][i].bool()]
+        ids = torch.cat((prompt, torch.tensor(completion)))
+        with torch.no_grad():
+            logits = model(ids[None]).logits[0, len(prompt) - 1 : -1]
+        log_p = torch.log_softmax(logits / temperature, dim=-1)
+        sampled = log_p.gather(1, torch.tensor(completion)[:, None])
+        entropy = -(log_p.exp() * log_p).sum()
+        certainty = (-log_p.mean(dim=1) - math.log(log_p.shape[1])).sum()
+        expected = torch.stack((torch.tensor(len(completion)), -sampled.sum(), entropy, certainty))
+        torch.testing.assert_close(signals.stacked()[i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rollouts_are_cut_and_evaluations_are_not(
+    small_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """With top-k 1 every rollout of a prompt is the same; answers to an evaluation are not."""
+    from advsweep.backends.trl.sampling import ModelSampler
+
+    run = small_run("trl", generation={"name": "transformers", "top_k": 1, "max_tokens": 3})
+    sampler = run.backend.sampler(run, tmp_path, 0)
+    assert isinstance(sampler, ModelSampler)
+    problems: list[Problem] = [*run.task.problems(Split.HELD_OUT)][:1] * 20
+    greedy, _ = sampler.complete(problems, 1.0, 0, cut=True)
+    free, signals = sampler.complete(problems, 1.0, 0, cut=False)
+    assert len(set(greedy)) == 1
+    assert len(set(free)) > 1
+    assert signals.lengths.max() == 3
+    assert all(len(text) <= 3 for text in [*greedy, *free])

@@ -1,0 +1,85 @@
+"""`advsweep eval` of runs, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import FAKE
+
+
+def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
+    done = advsweep("run", *FAKE)
+    assert done.returncode == 0, done.stderr
+    other = advsweep("eval", "last", "-n", "32", "-o", "levels=[0,2]", "--format", "json")
+    assert other.returncode == 0, other.stderr
+    [record] = json.loads(other.stdout)
+    assert (record["run"], record["step"], record["settings"]["n"]) == (1, 12, 32)
+    assert {problem["level"] for problem in record["problems"]} == {0, 2}
+    assert "32/40 problems" in other.stderr
+    shown = json.loads(advsweep("show", "1", "--format", "json").stdout)
+    assert record["identity"] in [e["identity"] for e in shown["evaluations"]]
+    # The run's own evaluation is there already, and nothing is sampled.
+    own = advsweep("eval", "last", "--format", "json")
+    assert json.loads(own.stdout)[0]["settings"]["n"] == 16
+    assert "problems" not in own.stderr
+    for words, arguments in {
+        "expected a field of the evaluation or the task": ["-o", "dtype=bfloat16"],
+        "samples from the whole distribution": ["--protocol", "greedy"],
+        "backend 'fake' has one way to sample": ["-o", "generation=transformers"],
+        "no checkpoint of step 7": ["--step", "7"],
+    }.items():
+        refused = advsweep("eval", "last", *arguments)
+        assert refused.returncode == 2, refused
+        assert words in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("expected a run or a sweep, or else --model", []),
+        ("expected a run or a sweep, or else --model", ["1", "--model", "x"]),
+        ("expected --task NAME with --model", ["--model", "x"]),
+        ("--step: expected it with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
+        ("path: expected a folder with a model", ["--model", "./x", "--task", "countdown"]),
+        ("no task is called 'gsm9k'", ["--model", "./x", "--task", "gsm9k"]),
+        ("no evaluation is called", ["--model", "./x", "--task", "gsm8k", "--protocol", "bold"]),
+        ("has a field 'tempratur'", ["--model", ".", "--task", "gsm8k", "-o", "tempratur=1"]),
+        (
+            "k: expected every k of pass@k to be at most n=4",
+            ["--model", ".", "--task", "countdown", "-n", "4", "-o", "k=[8]"],
+        ),
+        ("n=1,2: expected KEY=VALUE", ["--model", ".", "--task", "gsm8k", "-o", "n=1,2"]),
+        ("choose by --task", ["--model", ".", "--task", "gsm8k", "-o", "task=math"]),
+    ],
+)
+def test_refuses(refused, words, arguments):
+    refused([words], "eval", *arguments)
+
+
+def test_select_refuses_a_place_that_it_cannot_write_to(refused):
+    refused(
+        ["--out: expected a file in a folder that is there"],
+        *("select", "--model", ".", "--task", "countdown", "--out", "nowhere/levels.jsonl"),
+    )
+
+
+def test_every_protocol_can_be_chosen(tmp_path, monkeypatch):
+    from advsweep.cli.shared.evaluation_options import asked
+
+    monkeypatch.chdir(tmp_path)
+    drawn = {}
+    for name in ("standard", "greedy", "avg32", "sharpened_256", "plain_256"):
+        parts = asked(
+            model=".", task="countdown", protocol=name, samples=None, fields=[], config_dirs=[]
+        )
+        settings = parts.settings()
+        drawn[name] = (settings.n, settings.temperature, settings.top_p)
+    assert drawn == {
+        "standard": (128, 1.0, 1.0),
+        "greedy": (1, 0.0, 1.0),
+        "avg32": (32, 1.0, 1.0),
+        "sharpened_256": (256, 0.6, 0.95),
+        "plain_256": (256, 1.0, 1.0),
+    }

@@ -1,0 +1,195 @@
+"""`advsweep plan`: every run of a sweep, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.cli.commands.plan import print_plan
+from advsweep.cli.shared.options import ListFormat
+from advsweep.errors import StoreError
+from advsweep.sweep.planning.plan import make_plan
+
+FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+# Three runs that the finished sweep has, and three more, asked for twice through an alias.
+MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
+
+
+@pytest.fixture
+def invoke(fake_folder, monkeypatch):
+    """`advsweep ARGUMENTS` within this process, in the folder of the finished sweep."""
+    monkeypatch.chdir(fake_folder)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def planned(invoke):
+    return json.loads(invoke("plan", *MORE, "--jobs=2", "--format", "json").stdout)
+
+
+def test_json_has_every_run_and_where_it_stands(planned):
+    assert (planned["done"], planned["running"], planned["missing"]) == (3, 0, 3)
+    assert planned["states"] == {"done": 3, "missing": 3}
+    assert planned["steps_left"] == 36
+    statuses = {(r["estimator"], r["seed"]): r["status"] for r in planned["runs"]}
+    assert statuses == {
+        **{("grpo", seed): "done" for seed in (0, 1, 2)},
+        **{("dr_grpo", seed): "missing" for seed in (0, 1, 2)},
+    }
+    for run in planned["runs"]:
+        assert run["config"]["estimator"]["name"] == run["estimator"]
+        assert (run["id"] is None) == (run["status"] == "missing")
+        assert run["steps_left"] == (0 if run["status"] == "done" else 12)
+
+
+def test_json_tells_the_time_by_the_runs_before(planned):
+    assert planned["sources"] == 6
+    assert planned["untold"] == 0
+    one = planned["runs"][-1]["seconds_left"]
+    assert one > 0
+    # Three runs, two side by side.
+    assert planned["seconds_left"] == pytest.approx(2 * one)
+    assert planned["gpu_hours_left"] is None
+
+
+def test_json_says_which_duplicates_were_dropped(planned):
+    kept = {r["identity"]: r["seed"] for r in planned["runs"] if r["estimator"] == "dr_grpo"}
+    assert len(planned["duplicates"]) == 3
+    for duplicate in planned["duplicates"]:
+        seed = kept[duplicate["identity"]]
+        assert duplicate["asked"].startswith(f"estimator=mean_grpo seed={seed} ")
+        assert duplicate["first"].startswith(f"estimator=dr_grpo seed={seed} ")
+
+
+def test_csv_has_a_line_for_each_run_and_no_more(invoke, planned):
+    rows = list(csv.DictReader(io.StringIO(invoke("plan", *MORE, "--format", "csv").stdout)))
+    assert [row["identity"] for row in rows] == [run["identity"] for run in planned["runs"]]
+    assert [row["status"] for row in rows] == ["done"] * 3 + ["missing"] * 3
+    assert list(rows[0]) == [
+        *("identity", "id", "estimator", "seed", "status"),
+        *("step", "steps", "steps_left", "seconds_left", "label"),
+    ]
+
+
+def test_a_table_is_for_people(invoke, planned):
+    lines = invoke("plan", *MORE, "--jobs=2").stdout.splitlines()
+    assert lines[0].split() == ["identity", "status", "steps", "left", "run"]
+    first, last = planned["runs"][0], planned["runs"][-1]
+    assert lines[1].split() == [first["identity"][:10], "done", "12/12", "grpo", "seed=0"]
+    assert lines[6].split()[:3] == [last["identity"][:10], "missing", "0/12"]
+    assert lines[8] == "asked for twice, and left out (3):"
+    identity = planned["runs"][3]["identity"][:10]
+    assert lines[9].endswith(f" is {identity}, first asked for as estimator=dr_grpo")
+    assert lines[-2].startswith("sweep sweep-")
+    assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
+    assert lines[-1].startswith("36 steps left, about ")
+    assert lines[-1].endswith(" with 2 side by side (from 6 earlier runs)")
+
+
+def without_room(line):
+    """What a plan says last, on machines with GPUs and without."""
+    return line.replace(", for which this machine has no room", "")
+
+
+def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, capsys):
+    plan = make_plan([*FAKE, "group_size=8,4", "seed=3,4", "resources.gpus=0.5"])
+    print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
+    last = without_room(capsys.readouterr().out.splitlines()[-1])
+    assert last.startswith("48 steps left, about ")
+    assert " GPU-hours with 2 side by side (from 6 earlier runs); of 2 runs no earlier" in last
+
+
+def test_a_dry_run_of_the_sweep_says_the_same(invoke):
+    planned, dry = invoke("plan", *MORE, "--jobs=2"), invoke("sweep", *MORE, "-j2", "--dry-run")
+    assert (planned.exit_code, dry.exit_code) == (0, 0)
+    assert planned.stdout == dry.stdout
+
+
+def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
+        assert done.exit_code == 0
+        assert ": 1 runs, 1 missing" in done.stdout
+        assert "this machine could not execute it: resources.gpus: expected at m" in done.stderr
+    submitted = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000", "executor=slurm")
+    assert (submitted.exit_code, submitted.stderr) == (0, "")
+
+
+def test_a_time_with_more_cores_than_there_are_is_said_to_have_no_room(invoke, monkeypatch):
+    monkeypatch.setattr("advsweep.sweep.executors.local._cores", lambda: [0, 1])
+    more = [*FAKE, "seed=3", "--jobs=8"]
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *more, "resources.cpus=4")
+        assert done.exit_code == 0
+        assert "resources.cpus: expected at most 2" in done.stderr
+        assert " with 8 side by side, for which this machine has no room (from" in done.stdout
+    assert "no room" not in invoke("plan", *more, "resources.cpus=1").stdout
+
+
+def test_force_counts_what_is_done_as_work(invoke):
+    done = invoke("plan", *FAKE, "seed=0,1", "--force").stdout.splitlines()
+    assert done[-2].endswith(": 2 runs, 2 done")
+    assert done[-1].startswith("24 steps left, about ")
+    assert invoke("plan", *FAKE, "seed=0,1").stdout.splitlines()[-1] == "no steps left"
+
+
+def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for store in ([], ["--store", "other.db"]):
+        done = invoke("plan", "seed=range(60)", *store, *FAKE)
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        # A header, the first 50, an empty line and two about all of them.
+        assert len(lines) == 54
+        assert done.stderr == "... and 10 more (--all shows them)\n"
+        assert lines[-1] == "720 steps left; no earlier run of this shape tells how long they take"
+    everything = invoke("plan", "seed=range(60)", "--all", *FAKE)
+    assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_is_none_is_refused(invoke, tmp_path):
+    (tmp_path / "text.db").write_text("no database", encoding="utf-8")
+    done = invoke("plan", "--store", str(tmp_path / "text.db"), *FAKE)
+    assert done.stdout == ""
+    assert isinstance(done.exception, StoreError)
+
+
+def test_what_does_not_fit_is_refused(advsweep, tmp_path):
+    done = advsweep("plan", "estimator=grpo,fade", "estimator.delta=3", *FAKE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fade, grpo have no parameter 'delta'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_is_not_here_is_told_and_the_plan_printed(invoke, tmp_path):
+    data = tmp_path / "later.jsonl"
+    task = ["task=file", f"task.data={data}", "task.held_out=2", "task.verifier=numeric"]
+    for command in (["plan"], ["sweep", "--dry-run"]):
+        done = invoke(*command, *FAKE, *task)
+        assert done.exit_code == 0
+        assert f"not on this machine: task.data={data};" in done.stderr
+        assert done.stdout.splitlines()[1].startswith("?")
+    assert f"task.data={data}" in invoke("run", "--dry-run", *FAKE, *task).stdout
+    assert "there is no" in str(invoke("sweep", *FAKE, *task).exception)
+
+
+def test_a_printed_time_is_told_with_its_source(invoke, tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "theirs.yaml").write_text(
+        "# @package _global_\n"
+        "sweep: {common: {printed: {gpu_hours: 6, steps: 12, source: Table 7}}}\n",
+        encoding="utf-8",
+    )
+    asked = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
+    done = invoke("plan", *asked, "-j1", "--config-dir", str(tmp_path))
+    said = "12 steps left; no earlier run of this shape tells how long they take"
+    assert done.stdout.splitlines()[-1] == said
+    done = invoke("plan", *asked[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
+    said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"
+    assert without_room(done.stdout.splitlines()[-1]) == said

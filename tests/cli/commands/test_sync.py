@@ -1,0 +1,146 @@
+"""`advsweep sync`, and commands with `tracking=`, as a user has them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from advsweep.cli import main
+from advsweep.cli.shared.execution import tracked
+from advsweep.store import open_store
+from advsweep.sweep.executors.slurm import SlurmExecutor
+from advsweep.sweep.planning.plan import make_plan
+
+ENDLESS = """
+import atexit, time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from advsweep.sweep.tracking.base import Tracking
+
+@dataclass(kw_only=True)
+class Endless(Tracking):
+    name: ClassVar[str] = "endless"
+    def destination(self, runs): return "nowhere"
+    def open(self, record, sent):
+        atexit.register(time.sleep, 1000)
+        Path("asked").touch()
+        time.sleep(1000)
+"""
+EVALUATION = ["evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+
+
+@pytest.fixture
+def two(fake_folder, tmp_path, monkeypatch):
+    """The finished sweep, in the test's folder; it was not tracked."""
+    shutil.copytree(fake_folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("two")
+def test_a_finished_sweep_is_sent_once(advsweep, tmp_path):
+    done = advsweep("sync", "tensorboard", "two", "-o", "directory=events")
+    assert (done.returncode, done.stdout) == (0, "tensorboard: 6 sent\n"), done.stderr
+    assert done.stderr == ""  # no bar where there is no terminal
+    assert len(list((tmp_path / "events").iterdir())) == 6
+    done = advsweep("sync", "tensorboard", "two", "1", "-o", "directory=events", "--format=json")
+    record = json.loads(done.stdout)
+    assert (record["sent"], len(record["sent_before"])) == ([], 6)
+    assert (record["left_out"], record["failed"]) == ([], [])
+
+
+@pytest.mark.security
+@pytest.mark.usefixtures("two")
+def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_path):
+    tracking = {"name": "tensorboard", "directory": str(tmp_path / "theirs")}
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        store.add_sweep("two", {"tracking": tracking})
+    done = advsweep("sync", "tensorboard", "1")
+    assert (done.returncode, done.stdout) == (0, "tensorboard: 1 sent\n"), done.stderr
+    assert "the store has other fields" in done.stderr
+    assert not (tmp_path / "theirs").exists()
+    done = advsweep("sync", "tensorboard", "1", "--trust-store")
+    assert done.stdout == "tensorboard: 1 sent\n", done.stderr
+    assert "the store chooses tracking: " in done.stderr
+    assert len(list((tmp_path / "theirs").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("two")
+def test_what_cannot_be_sent_is_exit_code_1(advsweep, tmp_path):
+    (tmp_path / "events").write_text("a file, and no folder")
+    done = advsweep("sync", "tensorboard", "1", "-o", "directory=events")
+    assert done.returncode == 1
+    assert done.stdout == "tensorboard: 1 failed\n"
+    assert done.stderr.startswith("  run 1 failed: ")
+
+
+@pytest.mark.usefixtures("two")
+def test_ctrl_c_ends_it_whatever_the_tracker_waits_for(install, tmp_path):
+    points = {"advsweep.trackings": {"endless": "endless_tracker:Endless"}}
+    site = install("endless-tracker", points, endless_tracker=ENDLESS)
+    # The tests may have been started where the signal is ignored.
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heeding}; from advsweep.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "sync", "endless", "two"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(site), *sys.path[1:]])},
+    )
+    try:
+        while not (tmp_path / "asked").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == 130
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_followed_by_sweep_and_by_retry(advsweep):
+    failing = ["backend=fake", "steps=12", "backend.fail_at=5", *EVALUATION]
+    options = ["tracking=tensorboard", "tracking.patience=200"]
+    done = advsweep("sweep", "--name=bad", *failing, *options)
+    assert done.returncode == 1
+    assert advsweep("retry", "bad", *options).returncode == 1
+    record = json.loads(advsweep("sync", "tensorboard", "bad", "--format=json").stdout)
+    assert (record["sent"], record["sent_before"]) == ([], [1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wandbb", "two"], ["no tracking is called 'wandbb'", "did you mean 'wandb'"]),
+        (["none", "two"], ["expected one that sends runs"]),
+        (["wandb", "two", "-o", "mode=disabled"], ["expected one that sends runs"]),
+        (["wandb", "two", "-o", "mode=of"], ["tracking.mode", "online, offline, disabled"]),
+        (["wandb", "two", "-o", "projcet=x"], ["tracking.projcet", "did you mean 'project'"]),
+        (["wandb", "two", "-o", "project"], ["'project': expected FIELD=VALUE"]),
+        (["wandb", "two", "-o", "project=a,b"], ["project=a,b: expected FIELD=VALUE"]),
+        (["wandb", "tow"], ["no run 'tow'"]),
+    ],
+)
+def test_mistakes(fake_folder, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(fake_folder)
+    monkeypatch.setattr("sys.argv", ["advsweep", "sync", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert all(word in printed.err for word in words), printed.err
+
+
+def test_runs_in_a_queue_are_left_to_sync(tmp_path, capsys):
+    plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
+    plan = dataclasses.replace(plan, executor=SlurmExecutor())
+    with open_store(str(tmp_path / "advsweep.db")) as store, tracked(plan, store):
+        pass
+    assert "`advsweep sync tensorboard queued` sends those" in capsys.readouterr().err

@@ -1,0 +1,77 @@
+"""What shells are offered after TAB."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.config.conf_files import conf_directory
+from advsweep.store import open_store
+
+
+@pytest.fixture
+def _two_sweeps(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ("advsweep.db", "second.db"):
+        with open_store(url) as store:
+            store.add_sweep("first" if url == "advsweep.db" else "second", {})
+
+
+def offered(words: str) -> str:
+    environment = {
+        "_ADVSWEEP_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"advsweep {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    return CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout.strip()
+
+
+def test_estimators_are_completed_by_name():
+    assert offered("estimators show power_a") == "power_alpha"
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        # As bash hands them over, for which `=` is a word of its own.
+        ("run +experiment = two_stage/table1", "two_stage/table1"),
+        ("run seed = 1 method =", "METHODS"),
+        ("sweep seed = 1 estimator = grpo,power_a", "grpo,power_alpha"),
+        # As other shells do.
+        ("plan +experiment=two_stage/table1", "+experiment=two_stage/table1"),
+        ("plan estimator=grpo,power_a", "estimator=grpo,power_alpha"),
+        ("run optimizer.lr = 1", ""),
+        ("run --config-dir /none estimator = power_a", ""),
+        ("run est", ""),
+    ],
+)
+def test_members_of_groups_are_completed(words, values):
+    methods = "\n".join(sorted(p.stem for p in (conf_directory() / "method").glob("*.yaml")))
+    assert offered(words) == values.replace("METHODS", methods)
+
+
+def test_figures_are_completed_after_a_comma_too():
+    assert offered("plot --figure pas") == "passk"
+    assert offered("plot --figure acr,pas") == "acr,passk"
+
+
+@pytest.mark.usefixtures("_two_sweeps")
+def test_sweeps_are_those_of_the_store_that_is_named():
+    for command in ("status", "ls", "report", "plot", "rm", "stop", "retry"):
+        assert offered(f"{command} ") == "first"
+    assert offered("status --store second.db ") == "second"
+    assert offered("status x") == ""
+
+
+def test_without_a_store_nothing_is_offered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert offered("status ") == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_scripts_for_shells(shell):
+    environment = {"_ADVSWEEP_COMPLETE": f"source_{shell}"}
+    script = CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout
+    assert "_ADVSWEEP_COMPLETE=complete_" + shell in script

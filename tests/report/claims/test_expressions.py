@@ -1,0 +1,145 @@
+"""Statements that the data must bear out."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.errors import ConfigError, NotFoundError
+from advsweep.report import Verdict, build_report, judge, parse_assertion
+from advsweep.report.claims.expressions import Term
+
+
+def _judged(lab, text, **options):
+    assertion = parse_assertion(text)
+    report = build_report(lab.store, None, columns=assertion.columns, baseline="none", **options)
+    return judge(report, assertion)
+
+
+@pytest.fixture
+def lab(lab, constant):
+    """Rewards of three seeds: b is above a by 0.05, 0.06 and 0.07, c by 0.1, -0.1 and 0.3."""
+    values = {"a": (0.5, 0.6, 0.4), "b": (0.55, 0.66, 0.47), "c": (0.6, 0.5, 0.7)}
+    for estimator, rewards in values.items():
+        for seed, reward in enumerate(rewards):
+            lab.run(estimator, seed, points=constant(reward__mean=reward), sweep=None)
+    lab.run("one", 0, points=constant(reward__mean=0.9), sweep=None)
+    for seed in (7, 8, 9):
+        reward = 0.8 + seed / 1000
+        lab.run("late", seed, points=constant(reward__mean=reward), sweep=None)
+    return lab
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        # b - a is 0.06 ± 0.0248, t(0.975; 2) s / √3 with s = 0.01.
+        ("reward/mean[b] >= reward/mean[a]", Verdict.HOLDS),
+        ("reward/mean[b] > reward/mean[a] + 0.03", Verdict.HOLDS),
+        ("reward/mean[b] >= reward/mean[a] + 0.04", Verdict.CANNOT_TELL),
+        ("reward/mean[b] >= reward/mean[a] + 0.08", Verdict.CANNOT_TELL),
+        ("reward/mean[b] >= reward/mean[a] + 0.09", Verdict.CONTRADICTED),
+        ("reward/mean[a] < reward/mean[b]", Verdict.HOLDS),
+        ("reward/mean[a] <= reward/mean[b] - 0.1", Verdict.CONTRADICTED),
+        ("-reward/mean[b] + reward/mean[a] < 0.01 - 0.02", Verdict.HOLDS),
+        ("reward/mean[c] >= reward/mean[a]", Verdict.CANNOT_TELL),
+        # 2 b - a is 0.6, 0.72 and 0.54: 0.62 ± 0.23.
+        ("2*reward/mean[b] - reward/mean[a] > 0.38", Verdict.HOLDS),
+        ("2 * reward/mean[b] - reward/mean[a] > 0.4", Verdict.CANNOT_TELL),
+        # A column in the place of a row's name, and keys.
+        ("pass@1[level=0][estimator=b] >= 0.5", Verdict.HOLDS),
+        # The base model has 1 of 4 and 0 of 4; the runs 2 of 4 and 0 of 4.
+        ("pass@1[b] > pass@1[base]", Verdict.HOLDS),
+        ("pass@1[base] > 0.1", Verdict.CANNOT_TELL),
+        # All seeds have 0.25, so that nothing is left open.
+        ("pass@1[b] >= 0.25", Verdict.HOLDS),
+        ("pass@1[b] > 0.25", Verdict.CONTRADICTED),
+        ("pass@1[b] <= 0.25", Verdict.HOLDS),
+        ("reward/mean[one] > 0.1", Verdict.CANNOT_TELL),
+        # No seed in common.
+        ("reward/mean[late] > reward/mean[b] + 0.05", Verdict.CANNOT_TELL),
+        ("reward/mean[late] > reward/mean[b] - 0.5", Verdict.HOLDS),
+        ("reward/mean[late] > reward/mean[b] + reward/mean[a]", Verdict.CANNOT_TELL),
+    ],
+)
+def test_verdicts(lab, text, verdict):
+    assert _judged(lab, text).verdict is verdict
+
+
+def test_the_sentence_has_the_numbers(lab):
+    assert _judged(lab, "reward/mean[b] >= reward/mean[a]").text == (
+        "holds: reward/mean[b] >= reward/mean[a]: left side - right side = +0.0600, 95 % interval "
+        "[+0.0352, +0.0848] over 3 seeds (reward/mean[b] = 0.560, reward/mean[a] = 0.500)"
+    )
+    text = _judged(lab, "reward/mean[c] >= reward/mean[a]").text
+    # 0.1 with s = 0.2: 34 seeds by the noncentral t distribution.
+    assert text.endswith(
+        "; the interval holds 0, and 34 seeds would tell with a chance of 80 %, were the "
+        "difference as found"
+    )
+    assert "of each, unpaired" in _judged(lab, "reward/mean[late] > reward/mean[b] - 0.5").text
+    assert "that takes two seeds or more that" in _judged(lab, "reward/mean[one] > 0").text
+
+
+def test_what_a_statement_is():
+    assertion = parse_assertion(" 0.5 - 2*pass@1[gsm8k][fade] <= -pass@1[grpo] + 1e-2 ")
+    assert assertion.terms == (Term(-2.0, "pass@1[gsm8k]", "fade"), Term(1.0, "pass@1", "grpo"))
+    assert assertion.constant == pytest.approx(0.49)
+    assert (assertion.above, assertion.strict) == (False, False)
+    assert assertion.columns == ["pass@1[gsm8k]", "pass@1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected one of >=, >, <= and < between two sides"),
+        ("pass@1[a]", "expected one of >="),
+        ("pass@1[a] == 1", "expected one of >="),
+        ("pass@1[a] > 1 > 2", "expected one of >="),
+        ("1 > 2", r"expected COLUMN\[ROW\] on a side"),
+        ("pass@1 > 0", "got 'pass@1' in"),
+        ("pass@1[a] >", "got '' in"),
+        ("pass@1[a] => 1", "got '= 1' in|got 'pass"),
+        ("pass@1[a]*2 > 1", r"got 'pass@1\[a\]\*2' in"),
+        ("pass@1[a] 3 > 1", r"got 'pass@1\[a\] 3' in"),
+        ("pass@1[a] - > 1", "got '-' in"),
+        ("2 pass@1[a] > 1", "got '2 pass"),
+        ("1.2.3 > pass@1[a]", "got '1.2.3' in"),
+    ],
+)
+def test_what_is_no_statement(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_assertion(text)
+
+
+def test_rows_and_columns_that_are_not_there(lab):
+    with pytest.raises(NotFoundError, match="no row is called 'lat'; did you mean 'late'"):
+        _judged(lab, "reward/mean[lat] > 0")
+    with pytest.raises(NotFoundError, match="a metric 'reward/men'; did you mean"):
+        _judged(lab, "reward/men[b] > 0")
+
+
+def test_a_name_of_several_rows(lab, constant):
+    for seed in range(2):
+        points = constant(reward__mean=0.1)
+        lab.run("a", seed, points=points, sweep=None, group_size=4)
+    with pytest.raises(ConfigError) as error:
+        _judged(lab, "reward/mean[a] > 0")
+    assert str(error.value) == (
+        "--assert: [a] could be [estimator=a group_size=8] and [estimator=a group_size=4]; give "
+        "more of its keys"
+    )
+    assert _judged(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is Verdict.HOLDS
+
+
+def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+    for estimator, reward in (("d", 0.8), ("e", 0.7)):
+        for seed in range(3):
+            points = constant(reward__mean=reward, cost__rollouts=reward)
+            lab.run(estimator, seed, points=points, sweep=None)
+    found = _judged(lab, "reward/mean[d] > reward/mean[e]")
+    assert found.text.endswith(
+        "is the same for every seed, so that this is no interval: do seeds differ?"
+    )
+    assert "every seed" not in _judged(lab, "reward/mean[b] > reward/mean[e]").text
+    # A cost that no seed changes is no surprise.
+    assert "every seed" not in _judged(lab, "cost/rollouts[d] > cost/rollouts[e]").text

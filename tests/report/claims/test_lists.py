@@ -1,0 +1,362 @@
+"""Lists of claims, and what a store says of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from advsweep.errors import ConfigError
+from advsweep.report import Verdict, answer_claims, parse_claims, read_claims, render_answers
+from advsweep.report.claims.lists import claim_lists
+from advsweep.statistics import benjamini_hochberg, regress
+
+REWARD = "reward/mean"
+
+
+@pytest.fixture
+def lab(lab, constant):
+    """Rewards of three seeds: b is above a by 0.05, 0.06 and 0.07; c by 0.1, -0.1 and 0.3.
+
+    In the sweep `sizes` rewards rise by 0.1 from one group size to the next, give or take 0.01.
+    """
+    values = {"a": (0.5, 0.6, 0.4), "b": (0.55, 0.66, 0.47), "c": (0.6, 0.5, 0.7)}
+    for estimator, rewards in values.items():
+        for seed, reward in enumerate(rewards):
+            points = constant(reward__mean=reward, collapse__acr=0.9 - reward)
+            lab.run(estimator, seed, points=points, sweep="main")
+    for i, size in enumerate((2, 4, 8, 16)):
+        for seed in (0, 1):
+            points = constant(
+                reward__mean=0.2 + 0.1 * i + 0.01 * seed, noise=float((3 * i + seed) % 4)
+            )
+            lab.run("a", seed, points=points, sweep="sizes", group_size=size, steps=19)
+    return lab
+
+
+def _answers(lab, *claims, **common):
+    entries = [{"id": str(i), "says": "so", **claim} for i, claim in enumerate(claims)]
+    return answer_claims(lab.store, parse_claims({"common": common, "claims": entries})).answers
+
+
+def _verdicts(lab, *claims, **common):
+    return [answer.verdict for answer in _answers(lab, *claims, **common)]
+
+
+def _compared(direction, margin=None, of="b", than="a"):
+    claim = {"metric": REWARD, "of": of, "than": than, "direction": direction}
+    return claim if margin is None else {**claim, "margin": margin}
+
+
+def test_statements_by_hand(lab):
+    """b - a is 0.06 ± 0.0248, and c - a 0.1 ± 0.497."""
+    holds, contradicted, open_ = _answers(
+        lab,
+        {"statement": f"{REWARD}[b] > {REWARD}[a]"},
+        {"statement": f"{REWARD}[b] < {REWARD}[a]"},
+        {"statement": f"{REWARD}[c] > {REWARD}[a]"},
+        sweep="main",
+    )
+    assert [a.verdict for a in (holds, contradicted, open_)] == [
+        *(Verdict.HOLDS, Verdict.CONTRADICTED, Verdict.CANNOT_TELL)
+    ]
+    # t(0.975; 2) = 4.3027, times s / √3 with s = 0.01.
+    half = 4.302653 * 0.01 / math.sqrt(3)
+    assert (holds.difference, holds.n) == (pytest.approx(0.06), 3)
+    assert (holds.low, holds.high) == pytest.approx((0.06 - half, 0.06 + half))
+    assert holds.more is None
+    # Differences of 0.1, -0.1 and 0.3 have s = 0.2, half of which takes 34 pairs at 80 %.
+    assert open_.more == 34 - 3
+    assert "-0.3968, +0.5968" in open_.reason
+    p = [a.p_value for a in (holds, contradicted, open_)]
+    assert [a.p_adjusted for a in (holds, contradicted, open_)] == pytest.approx(
+        list(benjamini_hochberg(p))
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        (_compared("higher"), Verdict.HOLDS),
+        (_compared("higher", 0.03), Verdict.HOLDS),
+        (_compared("higher", 0.09), Verdict.CONTRADICTED),
+        (_compared("lower", 0.01), Verdict.CONTRADICTED),
+        (_compared("lower", of="a", than="b"), Verdict.HOLDS),
+        (_compared("not lower", 0.02), Verdict.HOLDS),
+        (_compared("not higher", 0.09), Verdict.HOLDS),
+        (_compared("not higher", 0.07), Verdict.CANNOT_TELL),
+        (_compared("within", 0.1), Verdict.HOLDS),
+        (_compared("within", 0.03), Verdict.CONTRADICTED),
+        (_compared("within", 0.07), Verdict.CANNOT_TELL),
+        (_compared("within", 0.3, of="c"), Verdict.CANNOT_TELL),
+        (_compared("higher", than=0.1), Verdict.HOLDS),
+    ],
+)
+def test_directions(lab, claim, verdict):
+    assert _verdicts(lab, claim, sweep="main") == [verdict]
+
+
+def test_of_several_statements_all_must_hold(lab):
+    b, c = f"{REWARD}[b] > {REWARD}[a]", f"{REWARD}[c] > {REWARD}[a]"
+    wrong = f"{REWARD}[b] < {REWARD}[a]"
+    assert _verdicts(
+        lab, {"statement": [b, b]}, {"statement": [b, c]}, {"statement": [c, wrong]}, sweep="main"
+    ) == [Verdict.HOLDS, Verdict.CANNOT_TELL, Verdict.CONTRADICTED]
+
+
+def test_fewer_seeds_than_asked_for_cannot_tell(lab):
+    [answer] = _answers(lab, _compared("higher"), sweep="main", seeds=5)
+    assert (answer.verdict, answer.more) == (Verdict.CANNOT_TELL, 2)
+    assert answer.reason.startswith("cannot tell: reward/mean[")
+    assert answer.reason.endswith("the claim asks for 5 seeds, and there are 3")
+
+
+def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
+    answers = _answers(
+        lab,
+        _compared("higher"),
+        {**_compared("higher"), "metric": "reward/meen"},
+        _compared("higher", of="bb"),
+        {**_compared("higher"), "sweep": "mane"},
+        {**_compared("higher"), "where": "group_size=3"},
+        sweep="main",
+    )
+    assert [a.verdict for a in answers] == [Verdict.HOLDS, *[Verdict.CANNOT_TELL] * 4]
+    for answer, words in zip(
+        answers[1:],
+        (
+            "did you mean 'reward/mean'",
+            "no row is called 'bb'",
+            "did you mean 'main'",
+            "group_size",
+        ),
+        strict=True,
+    ):
+        assert words in answer.reason
+        assert math.isnan(answer.p_adjusted)
+
+
+def test_where_chooses_the_runs(lab):
+    claim = {"statement": f"{REWARD}[a] > 0.42", "seeds": 2}
+    assert _verdicts(
+        lab,
+        {**claim, "where": "group_size=4"},
+        {**claim, "where": "group_size=16"},
+        sweep="sizes",
+    ) == [Verdict.CONTRADICTED, Verdict.HOLDS]
+
+
+@pytest.mark.parametrize(
+    ("over", "direction", "verdict"),
+    [
+        ("group_size", "rises", Verdict.HOLDS),
+        ("group_size", "falls", Verdict.CONTRADICTED),
+        ("noise", "rises", Verdict.CANNOT_TELL),
+    ],
+)
+def test_trends(lab, over, direction, verdict):
+    trend = {"of": REWARD, "over": over, "direction": direction}
+    [answer] = _answers(lab, {"trend": trend}, sweep="sizes")
+    assert (answer.verdict, answer.n) == (verdict, 8)
+    assert (answer.more is None) == (verdict is not Verdict.CANNOT_TELL)
+    assert answer.reason.startswith(f"{verdict.value}: ")
+
+
+def test_a_trend_by_hand(lab):
+    # Rewards and rates of every run add up to 0.9.
+    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
+    [answer] = _answers(lab, {"trend": trend}, sweep="main")
+    assert answer.verdict is Verdict.HOLDS
+    assert (answer.difference, answer.n) == (pytest.approx(-1), 9)
+    assert "R² = 1.000" in answer.reason
+
+
+def test_rows_are_the_points_of_a_trend(lab):
+    """Rewards of .205, .305, .405 and .505 at group sizes of 2, 4, 8 and 16."""
+    trend = {"of": REWARD, "over": "group_size", "direction": "rises", "points": "rows"}
+    [answer] = _answers(lab, {"trend": trend}, sweep="sizes", seeds=5)
+    line = regress([2, 4, 8, 16], [0.205, 0.305, 0.405, 0.505])
+    assert (answer.low, answer.high, answer.n) == (
+        *(pytest.approx(end) for end in (line.slope.low, line.slope.high)),
+        4,
+    )
+    assert "over 4 rows; the claim asks for 5 rows, and there are 4" in answer.reason
+
+
+def test_a_trend_within_the_values_of_keys(lab, constant):
+    """Rewards fall by 1 for each unit of the rate at every size, and rise over all of them."""
+    for size in (2, 4, 8):
+        for seed in range(3):
+            rate = 0.1 * size + 0.01 * seed
+            points = constant(reward__mean=0.2 * size - 0.01 * seed, collapse__acr=rate)
+            lab.run("d", seed, points=points, sweep="simpson", group_size=size)
+    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
+    pooled, within, unknown = _answers(
+        lab,
+        {"trend": trend},
+        {"trend": {**trend, "within": ["group_size"]}},
+        {"trend": {**trend, "within": "optimizer.lr"}},
+        sweep="simpson",
+    )
+    assert [pooled.verdict, within.verdict] == [Verdict.CONTRADICTED, Verdict.HOLDS]
+    assert (within.difference, within.n) == (pytest.approx(-1), 9)
+    assert "falls with collapse/acr within group_size: slope -1" in within.reason
+    assert unknown.verdict is Verdict.CANNOT_TELL
+    assert "'optimizer.lr', which the trend is within, tells no rows apart" in unknown.reason
+    assert "group_size" in unknown.reason
+
+
+def test_a_trend_over_what_does_not_vary_cannot_be_told(lab):
+    trend = {"of": REWARD, "over": "pass@1", "direction": "rises"}
+    [answer] = _answers(lab, {"trend": trend}, sweep="main")
+    assert answer.verdict is Verdict.CANNOT_TELL
+    assert "same x" in answer.reason
+
+
+def test_many_claims_are_told_of(lab):
+    """One p below .05 among so many does not survive the adjustment."""
+    # c - a + 0.4 has p = .049.
+    weak = {"statement": f"{REWARD}[c] > {REWARD}[a] - 0.4"}
+    hopeless = {"statement": f"{REWARD}[c] > {REWARD}[a]"}
+    [answer, *_] = _answers(lab, weak, *[hopeless] * 9, sweep="main")
+    assert answer.verdict is Verdict.HOLDS
+    assert answer.p_value < 0.05 < answer.p_adjusted
+    assert not answer.survives
+    claims = [{"id": "w", "says": "so", **weak}, {"id": "h", "says": "so", **hopeless}]
+    told = answer_claims(lab.store, parse_claims({"common": {"sweep": "main"}, "claims": claims}))
+    assert "w: so. holds" in render_answers(told, "markdown")
+    assert "not settled" in render_answers(told, "markdown")
+
+
+def test_formats(lab):
+    claims = parse_claims(
+        {
+            "title": "Ours",
+            "common": {"sweep": "main", "source": "a paper"},
+            "claims": [{"id": "x", "says": "b > a", "statement": f"{REWARD}[b] > {REWARD}[a]"}],
+        }
+    )
+    answers = answer_claims(lab.store, claims)
+    [row] = csv.DictReader(io.StringIO(render_answers(answers, "csv")))
+    assert (row["claim"], row["verdict"], row["n"], row["source"]) == ("x", "holds", "3", "a paper")
+    assert float(row["difference"]) == pytest.approx(0.06)
+    document = json.loads(render_answers(answers, "json"))
+    assert document["title"] == "Ours"
+    assert document["claims"][0]["judged"] == f"{REWARD}[b] > {REWARD}[a]"
+    assert any("sweep main: 9 runs" in line for line in document["provenance"])
+    for name, words in {
+        "table": "1 claims: 1 hold, 0 contradicted, 0 cannot be told",
+        "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
+        "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
+    }.items():
+        text = render_answers(answers, name)
+        assert words in text
+        assert text == render_answers(answer_claims(lab.store, claims), name)
+    with pytest.raises(ConfigError, match="did you mean 'json'"):
+        render_answers(answers, "jsn")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"saying": "x"}, "claim x: no key is called 'saying'"),
+        ({"says": None}, "claim x: says: expected a text"),
+        ({"statement": None}, "claim x: statement: expected a text or several"),
+        ({"statement": "reward/mean[b] ="}, "claim x: expected one of >="),
+        ({"statement": "reward/mean[b] > reward"}, "claim x: expected numbers and COLUMN"),
+        ({"metric": "pass@1"}, "claim x: expected one of statement, metric and trend, got stat"),
+        ({"seeds": 1}, "claim x: seeds: expected an integer >= 2"),
+        ({"where": "estimator"}, "claim x: where: expected KEY=VALUE"),
+        ({"at": "tokens!"}, "claim x: at: expected"),
+    ],
+)
+def test_claims_that_cannot_be_read(change, message):
+    claim = {"id": "x", "says": "so", "statement": "pass@1[a] > pass@1[b]", **change}
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        parse_claims({"claims": [claim]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"direction": "up"}, "direction: expected one of higher, lower, not lower"),
+        ({"margin": -1}, "margin: expected a number >= 0"),
+        ({"than": None}, "'than' is missing"),
+    ],
+)
+def test_comparisons_that_cannot_be_read(change, message):
+    claim = {"id": "x", "says": "so", **_compared("higher"), **change}
+    claim = {key: value for key, value in claim.items() if value is not None}
+    with pytest.raises(ConfigError, match=message):
+        parse_claims({"claims": [claim]})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"of": None}, "trend: expected a mapping of of, over, direction"),
+        ({"direction": "up"}, "trend.direction: expected rises or falls, got 'up'"),
+        ({"points": "seeds"}, "trend.points: expected runs or rows, got 'seeds'"),
+        ({"within": {"a": 1}}, "trend.within: expected a list of keys"),
+        ({"amid": "group_size"}, "trend: no key is called 'amid'"),
+    ],
+)
+def test_trends_that_cannot_be_read(change, message):
+    trend = {"of": "pass@1", "over": "collapse/acr", "direction": "falls", **change}
+    trend = {key: value for key, value in trend.items() if value is not None}
+    with pytest.raises(ConfigError, match=f"^claim x: {message}"):
+        parse_claims({"claims": [{"id": "x", "says": "so", "trend": trend}]})
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "expected a mapping with a list under 'claims'"),
+        ({"claims": []}, "expected at least one claim"),
+        ({"claims": ["x"]}, "claim 1: expected a mapping"),
+        ({"claim": []}, "expected a mapping with a list"),
+        ({"common": {"statement": "x"}, "claims": []}, "common: no key is called 'statement'"),
+        (
+            {"claims": [{"id": "x", "says": "so", "statement": "pass@1[a] > 0"}] * 2},
+            "expected each id once, got 'x' twice",
+        ),
+    ],
+)
+def test_documents_that_are_no_lists(document, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_claims(document)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"nothing\.yaml cannot be read"):
+        read_claims(tmp_path / "nothing.yaml")
+    (tmp_path / "bad.yaml").write_text("claims: [")
+    with pytest.raises(ConfigError, match=r"bad\.yaml, line 1, column \d+: cannot be read as YAML"):
+        read_claims(tmp_path / "bad.yaml")
+
+
+def test_our_own_lists_can_be_read():
+    assert "demo" in claim_lists()
+    for path in claim_lists().values():
+        assert len(yaml.safe_load(path.read_text())["claims"]) == len(read_claims(path).claims)
+
+
+def test_runs_that_claims_share_count_once(lab):
+    claim = {"statement": f"{REWARD}[b] > {REWARD}[a]"}
+    listed = [
+        {"id": "ab", "says": "so", **claim, "where": "estimator=a,b"},
+        {"id": "ac", "says": "so", "statement": f"{REWARD}[c] > {REWARD}[a]",
+         "where": "estimator=a,c"},
+    ]  # fmt: skip
+    document = {"common": {"sweep": "main"}, "claims": listed}
+    [line] = [
+        line
+        for line in answer_claims(lab.store, parse_claims(document)).provenance
+        if "sweep main" in line
+    ]
+    assert "sweep main: 9 runs" in line

@@ -1,0 +1,164 @@
+"""Conditions that choose runs, and lists of names."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from advsweep.errors import ConfigError, NotFoundError, ReportError
+from advsweep.report import build_report, parse_where, split_list
+from advsweep.report.data.filters import MISSING, lookup
+from advsweep.store import Status
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"),
+    [
+        ("a=1", 1, True),
+        ("a=1", 1.0, True),
+        ("a=1", True, False),
+        ("a=true", True, True),
+        ("a=null", None, True),
+        ("a=1,2", 2, True),
+        ("a=x,y", "y", True),
+        ("a=1e-4", 0.0001, True),
+        ("a=[0,1],[2]", [0, 1], True),
+        ("a!=1,2", 3, True),
+        ("a!=1,2", 2, False),
+        ("a>=8", 8, True),
+        ("a > 8", 8, False),
+        ("a<8", "x", False),
+        ("a>0", True, False),
+        ("a!=1", MISSING, False),
+        ("a<1", math.nan, False),
+        ("a='two words'", "two words", True),
+        ("a=x", ("w", "x"), True),
+        ("a!=x", ("w", "x"), False),
+    ],
+)
+def test_what_holds(text, value, holds):
+    [condition] = parse_where(text)
+    assert condition.holds(value) is holds
+
+
+def test_several_conditions():
+    conditions = parse_where("estimator=fade,grpo and group_size >= 8 pass@1[gsm8k]>0.3")
+    assert [c.key for c in conditions] == ["estimator", "group_size", "pass@1[gsm8k]"]
+    assert [c.operator for c in conditions] == ["=", ">=", ">"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a condition such as"),
+        ("a", "got 'a'"),
+        ("=1", "got '=1'"),
+        ("a=", "a value after ="),
+        ("a=1, b=2", "a value beside each comma, got 'a=1,'"),
+        ("a>x", "expected one number after >"),
+        ("a>1,2", "expected one number after >"),
+        ("a='x", "quote that does not end"),
+    ],
+)
+def test_what_is_no_condition(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_where(text)
+
+
+def test_lists_of_names():
+    assert split_list("pass@1[gsm8k,level=3], seed") == ["pass@1[gsm8k,level=3]", "seed"]
+
+
+def test_a_component_stands_for_its_name():
+    config = {"estimator": {"name": "a_grae", "base": {"name": "grpo", "eps": 0.1}}, "steps": 3}
+    assert lookup(config, "estimator") == "a_grae"
+    assert lookup(config, "estimator.base") == "grpo"
+    assert lookup(config, "estimator.base.eps") == 0.1
+    assert lookup(config, "steps") == 3
+    assert lookup(config, "estimator.delta") is MISSING
+    assert lookup(config, "steps.x") is MISSING
+
+
+def _names(report):
+    return [(row.group["estimator"], row.seeds) for row in report.rows if not row.is_base]
+
+
+def _report(lab, text, **options):
+    return build_report(lab.store, "demo", where=parse_where(text), **options)
+
+
+def test_runs_by_config_seed_and_result(demo):
+    assert _names(_report(demo, "estimator=fade,grpo seed>0")) == [
+        ("grpo", (1, 2)),
+        ("fade", (1, 2)),
+    ]
+    assert _names(_report(demo, "seed=0 estimator!=rloo")) == [("grpo", (0,)), ("fade", (0,))]
+    # pass@1 of grpo is 1/4, 1/2 and 3/4.
+    by_result = _report(demo, "estimator=grpo pass@1>=0.5")
+    assert _names(by_result) == [("grpo", (1, 2))]
+    assert by_result.remarks == (
+        "chosen by estimator=grpo pass@1>=0.5",
+        "runs were chosen by their results, so that means are those of the runs that did so",
+    )
+    # ACR of grpo is 0.35, 0.45 and 0.55, of fade 0.15.
+    assert _names(_report(demo, "collapse/acr<0.4"))[0] == ("grpo", (0,))
+
+
+def test_runs_in_another_state(demo):
+    demo.run("grpo", 7, status=Status.FAILED)
+    report = _report(demo, "status=failed,done estimator=grpo")
+    assert _names(report) == [("grpo", (0, 1, 2, 7))]
+    assert report.left_out == {}
+    assert _report(demo, "estimator=grpo").left_out == {Status.FAILED: 1}
+    assert _report(demo, "estimator=fade").left_out == {}
+
+
+def test_runs_of_one_sweep_among_all(demo):
+    demo.run("grpo", 7, sweep="other")
+    report = build_report(demo.store, None, where=parse_where("sweep=other"))
+    assert _names(report) == [("grpo", (7,))]
+
+
+def test_runs_that_conditions_leave_out_are_read_in_outline(demo, monkeypatch):
+    read = []
+    runs = type(demo.store).runs
+    monkeypatch.setattr(
+        type(demo.store), "runs", lambda *a, **k: read.extend(found := runs(*a, **k)) or found
+    )
+    assert _names(_report(demo, "estimator=fade seed>0")) == [("fade", (1, 2))]
+    assert [(run.estimator, run.seed) for run in read] == [("fade", 1), ("fade", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("estimater=grpo", "no run has a key or a metric 'estimater'; did you mean 'estimator'"),
+        ("pass@x=1", "no run has a key 'pass@x', and no column is called so"),
+        ("collapse/arc>1", "did you mean 'collapse/acr'"),
+        ("pass@1[gsm8k]>0", "no run has a key or a metric"),
+    ],
+)
+def test_keys_that_are_not_there(demo, text, message):
+    with pytest.raises(NotFoundError, match=message.replace("[", r"\[")):
+        _report(demo, text)
+
+
+def test_conditions_that_no_run_fulfils(demo):
+    with pytest.raises(ReportError, match=r"no finished run with group_size>8; group_size is 8"):
+        _report(demo, "group_size>8")
+    demo.run("fade", 7, status=Status.FAILED)
+    with pytest.raises(ReportError, match=r"with estimator=fade seed=7 \(1 failed\)$"):
+        _report(demo, "estimator=fade seed=7")
+
+
+def test_hashes_are_texts_whatever_they_look_like():
+    [condition] = parse_where("config_hash!=12345678,00e12345,1e999999")
+    assert condition.values == ("12345678", "00e12345", "1e999999")
+    assert not condition.holds("12345678")
+    assert condition.holds("abcdef01")
+
+
+def test_two_equals_signs_are_refused_with_what_is_meant():
+    with pytest.raises(ConfigError, match=r"^--where: expected group_size=8, got 'group_size==8'"):
+        parse_where("group_size==8")

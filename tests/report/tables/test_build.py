@@ -1,0 +1,523 @@
+"""What stands in a report: arithmetic, rows, marks and refusals."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report import Better, Mark, build_report, lay_out, marks, parse_where
+from advsweep.report.data.columns import parse_column
+from advsweep.store import Owner, Status
+
+
+def _rows(report):
+    return {row.group["estimator"]: row for row in report.rows}
+
+
+def test_every_number_can_be_checked_on_paper(demo):
+    report = build_report(demo.store, "demo")
+    assert [c.name for c in report.columns] == [
+        "collapse/acr@first100",
+        "collapse/acr@end",
+        "pass@1",
+        "pass@2",
+        "entropy/token@end",
+        "entropy/answer",
+        "cost/rollouts",
+    ]
+    row = _rows(report)["grpo"]
+    assert (row.n, row.seeds) == (3, (0, 1, 2))
+    # Solved of 4: (2, 0), (2, 2), (4, 2). pass@1 = mean of c/4: 1/4, 1/2, 3/4.
+    cell = row.cells["pass@1"]
+    assert cell.values == pytest.approx((0.25, 0.5, 0.75))
+    # t(0.975; 2) = 4.302653, s = 1/4, half = t s / sqrt(3) = 0.621034
+    assert (cell.mean, cell.n) == (pytest.approx(0.5), 3)
+    assert cell.half_width == pytest.approx(0.621034, abs=1e-6)
+    assert (cell.low, cell.high) == pytest.approx((-0.121034, 1.121034), abs=1e-6)
+    # pass@2 = 1 - C(4-c, 2)/C(4, 2): 0 for c=0, 5/6 for c=2, 1 for c=4.
+    assert row.cells["pass@2"].values == pytest.approx((5 / 12, 5 / 6, 11 / 12))
+    # ACR is 0.4 + seed/10 for ten steps and 0.1 less for the other ten.
+    assert row.cells["collapse/acr@first100"].values == pytest.approx((0.35, 0.45, 0.55))
+    assert row.cells["collapse/acr@end"].values == pytest.approx((0.3, 0.4, 0.5))
+    # Answer entropy is c/4 nats: means 1/4, 1/2, 3/4.
+    assert row.cells["entropy/answer"].mean == pytest.approx(0.5)
+
+
+def test_one_seed_has_no_interval(demo):
+    cell = _rows(build_report(demo.store, "demo"))["rloo"].cells["pass@1"]
+    assert (cell.mean, cell.n, cell.values) == (1.0, 1, (1.0,))
+    assert math.isnan(cell.low)
+    assert math.isnan(cell.high)
+
+
+def test_one_evaluation_has_an_interval_over_problems(demo):
+    rows = _rows(build_report(demo.store, "demo"))
+    # The base model solves 1 and 0 of 4: resampled, the mean of two problems is 0, 1/8 or 1/4.
+    assert rows["base"].cells["pass@1"].over_problems == pytest.approx(0.125)
+    assert rows["rloo"].cells["pass@1"].over_problems == 0
+    assert math.isnan(rows["rloo"].cells["collapse/acr@end"].over_problems)
+    assert math.isnan(rows["grpo"].cells["pass@1"].over_problems)
+
+
+def test_models_without_a_run_are_rows_where_they_were_evaluated_as_the_runs(demo):
+    before = build_report(demo.store, "demo")
+    alike = {"model": "Qwen/Qwen2.5-0.5B", "top_p": 1.0, "k": [1], "name": "standard"}
+    demo.evaluate(None, "model:aa", 0, (4, 1), **alike)
+    demo.evaluate(None, "model:aa", 0, (4, 1), **{**alike, "top_p": 0.95})
+    demo.evaluate(None, "model:aa", 0, (4, 1), **{**alike, "temperature": 0.6})
+    report = build_report(demo.store, "demo")
+    assert [row for row in report.rows if row != report.rows[1]] == list(before.rows)
+    model = report.rows[1]
+    assert (model.group, model.seeds) == ({"estimator": "model Qwen/Qwen2.5-0.5B"}, ())
+    # 4 and 1 of 4 samples are correct.
+    assert model.cells["pass@1"].values == pytest.approx((0.625,))
+    assert model.cells["collapse/acr@end"].n == 0
+
+
+def test_the_base_model_is_the_first_row(demo):
+    report = build_report(demo.store, "demo")
+    base = report.rows[0]
+    assert base.is_base
+    assert (base.group, base.n, base.seeds) == ({"estimator": "base"}, 1, ())
+    # Solved of 4: (1, 0). pass@1 = (1/4 + 0)/2; pass@2 = (1 - C(3,2)/C(4,2) + 0)/2 = 1/4.
+    assert base.cells["pass@1"].values == pytest.approx((0.125,))
+    assert base.cells["pass@2"].mean == pytest.approx(0.25)
+    assert base.cells["collapse/acr@end"].n == 0
+    assert [row.group["estimator"] for row in report.rows] == ["base", "grpo", "fade", "rloo"]
+
+
+def test_best_and_second_among_rows_of_three_seeds(demo):
+    report = build_report(demo.store, "demo")
+    number = {row.group["estimator"]: i for i, row in enumerate(report.rows)}
+    # rloo has the best pass@k, but one seed; the base model is no rival either. Entropy and
+    # cost are better neither way. ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248; its
+    # pass@1 is more by 1/2, 1/4 and 0: 0.25 ± 0.621 holds 0, as do its pass@2.
+    assert marks(report) == {
+        (number["fade"], "collapse/acr@first100"): Mark.BEST,
+        (number["grpo"], "collapse/acr@first100"): Mark.SECOND,
+        (number["fade"], "collapse/acr@end"): Mark.BEST,
+        (number["grpo"], "collapse/acr@end"): Mark.SECOND,
+    }
+    assert (
+        "no best in p@1, p@2: the 95 % interval of the difference between the best mean and "
+        "another holds 0"
+    ) in lay_out(report).notes
+
+
+def _accuracies(lab, constant, **rewards):
+    for estimator, values in rewards.items():
+        for seed, value in enumerate(values):
+            lab.run(estimator, seed, points=constant(reward__mean=value))
+    report = build_report(lab.store, "demo", columns=["reward/mean"])
+    found = {report.rows[i].group["estimator"]: mark for (i, _), mark in marks(report).items()}
+    return report, found
+
+
+def test_the_best_is_told_from_every_other_row_not_from_the_next_alone(lab, constant):
+    # b is behind a by 0.05, 0.06, 0.07 (± 0.025), and c, further behind, by 0.1 ± 0.78.
+    noisy = [0.5, 0.1, 0.6]
+    _, found = _accuracies(lab, constant, a=[0.5, 0.5, 0.5], b=[0.45, 0.44, 0.43], c=noisy)
+    assert found == {}
+
+
+def test_second_is_marked_where_it_is_told_from_those_behind(lab, constant):
+    # b is before c by -0.01, 0.02 and 0.01, which is nothing; the third row changes nothing.
+    a, b, c = [0.90, 0.91, 0.92], [0.80, 0.82, 0.81], [0.81, 0.80, 0.80]
+    assert _accuracies(lab, constant, a=a, b=b, c=c)[1] == {"a": Mark.BEST}
+    report = build_report(
+        lab.store, None, columns=["reward/mean"], where=parse_where("estimator!=c")
+    )
+    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+
+
+def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
+    for estimator, first, values in (("a", 0, (0.9, 0.91, 0.92)), ("b", 5, (0.5, 0.51, 0.52))):
+        for seed, value in enumerate(values, start=first):
+            lab.run(estimator, seed, points=constant(reward__mean=value))
+    report = build_report(lab.store, "demo", columns=["reward/mean"])
+    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+    [difference] = report.differences
+    assert not difference.comparison.paired
+
+
+def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+    report, found = _accuracies(lab, constant, a=[0.5] * 3, b=[0.25] * 3)
+    # A difference without spread leaves out 0, but was never tested.
+    assert found == {"a": Mark.BEST, "b": Mark.SECOND}
+    [difference] = report.differences
+    assert math.isnan(difference.p_adjusted)
+    assert difference.seeds is None
+    assert (
+        "zero spread: all seeds of a, b have the same reward/mean, so that ±0 is no interval"
+        in lay_out(report).notes
+    )
+
+
+def test_rows_are_told_apart_by_what_varies(lab):
+    lab.run("fade", 0, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
+    lab.run("fade", 1, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
+    lab.run("fade", 0, estimator__h_star=0.5, group_size=8, optimizer={"name": "adamw", "lr": 1})
+    lab.run("grpo", 0, estimator__eps=0.0, group_size=8, optimizer={"name": "adamw", "lr": 1})
+    report = build_report(lab.store, "demo")
+    assert [(list(row.group.items()), row.n) for row in report.rows[1:]] == [
+        ([("estimator", "fade"), ("group_size", 16), ("estimator.h_star", 0.3)], 2),
+        ([("estimator", "fade"), ("group_size", 8), ("estimator.h_star", 0.5)], 1),
+        ([("estimator", "grpo"), ("group_size", 8)], 1),
+    ]
+    assert report.keys == ["estimator", "group_size", "estimator.h_star"]
+
+
+def test_parameters_of_a_wrapped_estimator_compare_within_the_same_one(lab):
+    for base in ({"name": "grpo", "std": "sample"}, {"name": "grpo", "std": "population"}):
+        lab.run("a_grae", 0, estimator__base=base)
+    lab.run("a_grae", 0, estimator__base={"name": "rloo", "loo": True})
+    assert [row.group for row in build_report(lab.store, "demo").rows[1:]] == [
+        {"estimator": "a_grae", "estimator.base": "grpo", "estimator.base.std": "sample"},
+        {"estimator": "a_grae", "estimator.base": "grpo", "estimator.base.std": "population"},
+        {"estimator": "a_grae", "estimator.base": "rloo"},
+    ]
+
+
+def test_what_cannot_change_a_result_makes_no_rows(lab):
+    # Declared so by the backends; and replicates that differ in a key show that it is free.
+    for seed in range(2):
+        free = {"backend__checkpoint_every": 10 + seed, "task__folder": f"/data/{seed}"}
+        lab.run("grpo", seed, identity_free=free)
+    lab.run("rloo", 0, identity_free={"backend__checkpoint_every": 7, "task__folder": "/other"})
+    assert [(row.group, row.n) for row in build_report(lab.store, "demo").rows[1:]] == [
+        ({"estimator": "grpo"}, 2),
+        ({"estimator": "rloo"}, 1),
+    ]
+
+
+def test_results_from_before_and_after_a_fix_are_kept_apart(lab):
+    # The same config with another hash: a component's revision was raised.
+    ids = [lab.run("grpo", 0), lab.run("grpo", 0, group_size=9)]
+    with lab.store._engines.write() as connection:
+        connection.exec_driver_sql("UPDATE runs SET config = (SELECT config FROM runs WHERE id=1)")
+    rows = build_report(lab.store, "demo").rows[1:]
+    hashes = [run.config_hash[:8] for run in lab.store.runs(ids=ids)]
+    assert [row.group for row in rows] == [
+        {"estimator": "grpo", "config_hash": hashes[0]},
+        {"estimator": "grpo", "config_hash": hashes[1]},
+    ]
+
+
+def test_each_base_model_has_a_row_named_by_what_its_runs_share(lab):
+    for layers in (2, 3):
+        for estimator in ("grpo", "fade"):
+            lab.run(estimator, 0, model={"name": "tiny", "layers": layers}, base=f"base:{layers}ab")
+    assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
+        {"estimator": "base", "model.layers": 2},
+        {"estimator": "base", "model.layers": 3},
+    ]
+
+
+def test_base_models_that_nothing_tells_apart_are_named_by_their_keys(lab):
+    lab.run("grpo", 0, base="base:aaaaaaaaaaaa")
+    lab.run("grpo", 1, base="base:bbbbbbbbbbbb")
+    assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
+        {"estimator": "base", "base": "aaaaaaaa"},
+        {"estimator": "base", "base": "bbbbbbbb"},
+    ]
+
+
+def test_runs_that_are_not_done_are_left_out_and_counted(lab):
+    lab.run("grpo", 0)
+    lab.run("grpo", 1, status=Status.FAILED)
+    lab.run("grpo", 2, status=Status.PENDING)
+    lab.run("grpo", 3, status=Status.RUNNING)
+    report = build_report(lab.store, "demo")
+    assert _rows(report)["grpo"].seeds == (0,)
+    assert report.left_out == {Status.PENDING: 1, Status.RUNNING: 1, Status.FAILED: 1}
+    assert report.provenance.runs == 1
+
+
+def test_of_several_attempts_the_newest_that_is_done_counts(lab):
+    first = lab.run("grpo", 0, solved=(2, 0))
+    second = lab.store.new_attempt(first)
+    assert build_report(lab.store, None).provenance.runs == 1
+    lab.store.claim(second, Owner.current())
+    lab.evaluate(second, "again", 20, (4, 4))
+    lab.store.finish(second, Status.DONE)
+    assert _rows(build_report(lab.store, None))["grpo"].cells["pass@1"].values == (1.0,)
+
+
+def test_some_runs_or_all_of_them(demo):
+    demo.run("grpo", 7, sweep="other")
+    assert _rows(build_report(demo.store, None))["grpo"].seeds == (0, 1, 2, 7)
+    assert _rows(build_report(demo.store, None, [1, 7]))["grpo"].seeds == (0,)
+
+
+def test_a_number_that_is_missing_is_counted_as_missing(lab, constant):
+    lab.run("grpo", 0, points=constant(collapse__acr=0.5))
+    lab.run("grpo", 1, points=constant(collapse__acr=math.nan))
+    lab.run("grpo", 2, solved=None)
+    row = _rows(build_report(lab.store, "demo"))["grpo"]
+    acr, accuracy = row.cells["collapse/acr@end"], row.cells["pass@1"]
+    assert (row.n, acr.n, accuracy.n) == (3, 1, 2)
+    assert acr.values[0] == 0.5
+    assert all(math.isnan(value) for value in acr.values[1:])
+
+
+def test_pass_at_k_beyond_what_could_be_scored_is_undefined(lab):
+    lab.samples = 1
+    lab.run("grpo", 0, solved=(1, 0))
+    report = build_report(lab.store, "demo")
+    assert "pass@2" not in [c.name for c in report.columns]
+    assert _rows(report)["grpo"].cells["pass@1"].mean == 0.5
+
+
+@pytest.mark.security
+def test_samples_that_could_not_be_scored_count_as_not_correct(lab):
+    lab.unscorable = (3, 0)
+    lab.run("grpo", 0, solved=(1, 2))
+    report = build_report(lab.store, "demo")
+    cells = _rows(report)["grpo"].cells
+    # One right and three that could not be scored are 1 of 4, and pass@2 is 1 - C(3, 2)/C(4, 2);
+    # of the other problem two of four are right: 1 - C(2, 2)/C(4, 2) = 5/6.
+    assert cells["pass@1"].mean == (0.25 + 0.5) / 2
+    assert cells["pass@2"].mean == pytest.approx((1 / 2 + 5 / 6) / 2)
+    assert report.unscorable == 3 / 8
+    notes = "\n".join(lay_out(report).notes)
+    assert "37.50% of the samples could not be scored" in notes
+    assert "left out of pass@k" not in notes
+    [_, last] = lab.store.evaluations([1])
+    assert last.scores()["evaluation/unscorable"] == 3 / 8
+
+
+def test_problems_of_which_nothing_could_be_scored_are_left_out_of_pass_at_k(lab):
+    lab.unscorable = (0, 4)
+    lab.run("grpo", 0, solved=(2, 0))
+    report = build_report(lab.store, "demo")
+    cells = _rows(report)["grpo"].cells
+    assert cells["pass@1"].mean == 0.5
+    assert cells["pass@2"].mean == pytest.approx(5 / 6)
+    assert (report.unscorable, report.unjudged) == (0, 1)
+    notes = "\n".join(lay_out(report).notes)
+    assert "left out of pass@k, as none of their samples could be scored: 1 " in notes
+    assert "of the samples could not be scored" not in notes
+    assert "evaluation/unscorable" not in lab.store.evaluations([1])[-1].scores()
+
+
+def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
+    lab.run("grpo", 0)
+    lab.samples = 8
+    lab.run("fade", 0)
+    with pytest.raises(ReportError, match=r"evaluation\.n: 4 \(1 runs\) and 8 \(1 runs\)") as error:
+        build_report(lab.store, "demo")
+    assert "temperature" not in str(error.value)
+
+
+def test_runs_that_different_programs_sampled_from_are_not_put_in_one_table(lab):
+    lab.run("grpo", 0)
+    other = lab.run("fade", 0, solved=None)
+    lab.evaluate(other, "fade", 20, (2, 0), sampler="vllm")
+    some = r"sampler: the default \(1 runs\) and vllm \(1 runs\);"
+    with pytest.raises(ReportError, match=some):
+        build_report(lab.store, "demo")
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second"),
+    [
+        ("verifier", "numeric", "numeric tolerance=0.1"),
+        ("max_tokens", 1024, 512),
+        ("system", "1a2b3c4d", "none"),
+    ],
+)
+def test_runs_whose_answers_were_made_to_count_differently_are_not_put_in_one_table(
+    lab, key, first, second
+):
+    runs = [lab.run(estimator, 0, solved=None) for estimator in ("grpo", "fade")]
+    for run_id, value in zip(runs, (first, second), strict=True):
+        lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
+        lab.evaluate(run_id, "base", 0, (1, 0), **{key: value})
+    some = f"one table cannot hold them: {key}: {first} (1 runs) and {second} (1 runs);"
+    with pytest.raises(ReportError, match=re.escape(some)):
+        build_report(lab.store, "demo")
+    # Evaluations from before, which do not say it, are alike with either, but not with both.
+    lab.run("rloo", 0)
+    for one in ("fade", "grpo"):
+        report = build_report(lab.store, "demo", where=parse_where(f"estimator=rloo,{one}"))
+        assert {"rloo", one} <= set(_rows(report))
+        assert key not in report.provenance.evaluations[0]
+    with pytest.raises(ReportError, match=rf"{key}: .*not recorded \(1 runs\)"):
+        build_report(lab.store, "demo")
+
+
+def test_models_stand_above_runs_that_the_same_verifier_judged(lab):
+    run_id = lab.run("grpo", 0, solved=None)
+    lab.evaluate(run_id, "1@20", 20, (2, 0), verifier="numeric")
+    for model, verifier in {"alike": "numeric", "other": "code revision=2"}.items():
+        lab.evaluate(None, f"model:{model}", 0, (1, 0), model=model, verifier=verifier)
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    assert [row.group["estimator"] for row in report.rows] == ["model alike", "grpo"]
+    assert report.provenance.evaluations[0]["verifier"] == "numeric"
+
+
+def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
+    ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
+    for run_id in ids:
+        # Made later: evaluations of the same age would be told apart by nothing.
+        lab.store._now = lambda: lab.store.runs()[0].created.replace(hour=13)
+        lab.evaluate(run_id, f"run {run_id}", 20, (8, 8), n=8)
+    report = build_report(lab.store, "demo")
+    assert report.provenance.evaluations == [
+        {"task": "countdown", "n": 8, "temperature": 1.0, "seed": 0, "problems": 2}
+    ]
+    assert _rows(report)["grpo"].cells["pass@1"].mean == 1.0
+
+
+def test_how_often_and_for_which_k_runs_were_evaluated_may_differ(lab):
+    first, second = lab.run("grpo", 0, solved=None), lab.run("fade", 0, solved=None)
+    lab.evaluate(first, "a", 20, (2, 0), k=[1], every=5)
+    lab.evaluate(second, "b", 20, (2, 0), k=[1, 4], every=0)
+    names = [c.name for c in build_report(lab.store, "demo").columns]
+    assert [name for name in names if name.startswith("pass")] == ["pass@1", "pass@4"]
+
+
+def test_nothing_to_report(lab):
+    with pytest.raises(ReportError, match=r"advsweep\.db has no runs to report"):
+        build_report(lab.store, None)
+    lab.run("grpo", 0, status=Status.FAILED)
+    lab.run("grpo", 1, status=Status.PENDING)
+    with pytest.raises(
+        ReportError, match=r"sweep 'demo' has no finished run to report yet \(1 pending, 1 failed\)"
+    ):
+        build_report(lab.store, "demo")
+    with pytest.raises(NotFoundError, match=r"no sweep 'dem'.*did you mean 'demo'"):
+        build_report(lab.store, "dem")
+
+
+def test_columns_of_ones_own(demo):
+    names = ["collapse/acr@first5", "pass@3", "collapse/acr"]
+    report = build_report(demo.store, "demo", columns=names)
+    assert [column.name for column in report.columns] == names
+    assert _rows(report)["fade"].cells["collapse/acr@first5"].mean == pytest.approx(0.2)
+    assert _rows(report)["fade"].cells["collapse/acr"].mean == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("collapse/arc@end", "a metric 'collapse/arc'; did you mean 'collapse/acr'"),
+        ("pass@0", "no column is called 'pass@0'; expected a metric"),
+        ("collapse/acr@start", "no column is called"),
+    ],
+)
+def test_columns_that_are_not_there(demo, name, message):
+    with pytest.raises(NotFoundError, match=message):
+        build_report(demo.store, "demo", columns=[name])
+
+
+def test_what_a_column_is():
+    column = parse_column("collapse/acr@first100")
+    assert (column.metric, column.first, column.last) == ("collapse/acr", 100, None)
+    assert (column.header, column.better) == ("ACR 1-100", Better.LOWER)
+    column = parse_column("pass@64")
+    assert (column.k, column.metric, column.header) == (64, None, "p@64")
+    assert column.better is Better.HIGHER
+    assert parse_column("entropy/token@end").last == 10
+    assert parse_column("entropy/answer").metric is None
+    assert parse_column("collapse/all_correct@end").better is Better.NEITHER
+
+
+def test_where_the_numbers_come_from(demo):
+    p = build_report(demo.store, "demo").provenance
+    assert (p.store, p.sweep, p.runs, p.dirty) == ("advsweep.db", "demo", 7, False)
+    assert p.commits == ["0123456789abcdef"]
+    assert p.versions == {
+        "advsweep": ["0.1.0"],
+        "numpy": ["2.4.6"],
+        "python": ["3.11.7"],
+        "torch": ["2.13.0"],
+    }
+    assert p.hardware == ["A CPU, 2 cores, 8 GiB"]
+    assert p.first is not None
+    assert p.first.isoformat() == "2026-03-01T12:00:00+00:00"
+
+
+def _adamw(match="none", reference="dr_grpo"):
+    return {"name": "adamw", "match": match, "match_reference": {"name": reference}}
+
+
+def _rates(report):
+    [line] = [line for line in lay_out(report).notes if line.startswith("learning rates: ")]
+    return line.removeprefix("learning rates: ")
+
+
+def test_how_learning_rates_were_matched(lab, constant):
+    for estimator, rate in {"grpo": 9.92157e-05, "dr_grpo": 3e-4}.items():
+        for seed in (0, 1):
+            points = [*constant(optim__lr=rate / 2)[:3], ("optim/lr", 20, rate)]
+            lab.run(estimator, seed, points=points, optimizer=_adamw("max_advantage"))
+    report = build_report(lab.store, "demo")
+    assert _rates(report) == "matched by max_advantage to dr_grpo (grpo 9.92e-05, dr_grpo 0.0003)"
+    assert [row.group for row in report.rows[1:]] == [
+        {"estimator": "grpo"},
+        {"estimator": "dr_grpo"},
+    ]
+    assert report.provenance.learning_rates == [
+        {
+            "match": "max_advantage",
+            "reference": "dr_grpo",
+            "rates": {"grpo": [9.92157e-05], "dr_grpo": [3e-4]},
+        }
+    ]
+
+
+def test_rows_that_were_matched_otherwise_are_told_apart(lab, constant):
+    lab.run("grpo", 0, optimizer=_adamw(), points=constant(optim__lr=3e-4))
+    lab.run("grpo", 0, optimizer=_adamw("mass"), points=constant(optim__lr=2e-4))
+    lab.run("grpo", 0, optimizer=_adamw("mass", "rloo"), points=constant(optim__lr=1e-4))
+    report = build_report(lab.store, "demo")
+    telling = ("optimizer.match", "optimizer.match_reference")
+    assert [tuple(row.group[key] for key in telling) for row in report.rows[1:]] == [
+        ("none", "dr_grpo"),
+        ("mass", "dr_grpo"),
+        ("mass", "rloo"),
+    ]
+    assert _rates(report) == (
+        "not matched; matched by mass to dr_grpo (grpo 0.0002); "
+        "matched by mass to rloo (grpo 0.0001)"
+    )
+
+
+def test_a_reference_that_was_not_used_makes_no_rows(lab):
+    unused = {"optimizer__match_reference__name": "grpo"}
+    lab.run("fade", 0, optimizer=_adamw())
+    lab.run("fade", 1, optimizer=_adamw(), identity_free=unused)
+    report = build_report(lab.store, "demo")
+    assert [(row.group, row.n) for row in report.rows[1:]] == [({"estimator": "fade"}, 2)]
+    assert _rates(report) == "not matched"
+
+
+def test_versions_that_differ_are_all_named(lab):
+    first, second = lab.run("grpo", 0), lab.run("grpo", 1)
+    lab.store.set_environment(first, {"git": {"commit": "bbb", "dirty": True}, "python": "3.12.0"})
+    lab.store.set_environment(second, {"git": None, "python": "3.11.7"})
+    p = build_report(lab.store, "demo").provenance
+    assert (p.commits, p.dirty, p.versions["python"]) == (["bbb"], True, ["3.11.7", "3.12.0"])
+    assert p.hardware == []
+
+
+def test_a_report_loads_neither_torch_nor_pandas(demo, tmp_path):
+    program = (
+        "import sys\n"
+        "from advsweep.report import FORMATS, build_report, render\n"
+        "from advsweep.store import open_store\n"
+        "report = build_report(open_store('advsweep.db', create=False), 'demo')\n"
+        "for name in FORMATS: render(report, name)\n"
+        "heavy = ('torch', 'pandas', 'hydra', 'alembic', 'scipy.stats', 'transformers')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,186 @@
+"""How a report is written: a golden file for each format, and what none of them may do.
+
+The golden files were made from the sweep of `conftest.demo`. Their numbers, by hand: for grpo
+ACR is 0.35, 0.45 and 0.55 over all steps and 0.05 less at the end, so that s = 0.1 and half the
+interval is 4.302653 s / √3 = 0.248; pass@1 is 1/4, 1/2 and 3/4, half 0.621; pass@2 is 5/12, 5/6
+and 11/12: mean 0.722, s = 0.267879, half 0.665. The seeds of fade are all alike, so that the
+differences to grpo are as wide; pass@1 is 0.25 more, t = 0.25 √3 / 0.25 = 1.732 and p = 0.225.
+Hedges' correction for two degrees of freedom is Γ(1)/(√1 Γ(1/2)) = 0.5642, times 0.25 / 0.25.
+A run of fade is better than 2 of 3 runs of grpo, and as good as the third: 2.5/3 = 0.83.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.report import FORMATS, Report, build_report, lay_out, render
+from advsweep.report.tables.markup import latex
+from advsweep.report.tables.terminal import to_table
+from advsweep.store import Status
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture
+def report(demo) -> Report:
+    demo.run("power_alpha", 0, status=Status.FAILED)
+    return build_report(demo.store, "demo")
+
+
+def _golden(name: str) -> str:
+    return (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_a_table_for_a_terminal(report):
+    assert to_table(lay_out(report), width=80, styled=False) == _golden("demo.table.txt")
+
+
+def test_markdown(report):
+    assert render(report, "markdown") == _golden("demo.md")
+
+
+def test_latex(report):
+    assert render(report, "latex") == _golden("demo.tex")
+
+
+def _close(a: object, b: object) -> bool:
+    """Equal, but for the last digits of numbers, which are the processor's."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(_close(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_close, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-15)
+    return a == b
+
+
+def test_json(report):
+    assert _close(json.loads(render(report, "json")), json.loads(_golden("demo.json")))
+
+
+def test_csv(report):
+    def cells(text: str) -> list[list[float | str]]:
+        number = re.compile(r"-?\d+\.\d+")
+        rows = csv.reader(io.StringIO(text))
+        return [[float(c) if number.fullmatch(c) else c for c in row] for row in rows]
+
+    assert _close(cells(render(report, "csv")), cells(_golden("demo.csv")))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_same_data_give_the_same_bytes(demo, name):
+    text = render(build_report(demo.store, "demo"), name)
+    assert render(build_report(demo.store, "demo"), name) == text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+def test_csv_is_data_alone(report, tmp_path):
+    lines = render(report, "csv").splitlines()
+    assert len(lines) == 1 + len(report.rows)
+    assert len({line.count(",") for line in lines}) == 1
+    for word in ("advsweep.db", "2026", "0123456789", str(tmp_path), "nan", "failed"):
+        assert word not in "\n".join(lines)
+
+
+def test_json_says_null_for_what_is_not_finite(lab, constant):
+    lab.run("grpo", 0, points=constant(collapse__acr=math.inf, reward__mean=math.nan))
+    lab.run("grpo", 1, points=constant(collapse__acr=0.5))
+    report = build_report(lab.store, "demo", columns=["collapse/acr"])
+    text = render(report, "json")
+    [_, row] = json.loads(text, parse_constant=pytest.fail)["rows"]
+    assert row["metrics"]["collapse/acr"]["values"] == [None, 0.5]
+    assert row["metrics"]["collapse/acr"]["mean"] is None
+    for name in FORMATS:
+        render(report, name)
+
+
+def test_keys_that_not_all_rows_have_are_left_empty(lab):
+    lab.run("fade", 0, estimator__h_star=0.25)
+    lab.run("fade", 0, estimator__h_star=None)
+    lab.run("grpo", 0)
+    report = build_report(lab.store, "demo")
+    rows = list(csv.DictReader(io.StringIO(render(report, "csv"))))
+    assert [row["estimator.h_star"] for row in rows] == ["", "0.25", "null", ""]
+    lines = render(report, "markdown").splitlines()
+    assert lines[3].startswith("| fade | 0.25 | 1 |")
+    assert lines[4].startswith("| fade | null | 1 |")
+    assert lines[5].startswith("| grpo |  | 1 |")
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 171, 300])
+def test_tables_fit_the_terminal_and_lose_nothing(report, width):
+    text = to_table(lay_out(report), width=width, styled=False)
+    table = text[: text.index("Differences")]
+    longest = max(map(len, table.splitlines()))
+    one_column = len("estimator  n  0.12 (±0.12)")
+    assert longest <= max(width, one_column)
+    for column in report.columns:
+        assert table.count(column.header) == 1
+    for i, row in enumerate(report.rows):
+        name = row.group["estimator"]
+        lines = [line for line in table.splitlines() if line.startswith(f"{name} ")]
+        numbers = re.findall(r"(?<=[ ])(?:\d\.\d+|–)", " ".join(lines))
+        assert len(numbers) == len(report.columns), (i, lines)
+
+
+def test_families_of_columns_stay_together(report):
+    headers = [
+        re.split(r"\s{2,}", line.strip())
+        for line in to_table(lay_out(report), width=80, styled=False).splitlines()
+        if line.startswith("estimator")
+    ]
+    assert headers == [
+        ["estimator", "n", "ACR 1-100", "ACR end", "p@1", "p@2"],
+        ["estimator", "n", "H tok", "H ans", "rollouts"],
+    ]
+
+
+def test_on_a_terminal_marks_are_styles(report):
+    text = to_table(lay_out(report), width=200, styled=True)
+    assert "\x1b[1m0.150\x1b[0m ±0" in text
+    assert "\x1b[4m0.45\x1b[0m ±0.25" in text
+    assert "†" not in text
+    assert "bold: best mean" in text
+
+
+def test_what_is_missing_is_said(lab, constant):
+    lab.run("grpo", 0, points=constant(collapse__acr=0.5))
+    lab.run("grpo", 1)
+    for name in ("table", "markdown", "latex"):
+        text = render(build_report(lab.store, "demo", columns=["collapse/acr@end"]), name)
+        assert "ACR end: 1 of 2 runs have no number" in text
+        assert "0.500 (n=1)" in text
+        assert "nothing is marked: that takes two rows with 3 seeds each" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("power_alpha", r"power\_alpha"),
+        ("50 % & $x$ #1", r"50 \% \& \$x\$ \#1"),
+        ("{a}^~\\", r"\{a\}\textasciicircum{}\textasciitilde{}\textbackslash{}"),
+    ],
+)
+def test_latex_takes_no_text_for_commands(text, escaped):
+    assert latex(text) == escaped
+
+
+def test_markdown_takes_no_text_for_columns(lab):
+    lab.run("grpo", 0, estimator__text="a|b")
+    lab.run("grpo", 0, estimator__text="c")
+    lines = render(build_report(lab.store, "demo"), "markdown").splitlines()
+    assert lines[3].startswith(r"| grpo | a\|b | 1 |")
+
+
+def test_a_format_that_is_not_there(report):
+    with pytest.raises(ConfigError, match=r"'mardown'; did you mean 'markdown'"):
+        render(report, "mardown")

@@ -1,0 +1,350 @@
+"""Merging stores: whatever either holds is there once."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import StoreError
+from advsweep.store import (
+    NewEvaluation,
+    NewRun,
+    Owner,
+    ProblemCounts,
+    RunRecord,
+    Status,
+    Store,
+    open_store,
+)
+from advsweep.store.merge import Fate, merge
+from advsweep.store.run_folders import claim_folder
+
+
+@pytest.fixture
+def other(tmp_path: Path, clock, monkeypatch) -> Iterator[Store]:
+    """The store that is merged into `store`, with a folder of runs of its own."""
+    with open_store(str(tmp_path / "other.db"), clock=clock) as opened:
+        opened.runs_directory = tmp_path / "other-runs"
+        yield opened
+
+
+def _make(
+    store: Store, run: NewRun, end: Status | None, step: int, sweep: str | None = None
+) -> RunRecord:
+    """A run that came to a step, with a point for each, a checkpoint, a log and an evaluation."""
+    if sweep is not None:
+        store.add_sweep(sweep, {"of": store.name[-8:]})
+    [run_id] = store.add_runs([run], sweep)
+    _work(store, run_id, end, step)
+    return store.runs(ids=[run_id])[0]
+
+
+def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
+    [run] = store.runs(ids=[run_id])
+    store.claim(run_id, Owner.current())
+    store.heartbeat(run_id, step=step)
+    store.add_points(run_id, [("x", s, s / 8 + run.seed) for s in range(1, step + 1)])
+    store.add_points(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
+    store.set_environment(run_id, {"cores": 2})
+    store.set_summaries(run_id, {"cost/seconds": 3.5})
+    claim_folder(run.directory, run.identity)
+    checkpoint = run.directory / "checkpoints" / f"step-{step:06d}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_text(f"{run.seed} {step}")
+    store.add_checkpoint(run_id, step, checkpoint)
+    (run.directory / "log.txt").write_text("a log")
+    for identity, at in (("base", 0), (_subject(run, step), step)):
+        store.add_evaluation(_evaluation(identity, run_id, at))
+    if end is not None:
+        store.finish(run_id, end, error="boom" if end is Status.FAILED else None)
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _subject(run: RunRecord, step: int) -> str:
+    return f"{run.identity[:40]}.{run.attempt}@{step}"
+
+
+def _evaluation(
+    identity: str, run_id: int | None, step: int, subject: str = "weights"
+) -> NewEvaluation:
+    counts = {"n": 4, "c": 2, "distinct": 3, "unscorable": 0}
+    problem = ProblemCounts(
+        problem_id="0/12=3", prompt="12=03:", level=0, answer_entropy=1.0, **counts
+    )
+    return NewEvaluation(
+        identity=_sha(identity),
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task="countdown",
+        settings={"n": 4, "k": [1, 4]},
+        problems=[problem],
+    )
+
+
+def _contents(store: Store) -> dict[tuple[str, int], dict[str, Any]]:
+    """All that a store holds of each run, ids and folders' places aside."""
+    found = {}
+    for run in store.runs():
+        record = {k: v for k, v in vars(run).items() if k not in ("id", "directory", "sweeps")}
+        found[run.identity, run.attempt] = {
+            **record,
+            "points": repr(store.points(run.id)),
+            "summaries": store.summaries([run.id]),
+            "environment": store.environment(run.id),
+            "evaluations": [
+                (e.identity, e.step, e.c.tolist()) for e in store.evaluations([run.id])
+            ],
+            "checkpoints": [
+                (c.step, c.path.relative_to(run.directory)) for c in store.checkpoints(run.id)
+            ],
+        }
+        found[run.identity, run.attempt]["summaries"] = [*store.summaries([run.id]).values()]
+    return found
+
+
+def _plans(store: Store) -> dict[str, list[tuple[int, int]]]:
+    """Seeds and attempts of each sweep, in the order of its plan."""
+    return {
+        s.name: [(r.seed, r.attempt) for r in store.runs(sweep=s.name, newest_first=False)]
+        for s in store.sweeps()
+    }
+
+
+def test_evaluations_of_models_come_without_a_run(store, other):
+    for name in ("a", "b"):
+        other.add_evaluation(_evaluation(name, None, 0, subject=f"model:{name}"))
+    store.add_evaluation(_evaluation("b", None, 0, subject="model:b"))
+    assert merge(store, other, dry_run=True).evaluations == 1
+    assert [e.subject for e in store.model_evaluations()] == ["model:b"]
+    assert merge(store, other).evaluations == 1
+    assert [e.subject for e in store.model_evaluations()] == ["model:b", "model:a"]
+    assert [e.c.tolist() for e in store.model_evaluations()] == [[2], [2]]
+    assert merge(store, other).evaluations == 0
+
+
+def test_a_store_comes_whole_into_an_empty_one(store, other, new_run):
+    _make(other, new_run(seed=1), Status.DONE, 100, "demo")
+    _make(other, new_run(seed=0), Status.INTERRUPTED, 40, "demo")
+    _make(other, new_run(seed=2), Status.FAILED, 30)
+    other.add_runs([new_run(seed=3)], "demo")
+    merged = merge(store, other)
+    assert [run.seed for run in merged.runs[Fate.ADDED]] == [1, 0, 2, 3]
+    assert (merged.sweeps, merged.evaluations, merged.left_out) == (["demo"], 4, {})
+    assert [run.seed for run in merged.without_folder] == [3]  # it never began
+    assert _contents(store) == _contents(other)
+    assert _plans(store) == _plans(other) == {"demo": [(1, 1), (0, 1), (3, 1)]}
+    assert [(s.spec, s.created) for s in store.sweeps()] == [
+        (s.spec, s.created) for s in other.sweeps()
+    ]
+    for run in store.runs(status=Status.DONE):
+        [checkpoint] = store.checkpoints(run.id)
+        assert (checkpoint.path / "weights").read_text() == "1 100"
+        assert (run.directory / "log.txt").read_text() == "a log"
+        assert run.directory.is_relative_to(store.runs_directory)
+
+
+def test_merging_again_changes_nothing(store, other, new_run):
+    _make(store, new_run(seed=0), Status.DONE, 100, "demo")
+    _make(other, new_run(seed=0), Status.INTERRUPTED, 50, "demo")
+    _make(other, new_run(seed=1), Status.DONE, 100, "demo")
+    merge(store, other)
+    before = _contents(store), _plans(store)
+    again = merge(store, other)
+    assert [len(again.runs[fate]) for fate in Fate] == [0, 0, 2, 0]
+    assert (again.sweeps, again.evaluations, again.differing) == ([], 0, {})
+    assert (_contents(store), _plans(store)) == before
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "fate"),
+    [
+        ((Status.DONE, 100), (Status.DONE, 100), Fate.KEPT),
+        ((Status.DONE, 100), (Status.FAILED, 99), Fate.KEPT),
+        ((Status.INTERRUPTED, 60), (Status.DONE, 100), Fate.REPLACED),
+        ((Status.INTERRUPTED, 60), (Status.FAILED, 61), Fate.REPLACED),
+        ((Status.INTERRUPTED, 60), (Status.INTERRUPTED, 60), Fate.KEPT),
+        ((Status.FAILED, 60), (Status.INTERRUPTED, 20), Fate.KEPT),
+        ((Status.DONE, 100), (None, 50), Fate.KEPT),
+        ((Status.INTERRUPTED, 40), (None, 50), Fate.LEFT_OUT),
+        ((None, 40), (Status.DONE, 100), Fate.LEFT_OUT),
+    ],
+)
+def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate):
+    mine, theirs = _make(store, new_run(), *here), _make(other, new_run(), *there)
+    own = _contents(store)
+    merged = merge(store, other)
+    assert [f for f, runs in merged.runs.items() if runs] == [fate]
+    [run] = store.runs()
+    assert run.id == mine.id
+    if fate is not Fate.REPLACED:
+        left = {key: value | {"evaluations": None} for key, value in _contents(store).items()}
+        assert left == {key: value | {"evaluations": None} for key, value in own.items()}
+        return
+    contents, expected = _contents(store), _contents(other)
+    [record], [wanted] = contents.values(), expected.values()
+    assert {e[0] for e in record.pop("evaluations")} >= {e[0] for e in wanted.pop("evaluations")}
+    assert record == wanted
+    [checkpoint] = store.checkpoints(run.id)
+    assert (checkpoint.path / "weights").read_text() == f"0 {theirs.step}"
+
+
+def test_a_run_that_is_being_trained_is_left_out_with_a_reason(store, other, new_run):
+    run = _make(other, new_run(seed=5), None, 10, "demo")
+    merged = merge(store, other)
+    assert merged.left_out == {run.id: "a process is training it in the other store"}
+    assert store.runs() == []
+    assert _plans(store) == {"demo": []}
+
+
+def test_a_lost_run_is_lost_in_both(store, other, clock, new_run):
+    run = _make(other, new_run(), None, 10)
+    clock.forward(61)
+    merge(store, other)
+    [found] = store.runs()
+    assert (found.status, found.step) == (Status.LOST, run.step)
+    assert store.claim(found.id, Owner.current())
+
+
+def test_results_that_differ_are_told(store, other, new_run):
+    mine = _make(store, new_run(), Status.DONE, 100)
+    theirs = _make(other, new_run(), Status.DONE, 100)
+    assert merge(store, other).differing == {}  # times alone
+    other.add_points(theirs.id, [("x", 7, 0.5), ("x", 9, 0.5)])
+    # 100 of x, one of nan
+    assert merge(store, other).differing == {
+        theirs.id: "2 of 101 metric points, first x at step 7: 0.875 here, 0.5 there"
+    }
+    assert store.points(mine.id, ["x"])[6] == ("x", 7, 0.875)
+
+
+def test_sweeps_of_one_name_become_one(store, other, new_run):
+    for seed in (2, 0):
+        _make(store, new_run(seed=seed), Status.DONE, 5, "demo")
+    for seed in (1, 0, 3):
+        _make(other, new_run(seed=seed), Status.DONE, 5, "demo")
+    spec = store.sweeps()[0].spec
+    merge(store, other)
+    assert _plans(store) == {"demo": [(2, 1), (0, 1), (1, 1), (3, 1)]}
+    assert store.sweeps()[0].spec == spec
+
+
+def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
+    _make(other, new_run(0), Status.DONE, 8, "searched")
+    for number, delta in enumerate((0.5, 1.5)):
+        other.add_trial("searched", number, {"estimator.delta": delta}, _sha("hash"))
+    for _ in range(2):  # merging again adds none
+        merge(store, other)
+        assert store.trials("searched") == other.trials("searched")
+    # Here the search went on by itself: its own numbering stands.
+    store.add_trial("searched", 2, {"estimator.delta": 2.5}, "hash")
+    other.add_trial("searched", 2, {"estimator.delta": 3.5}, "hash")
+    merge(store, other)
+    deltas = [trial.params["estimator.delta"] for trial in store.trials("searched")]
+    assert deltas == [0.5, 1.5, 2.5]
+
+
+def test_of_several_attempts_the_latest_is_part_of_the_sweep(store, other, new_run):
+    for either in (store, other):
+        _make(either, new_run(), Status.DONE, 5, "demo")
+    again = other.new_attempt(1)
+    _work(other, again, Status.DONE, 5)
+    merge(store, other)
+    assert _plans(store) == {"demo": [(0, 2)]}
+    assert sorted(run.attempt for run in store.runs()) == [1, 2]
+    merge(other, store)
+    assert _plans(other) == {"demo": [(0, 2)]}
+
+
+def test_evaluations_come_to_runs_that_are_there(store, other, new_run):
+    mine, theirs = (_make(s, new_run(), Status.DONE, 100) for s in (store, other))
+    other.add_evaluation(_evaluation("another n", theirs.id, 100))
+    assert merge(store, other).evaluations == 1
+    found = {e.identity for e in store.evaluations([mine.id])}
+    assert found == {_sha("base"), _sha(_subject(mine, 100)), _sha("another n")}
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(store, other, new_run):
+    _make(store, new_run(seed=0), Status.INTERRUPTED, 50, "demo")
+    for seed in (0, 1):
+        _make(other, new_run(seed=seed), Status.DONE, 100, "other")
+    before = _contents(store), _plans(store)
+    planned = merge(store, other, dry_run=True)
+    assert (_contents(store), _plans(store)) == before
+    done = merge(store, other)
+    assert planned.runs == done.runs
+    assert (
+        (planned.sweeps, planned.evaluations) == (done.sweeps, done.evaluations) == (["other"], 2)
+    )
+
+
+def test_without_folders_there_are_no_checkpoints(store, other, new_run):
+    _make(other, new_run(), Status.INTERRUPTED, 50)
+    merged = merge(store, other, folders=False)
+    assert len(merged.without_folder) == 1
+    [run] = store.runs()
+    assert (run.step, store.checkpoints(run.id)) == (50, [])
+    assert not run.directory.exists()
+
+
+def test_where_runs_have_one_folder_nothing_is_copied(store, other, new_run):
+    other.runs_directory = store.runs_directory
+    run = _make(other, new_run(), Status.DONE, 50)
+    merge(store, other)
+    assert [c.path for c in store.checkpoints(store.runs()[0].id)] == [
+        c.path for c in other.checkpoints(run.id)
+    ]
+
+
+def test_a_folder_that_cannot_be_copied(store, other, new_run):
+    _make(other, new_run(), Status.DONE, 50)
+    store.runs_directory.write_text("in the way")
+    with pytest.raises(StoreError, match=r"cannot be copied to .*, then merge again"):
+        merge(store, other)
+    assert store.runs() == []
+    store.runs_directory.unlink()
+    assert len(merge(store, other).runs[Fate.ADDED]) == 1
+
+
+def test_a_store_is_not_merged_into_itself(store):
+    with open_store(store.url) as same, pytest.raises(StoreError, match="another store"):
+        merge(store, same)
+
+
+_RUNS = st.dictionaries(
+    st.integers(0, 5),
+    st.tuples(st.sampled_from([Status.DONE, Status.FAILED, Status.INTERRUPTED]), st.integers(1, 4)),
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(here=_RUNS, there=_RUNS)
+def test_either_way_round_the_same_runs_come_to_the_same_steps(
+    here: dict[int, tuple[Status, int]],
+    there: dict[int, tuple[Status, int]],
+    new_run: Callable[..., NewRun],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    with open_store(str(folder / "a.db")) as a, open_store(str(folder / "b.db")) as b:
+        for store, runs in ((a, here), (b, there)):
+            for seed, (end, step) in runs.items():
+                _make(store, new_run(seed=seed, steps=4), end, 4 if end is Status.DONE else step)
+        merge(a, b)
+        merge(b, a)
+        states = [
+            {r.seed: (r.status is Status.DONE, r.step, len(s.points(r.id))) for r in s.runs()}
+            for s in (a, b)
+        ]
+    assert states[0] == states[1]
+    assert states[0].keys() == here.keys() | there.keys()

@@ -1,0 +1,188 @@
+"""What a PostgreSQL server has of its own: URLs, drivers, locks, restarts and its clock."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from advsweep.errors import StoreError
+from advsweep.store import Owner, open_store
+from advsweep.store.connections import locate
+from advsweep.store.schema import HEAD
+from advsweep.store.tables import Base
+
+
+@pytest.fixture
+def empty_database(postgres_server, postgres_url) -> str:
+    """The URL of a database without a table."""
+    postgres_server.ask("postgres", "DROP DATABASE IF EXISTS empty WITH (FORCE)")
+    postgres_server.ask("postgres", "CREATE DATABASE empty")
+    return postgres_server.url("empty")
+
+
+def test_a_store_is_made_in_an_empty_database_and_opened_again(empty_database, postgres_server):
+    with pytest.raises(StoreError, match=r"no store at postgresql://advsweep@/empty; run"):
+        open_store(empty_database, create=False)
+    with open_store(empty_database) as store:
+        store.add_sweep("demo", {"seeds": 3})
+        assert (store.schema_version(), store.upgraded) == (HEAD, [])
+    with open_store(empty_database, create=False) as store:
+        assert [sweep.name for sweep in store.sweeps()] == ["demo"]
+    assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
+
+
+def test_processes_that_make_the_same_store_at_once(empty_database):
+    program = (
+        "import sys; from advsweep.store import open_store; import alembic.command, pg8000\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "open_store(sys.argv[1]).add_sweep(sys.argv[2], {})\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, empty_database, f"sweep {i}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate()[1] for process in processes] == [""] * 3
+    assert len(open_store(empty_database).sweeps()) == 3
+
+
+def test_a_database_of_another_program_is_left_alone(empty_database, postgres_server):
+    postgres_server.ask("empty", "CREATE TABLE songs (title TEXT)")
+    with pytest.raises(StoreError, match=r"other tables \(songs\)"):
+        open_store(empty_database)
+
+
+def test_a_url_without_a_driver_takes_the_one_that_is_installed(monkeypatch):
+    assert locate("postgresql://me@host/db").url.drivername == "postgresql+pg8000"
+    found = {"psycopg"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in found or None)
+    assert locate("postgresql://me@host/db").url.drivername == "postgresql+psycopg"
+    found.clear()
+    for url in ("postgresql://me:secret@host/db", "postgresql+pg8000://me:secret@host/db"):
+        with pytest.raises(StoreError, match=r"pip install 'advsweep\[postgres\]'") as error:
+            locate(url)
+        assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (
+            "postgresql+psycopg2://me@host/db",
+            r"expected postgresql:// or one of postgresql\+pg8000",
+        ),
+        ("postgresql://me@host", "expected the name of a database"),
+    ],
+)
+def test_urls_that_name_no_database_of_a_server(url, message):
+    with pytest.raises(StoreError, match=message):
+        locate(url)
+
+
+def test_passwords_are_in_no_name():
+    location = locate("postgresql://me:secret@host:5433/db?password=secret")
+    assert location.name == "postgresql://me:***@host:5433/db"
+
+
+def test_errors_of_a_server_say_what_to_do(postgres_server, tmp_path):
+    with pytest.raises(StoreError, match="no such database; make it with `createdb`"):
+        open_store(postgres_server.url("missing"))
+    with pytest.raises(StoreError, match=r"no connection to the server at .*; see that it is"):
+        open_store(f"postgresql://me@/db?host={tmp_path}")
+    with pytest.raises(StoreError, match="no connection to the server at localhost:1 "):
+        open_store("postgresql://me@localhost:1/db")
+
+
+def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
+    postgres_url, new_run, monkeypatch
+):
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.1)
+    with open_store(postgres_url) as store, open_store(postgres_url) as other:
+        with (
+            store._engines.write_alone(),
+            pytest.raises(StoreError, match=r"another process has kept it locked for 0\.1 s"),
+        ):
+            other.add_runs([new_run()])
+        assert other.runs() == []
+        other.add_runs([new_run()])
+        assert len(store.runs()) == 1
+
+
+def test_two_that_add_the_same_runs_in_opposite_orders_never_block_each_other(
+    postgres_url, new_run
+):
+    runs = [new_run(seed=i) for i in range(3000)]
+    together = threading.Barrier(2)
+
+    def add(order: int) -> int:
+        with open_store(postgres_url) as store:
+            together.wait()
+            return len(set(store.add_runs(runs[::order])))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(add, (1, -1))) == [3000, 3000]
+
+
+def test_a_server_that_is_restarted_is_waited_for(postgres_server, postgres_url, new_run):
+    with open_store(postgres_url) as store:
+        [run_id] = store.add_runs([new_run()])
+        store.claim(run_id, Owner.current())
+        postgres_server.stop()
+        back = threading.Timer(1, postgres_server.start)
+        back.start()
+        store.heartbeat(run_id, step=3)
+        assert [run.step for run in store.runs()] == [3]
+        back.join()
+
+
+def test_a_server_that_stays_away_is_an_error(postgres_server, postgres_url, new_run, monkeypatch):
+    monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.5)
+    with open_store(postgres_url) as store:
+        postgres_server.stop()
+        try:
+            with pytest.raises(StoreError, match="no connection to the server"):
+                store.add_runs([new_run()])
+        finally:
+            postgres_server.start()
+        assert store.runs() == []
+
+
+def test_times_are_those_of_the_server_whatever_the_clock_here(
+    postgres_server, postgres_url, new_run, monkeypatch
+):
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(days=1)
+
+    monkeypatch.setattr("advsweep.store.base.datetime", Wrong)
+    with open_store(postgres_url) as store:
+        store.add_runs([new_run()])
+        [run] = store.runs()
+    assert abs(run.created - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+def test_migrations_make_the_tables_of_the_models(postgres_url):
+    with open_store(postgres_url) as store, store._engines.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []

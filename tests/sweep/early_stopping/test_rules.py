@@ -1,0 +1,215 @@
+"""The rules, as functions of means that can be checked on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from advsweep.errors import ConfigError
+from advsweep.sweep.early_stopping.base import Never, Trial
+from advsweep.sweep.early_stopping.rules import ACR, Asha, EarlyAcr, MedianRule
+from advsweep.sweep.registry import STOPPINGS
+
+REWARD = "reward/mean"
+
+
+Curves = Mapping[str, tuple[Sequence[int], Sequence[float]]]
+
+
+def means_of(curves: Curves) -> Callable[[str, int, int], float | None]:
+    """Means as a store has them."""
+
+    def mean(metric: str, first: int, last: int) -> float | None:
+        if metric not in curves:
+            return None
+        chosen = [v for step, v in zip(*curves[metric], strict=True) if first <= step <= last]
+        return sum(chosen) / len(chosen) if chosen else None
+
+    return mean
+
+
+def trial(
+    config: str, reward: float = 0.0, *, acr: float = 0.0, step: int = 10, done: bool = False
+) -> Trial:
+    """A run of 10 steps planned, with constant curves up to `step`."""
+    steps = range(1, step + 1)
+    mean = means_of({REWARD: (steps, [reward] * step), ACR: (steps, [acr] * step)})
+    return Trial(config_hash=config, step=step, steps=10, done=done, mean=mean)
+
+
+def rewards(*values: float) -> list[Trial]:
+    """One run of each of some configurations."""
+    return [trial(f"{i}", value) for i, value in enumerate(values)]
+
+
+def due(rule: Asha | MedianRule | EarlyAcr | Never, last: int = 100) -> list[int]:
+    return [step for step in range(1, last + 1) if rule.is_due(step)]
+
+
+def test_never_stops_nothing() -> None:
+    assert due(Never()) == []
+    assert Never().judge(trial("a"), rewards(1.0, 1.0), 5) is None
+
+
+def test_when_rules_judge() -> None:
+    assert due(EarlyAcr(first=30)) == [30]
+    assert due(MedianRule(grace=20, every=35)) == [20, 55, 90]
+    # Rungs at 4, 4·3 and 4·9; the next is at 108.
+    assert due(Asha(grace=4, factor=3)) == [4, 12, 36]
+
+
+# The early ACR is the mean over the first 5 steps.
+ACR_RULE = EarlyAcr(first=5, threshold=0.8, runs=0)
+
+
+def test_an_early_acr_above_the_threshold_stops() -> None:
+    reason = "ACR over the first 5 steps is 0.900, above 0.8"
+    assert ACR_RULE.judge(trial("a", acr=0.9, step=5), [], 5) == reason
+    assert ACR_RULE.judge(trial("a", acr=0.8, step=5), [], 5) is None
+
+
+def test_steps_after_the_first_do_not_count_for_the_early_acr() -> None:
+    steps = np.arange(1, 11)
+    curves = {ACR: (steps, np.where(steps <= 5, 0.1, 1.0))}
+    own = Trial(config_hash="a", step=10, steps=10, mean=means_of(curves))
+    assert ACR_RULE.judge(own, [], 10) is None
+
+
+def test_the_early_acr_is_that_of_all_replicates_that_got_so_far() -> None:
+    own, sibling = trial("a", acr=0.9, step=5), trial("a", acr=0.5)
+    # (0.9 + 0.5) / 2 = 0.7
+    assert ACR_RULE.judge(own, [sibling], 5) is None
+    assert ACR_RULE.judge(own, [trial("b", acr=0.5)], 5) is not None
+    assert ACR_RULE.judge(own, [trial("a", acr=0.1, step=4)], 5) is not None
+
+
+def finished(noise: Sequence[float] = (0, 0, 0, 0)) -> list[Trial]:
+    """Four finished runs near the line reward = 1 - ACR; their median is 0.75 without noise."""
+    acrs = (0.1, 0.2, 0.3, 0.4)
+    return [
+        trial(f"{i}", 1 - acr + e, acr=acr, done=True)
+        for i, (acr, e) in enumerate(zip(acrs, noise, strict=True))
+    ]
+
+
+def test_a_run_that_is_predicted_to_stay_below_the_median_is_stopped() -> None:
+    rule = EarlyAcr(first=5, runs=4, margin=0.1)
+    reason = rule.judge(trial("a", acr=0.5, step=5), finished(), 5)
+    assert reason == (
+        "ACR over the first 5 steps is 0.500: reward/mean is predicted to end at 0.500, at most "
+        "0.500, where the median of 4 finished runs is 0.750"
+    )
+    # On the line 0.34 means 0.66, which is not below 0.75 - 0.1.
+    assert rule.judge(trial("a", acr=0.34, step=5), finished(), 5) is None
+    assert rule.judge(trial("a", acr=0.36, step=5), finished(), 5) is not None
+
+
+def test_a_regression_that_explains_little_stops_nothing() -> None:
+    rule = EarlyAcr(first=5, runs=4)
+    noisy = finished((-0.3, 0.3, 0.3, -0.3))
+    assert rule.judge(trial("a", acr=0.5, step=5), noisy, 5) is None
+
+
+def test_a_prediction_takes_enough_finished_runs() -> None:
+    own = trial("a", acr=0.9, step=5)
+    assert EarlyAcr(first=5, runs=5).judge(own, finished(), 5) is None
+    assert EarlyAcr(first=5, runs=0).judge(own, finished(), 5) is None
+    going_on = [trial(f"{i}", 0.9, acr=0.1) for i in range(9)]
+    assert EarlyAcr(first=5, runs=4).judge(own, going_on, 5) is None
+    alike = [trial(f"{i}", 0.9, acr=0.1, done=True) for i in range(9)]
+    assert EarlyAcr(first=5, runs=4).judge(own, alike, 5) is None
+
+
+MEDIAN = MedianRule(grace=5, every=5, window=2, minimum=3)
+
+
+def test_the_median_rule_stops_what_is_below_the_median_of_the_others() -> None:
+    others = rewards(0.2, 0.4, 0.9)
+    assert MEDIAN.judge(trial("a", 0.3, step=5), others, 5) == (
+        "reward/mean over steps 4 to 5 is 0.300, worse than 0.400, the median of 3 other "
+        "configurations"
+    )
+    assert MEDIAN.judge(trial("a", 0.4, step=5), others, 5) is None
+
+
+def test_the_median_rule_waits_for_enough_others_at_the_step() -> None:
+    own = trial("a", 0.1, step=5)
+    assert MEDIAN.judge(own, rewards(0.9, 0.9), 5) is None
+    assert MEDIAN.judge(own, [*rewards(0.9, 0.9), trial("b", 0.9, step=4)], 5) is None
+    assert MEDIAN.judge(own, [*rewards(0.9, 0.9), trial("b", 0.9, step=5)], 5) is not None
+
+
+def test_replicates_are_one_configuration() -> None:
+    own = trial("a", 0.3, step=5)
+    # Three seeds of one configuration are one of two others.
+    assert MEDIAN.judge(own, [*rewards(0.9, 0.9), trial("1", 0.9)], 5) is None
+    # (0.3 + 0.7) / 2 = 0.5 is not worse than the median 0.4.
+    others = rewards(0.2, 0.4, 0.9)
+    assert MEDIAN.judge(own, [*others, trial("a", 0.7)], 5) is None
+
+
+def test_only_the_window_is_compared() -> None:
+    steps = np.arange(1, 6)
+    curves = {REWARD: (steps, np.array([0.0, 0.0, 0.0, 0.8, 1.0]))}
+    own = Trial(config_hash="a", step=5, steps=10, mean=means_of(curves))
+    assert MEDIAN.judge(own, rewards(0.8, 0.8, 0.8), 5) is None
+    assert MEDIAN.judge(own, rewards(0.91, 0.91, 0.91), 5) is not None
+
+
+def test_of_some_metrics_less_is_better() -> None:
+    rule = MedianRule(grace=5, window=2, minimum=3, better="lower")  # type: ignore[arg-type]
+    others = rewards(0.2, 0.4, 0.9)
+    assert rule.judge(trial("a", 0.5, step=5), others, 5) is not None
+    assert rule.judge(trial("a", 0.3, step=5), others, 5) is None
+
+
+ASHA = Asha(grace=5, factor=3, window=2)
+
+
+@pytest.mark.parametrize(
+    ("others", "stopped"),
+    [
+        # n = 1 and 2 are less than the factor.
+        ((), False),
+        ((0.9,), False),
+        # n = 3 to 5: one passes; n = 6: two do. The run has 0.5.
+        ((0.4, 0.3), False),
+        ((0.9, 0.3), True),
+        ((0.9, 0.3, 0.2, 0.1), True),
+        ((0.9, 0.4, 0.3, 0.2, 0.1), False),
+        ((0.9, 0.8, 0.3, 0.2, 0.1), True),
+        # Ties pass.
+        ((0.5, 0.5), False),
+    ],
+)
+def test_asha_lets_one_of_factor_pass(others: Sequence[float], stopped: bool) -> None:
+    reason = ASHA.judge(trial("a", 0.5, step=5), rewards(*others), 5)
+    assert (reason is not None) == stopped
+
+
+def test_asha_says_why() -> None:
+    assert ASHA.judge(trial("a", 0.5, step=5), rewards(0.9, 0.3), 5) == (
+        "reward/mean over steps 4 to 5 is 0.500, number 2 of 3 configurations; the best 1 go on"
+    )
+
+
+@pytest.mark.parametrize("rule", [ACR_RULE, MEDIAN, ASHA])
+def test_a_run_without_the_metric_goes_on(rule: EarlyAcr | MedianRule | Asha) -> None:
+    bare = Trial(config_hash="a", step=5, steps=10, mean=means_of({}))
+    assert rule.judge(bare, rewards(0.9, 0.9, 0.9), 5) is None
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({"name": "acr", "threshold": 1.5}, "stopping.threshold: expected"),
+        ({"name": "median", "better": "hihger"}, "higher"),
+        ({"name": "asha", "grase": 3}, "grace"),
+        ({"name": "mediam"}, "median"),
+    ],
+)
+def test_mistakes_are_refused(node: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        STOPPINGS.build(node, where="stopping")

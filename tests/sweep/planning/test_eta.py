@@ -1,0 +1,115 @@
+"""Estimates: where a plan's runs stand, and how long the rest should take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from advsweep.config.conf_files import Printed
+from advsweep.store import Owner, Status, Store
+from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import new_run
+
+Planner = Callable[..., Plan]
+
+
+def record(store: Store, plan: Plan) -> Sequence[int]:
+    """The plan's runs, in the store and not begun."""
+    return store.add_runs([new_run(planned) for planned in plan.runs])
+
+
+def finish(store: Store, run_id: int, step: int, status: Status, seconds: float) -> None:
+    store.claim(run_id, Owner.current())
+    store.heartbeat(run_id, step=step)
+    store.set_summaries(run_id, {"time/run": seconds})
+    store.finish(run_id, status)
+
+
+def test_without_a_store_all_is_missing_and_nothing_tells_the_time(plan: Planner) -> None:
+    left = estimate(plan("seed=0,1"), None, slots=2)
+    assert (left.states, left.steps, left.seconds) == ({"missing": 2}, 40, None)
+    assert (left.untold, left.sources, left.gpu_hours) == (2, 0, None)
+    assert [(run.run_id, run.step, run.seconds_left) for run in left.runs] == [(None, 0, None)] * 2
+
+
+def test_time_goes_by_earlier_runs_of_the_same_shape(plan: Planner, store: Store) -> None:
+    [first] = record(store, plan("seed=0"))
+    finish(store, first, 20, Status.DONE, 10.0)
+    left = estimate(plan("seed=0,1,2,3"), store, slots=2)
+    # The one before took half a second per step: 10 s for each of three, two of them at once.
+    assert (left.states, left.steps, left.sources) == ({"done": 1, "missing": 3}, 60, 1)
+    assert [run.seconds_left for run in left.runs] == [0, 10, 10, 10]
+    assert left.seconds == pytest.approx(20.0)
+    other = estimate(plan("group_size=4"), store, slots=2)
+    assert (other.steps, other.seconds, other.sources) == (20, None, 0)
+
+
+def test_what_nothing_tells_of_is_left_out_of_the_time(plan: Planner, store: Store) -> None:
+    [first] = record(store, plan("seed=0"))
+    finish(store, first, 20, Status.DONE, 10.0)
+    left = estimate(plan("group_size=8,4", "seed=0,1"), store, slots=1)
+    assert [run.seconds_left for run in left.runs] == [0, 10, None, None]
+    assert (left.seconds, left.untold) == (pytest.approx(10.0), 2)
+
+
+def test_each_state_of_the_store_is_told(plan: Planner, store: Store) -> None:
+    ids = record(store, plan("seed=0,1,2,3"))
+    for run_id, status in zip(ids, (Status.DONE, Status.FAILED, Status.INTERRUPTED), strict=False):
+        finish(store, run_id, 20 if status is Status.DONE else 15, status, 10.0)
+    store.claim(ids[3], Owner("here", 1, None))
+    store.heartbeat(ids[3], step=8)
+    left = estimate(plan("seed=0,1,2,3,4"), store, slots=1)
+    assert [(run.run_id, run.status, run.step, run.steps_left) for run in left.runs] == [
+        (ids[0], "done", 20, 0),
+        (ids[1], "failed", 15, 5),
+        (ids[2], "interrupted", 15, 5),
+        (ids[3], "running", 8, 12),
+        (None, "missing", 0, 20),
+    ]
+    forced = estimate(plan("seed=0"), store, slots=1, force=True)
+    assert (forced.states, forced.steps, forced.seconds) == ({"done": 1}, 20, pytest.approx(10.0))
+
+
+def test_a_training_that_is_evaluated_in_two_ways_is_trained_once(
+    plan: Planner, store: Store
+) -> None:
+    both = plan("evaluation.n=8,16")
+    assert [run.steps_left for run in estimate(both, store, slots=1).runs] == [20, 0]
+    execute(plan("evaluation.n=8"), store)
+    left = estimate(both, store, slots=1)
+    assert ([run.status for run in left.runs], left.steps) == (["done", "unevaluated"], 0)
+    execute(both, store)
+    assert estimate(both, store, slots=1).states == {"done": 2}
+
+
+def test_gpu_hours_are_those_of_all_runs_together(plan: Planner, store: Store) -> None:
+    [first] = record(store, plan("seed=0"))
+    finish(store, first, 20, Status.DONE, 3600.0)
+    four = plan("seed=1,2,3,4", "resources.gpus=0.5")
+    left = estimate(four, store, slots=2)
+    # Four runs of an hour on half a GPU each, two side by side.
+    assert (left.seconds, left.gpu_hours) == (pytest.approx(7200.0), pytest.approx(2.0))
+    assert estimate(four, None, slots=2).gpu_hours is None
+
+
+def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, store: Store) -> None:
+    asked = plan("seed=0,1", "resources.gpus=2")
+    time = Printed(gpu_hours=10, steps=50, source="Table 7")
+    told = replace(asked, runs=[replace(asked.runs[0], printed=time), asked.runs[1]])
+    left = estimate(told, store, slots=1)
+    # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
+    assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]
+    assert (left.gpu_hours, left.untold) == (pytest.approx(4.0), 1)
+    assert (left.sources, left.printed) == (0, ["Table 7"])
+    # Without GPUs a time of GPUs tells nothing.
+    plain = estimate(replace(plan("seed=0,1"), runs=told.runs), store, slots=1)
+    assert (plain.seconds, plain.printed) == (None, [])
+    [before] = record(store, plan("seed=5"))
+    finish(store, before, 20, Status.DONE, 10.0)
+    left = estimate(told, store, slots=1)
+    assert [run.seconds_left for run in left.runs] == [10, 10]
+    assert (left.sources, left.printed) == (1, [])

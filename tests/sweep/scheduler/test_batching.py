@@ -1,0 +1,193 @@
+"""Which runs are trained together by one worker: the rules, and what the engine makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from advsweep.backends.base import StackKey
+from advsweep.store import Owner, Status, Store, open_store
+from advsweep.sweep.executors.base import Handle, Job
+from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.batching import companions, count_stackable
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import Unit
+
+Planner = Callable[..., Plan]
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A planned run, the run and its backend in one."""
+
+    key: StackKey | None
+    size: int
+
+    @property
+    def run(self) -> Stub:
+        return self
+
+    @property
+    def backend(self) -> Stub:
+        return self
+
+    def stack_key(self, run: Stub) -> StackKey | None:
+        return self.key
+
+    def stack_size(self) -> int:
+        return self.size
+
+
+def unit(run_id: int, shape: Hashable = "a", kind: Hashable = "k", size: int = 99) -> Unit:
+    key = None if shape is None else StackKey(shape, kind)
+    wanted: Any = [Stub(key, size)]
+    return Unit(run_id, wanted)
+
+
+def chosen(first: Unit, *queue: Unit, free: int = 1) -> list[int]:
+    return [other.run_id for other in companions(first, queue, free)]
+
+
+def test_units_of_the_same_shape_are_trained_together() -> None:
+    assert chosen(unit(1), unit(2), unit(3, "b"), unit(4, None), unit(5)) == [2, 5]
+    assert chosen(unit(1, None), unit(2, None)) == []
+
+
+def test_those_of_the_same_kind_come_first() -> None:
+    queue = [unit(2, kind="x"), unit(3), unit(4, kind="y"), unit(5)]
+    assert chosen(unit(1, size=4), *queue) == [3, 5, 2]
+
+
+def test_no_more_than_the_backend_trains_together() -> None:
+    queue = [unit(i) for i in range(2, 9)]
+    assert chosen(unit(1, size=3), *queue) == [2, 3]
+    assert chosen(unit(1, size=1), *queue) == []
+
+
+@pytest.mark.parametrize(("free", "others"), [(1, 9), (2, 4), (3, 3), (4, 2), (10, 0), (20, 0)])
+def test_as_much_is_left_for_each_free_slot(free: int, others: int) -> None:
+    """10 units: ceil(10 / free) for each slot, of which one is the first's own."""
+    queue = [*(unit(i) for i in range(2, 11)), unit(11, "b"), unit(12, "b")]
+    assert len(chosen(unit(1), *queue, free=free)) == others
+
+
+def test_what_is_to_be_alone_is_alone() -> None:
+    alone, tried = replace(unit(2), alone=True), replace(unit(3), retries=1)
+    assert chosen(unit(1), alone, tried, unit(4)) == [4]
+    assert chosen(alone, unit(1)) == []
+    assert chosen(tried, unit(1)) == []
+
+
+def test_a_unit_without_a_planned_run_is_alone() -> None:
+    assert chosen(Unit(1, []), unit(2)) == []
+
+
+@dataclass(kw_only=True)
+class Noting(DebugExecutor):
+    """Notes which runs its workers are given, a list each."""
+
+    name: ClassVar[str] = "noting"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.given: list[list[int]] = []
+
+    def start(self, job: Job) -> Handle:
+        self.given.append([job.run_id, *job.others])
+        return super().start(job)
+
+
+class Apart(Noting):
+    """One that cannot have runs trained together."""
+
+    stacks: ClassVar[bool] = False
+
+
+def given(
+    plan: Plan, store: Store, executor: Noting | None = None, **options: Any
+) -> list[list[int]]:
+    """Which runs the workers of an execution were given."""
+    noting = executor or Noting()
+    execute(replace(plan, executor=noting), store, **options)
+    return noting.given
+
+
+STACK = ("backend.stack=3", "steps=2", "evaluation.n=2", "evaluation.k=[1]")
+
+
+def test_the_runs_of_a_plan_are_divided_among_workers(plan: Planner, store: Store) -> None:
+    stacked = plan(*STACK, "seed=0,1,2,3,4", "group_size=4,8")
+    # In the order of the plan, those of the same group size first.
+    by_size = [[1, 3, 5], [2, 4, 6], [7, 9, 8], [10]]
+    assert given(stacked, store) == by_size
+    assert {run.status for run in store.runs()} == {Status.DONE}
+
+
+def test_a_backend_that_stacks_nothing_has_a_worker_for_each(plan: Planner, store: Store) -> None:
+    assert given(plan(*STACK[1:], "seed=0,1"), store) == [[1], [2]]
+
+
+def test_limits_are_for_processes_of_a_single_run(plan: Planner, store: Store) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Noting, "limits", frozenset({"time"}))
+        limited = given(plan(*STACK, "seed=0,1"), store, policy=Policy(time_limit=600))
+    assert limited == [[1], [2]]
+
+
+def test_an_executor_says_whether_it_can(plan: Planner, store: Store) -> None:
+    assert given(plan(*STACK, "seed=0,1"), store, Apart()) == [[1], [2]]
+
+
+def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: Store) -> None:
+    given(plan(*STACK, "seed=0,1", "backend.fail_at=2"), store)
+    given(plan(*STACK, "seed=2,3"), store)
+    again = plan(*STACK, "seed=0,1,2,3,4,5", "backend.fail_at=2,0", "evaluation.n=4")
+    numbers = {(r.seed, r.config["backend"]["fail_at"]): r.id for r in store.runs()}
+    failed = {numbers[0, 2], numbers[1, 2]}
+    trained = {numbers[2, 0], numbers[3, 0]}
+    workers = given(again, store)
+    alone = {ids[0] for ids in workers if len(ids) == 1}
+    assert failed | trained <= alone
+    # 8 of the 12 are new: six are given together, three by three, and two.
+    assert sorted(len(ids) for ids in workers if not (failed | trained) & set(ids)) == [2, 3, 3]
+
+
+def test_runs_that_another_process_has_are_waited_for(plan: Planner, store: Store) -> None:
+    stacked = plan(*STACK, "seed=0,1,2")
+    given(plan(*STACK, "seed=1", "steps=2"), store)
+    with open_store(store.url) as other:
+        [run_id] = [store.new_attempt(1)]
+        assert other.claim(run_id, Owner.current())
+        seen: list[list[int]] = []
+
+        def on_event(event: Any) -> None:
+            if not seen and getattr(event, "waiting", None):
+                seen.append(list(event.waiting))
+                other.finish(run_id, Status.DONE)
+
+        workers = given(stacked, store, on_event=on_event)
+    assert seen == [[run_id]]
+    assert [len(ids) for ids in workers] == [2]
+
+
+def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
+    plan: Planner, store: Store
+) -> None:
+    given(plan(*STACK, "seed=0,1,2", "evaluation.n=2", "backend.fail_at=1"), store)
+    one = plan(*STACK, "seed=3,4", "evaluation.n=2")
+    both = plan(*STACK, "seed=5", "evaluation.n=2,4")
+    mixed = replace(one, runs=[*one.runs, *both.runs])
+    assert sorted(len(ids) for ids in given(mixed, store)) == [1, 2]
+
+
+def test_a_plan_tells_how_many_runs_can_be_trained_together(plan: Planner) -> None:
+    stacked = replace(plan(*STACK, "seed=0,1"), executor=Noting())
+    other = plan(*STACK, "seed=0", "task.train_per_level=60")
+    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs])) == 2
+    assert count_stackable(replace(stacked, executor=Apart())) == 0
+    assert count_stackable(plan(*STACK[1:], "seed=0,1")) == 0

@@ -1,0 +1,326 @@
+"""Workers that join a sweep: whoever takes up its runs, none is lost or done twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from advsweep.backends.build import Run
+from advsweep.errors import ConfigError
+from advsweep.report import build_report, render
+from advsweep.store import Owner, Status, Store, open_store
+from advsweep.sweep.executors.base import Handle, Job
+from advsweep.sweep.executors.debug import DebugExecutor
+from advsweep.sweep.executors.local import LocalExecutor
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
+from advsweep.sweep.scheduler.pull import join
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units, new_run
+from advsweep.sweep.settings import Resources
+
+Planner = Callable[..., Plan]
+Measured = dict[int, list[tuple[str, int, float]]]
+
+
+def add(plan: Plan, store: Store) -> list[int]:
+    """Puts a plan's runs into the store, and starts none."""
+    assert plan.name is not None
+    store.add_sweep(plan.name, {})
+    return store.add_runs([new_run(planned) for planned in plan.runs], plan.name)
+
+
+def joined(store: Store, sweep: str | None = None) -> tuple[Outcome, list[tuple[int, str]]]:
+    """What a worker in this very process does and tells."""
+    events: list[Event] = []
+    outcome = join(store, sweep, DebugExecutor(), events.append)
+    return outcome, [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
+
+
+def measured(store: Store) -> Measured:
+    """What the run of each seed measured, times left out."""
+    return {
+        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What seeds 0 and 1 measure in a sweep that nothing happens to."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    with open_store(str(directory / "advsweep.db")) as store:
+        assert execute(plan("seed=0,1"), store).exit_code == 0
+        return measured(store)
+
+
+def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: Store) -> None:
+    others = add(plan("seed=7", name="other"), store)
+    ids = add(plan("seed=2,1,0", name="demo"), store)
+    outcome, events = joined(store, "demo")
+    assert events == [(i, kind) for i in ids for kind in ("started", "done")]
+    assert (outcome.run_ids, outcome.done, outcome.exit_code) == (ids, 3, 0)
+    assert [run.status for run in store.runs(ids=others)] == [Status.PENDING]
+    assert joined(store)[0].run_ids == others
+    assert joined(store)[0].run_ids == []
+
+
+def test_a_worker_measures_what_a_sweep_does(
+    plan: Planner, store: Store, undisturbed: Measured
+) -> None:
+    add(plan("seed=0,1", name="demo"), store)
+    assert joined(store)[0].done == 2
+    assert measured(store) == undisturbed
+    assert {e.step for e in store.evaluations([1])} == {0, 10, 20}
+
+
+def test_a_run_that_fails_stops_no_worker_and_is_not_tried_again(
+    plan: Planner, store: Store
+) -> None:
+    add(plan("backend.fail_at=7,0", name="demo"), store)
+    outcome, events = joined(store)
+    assert [kind for _, kind in events] == ["started", "failed", "started", "done"]
+    assert (outcome.done, list(outcome.failed), outcome.exit_code) == (1, [1], 1)
+
+
+def test_runs_of_others_are_neither_taken_nor_waited_for(plan: Planner, store: Store) -> None:
+    ids = add(plan("seed=0,1", name="demo"), store)
+    with open_store(store.url) as other:
+        other.claim(ids[0], Owner("elsewhere", 1, 0.0))
+        assert joined(store)[0].run_ids == [ids[1]]
+
+
+def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
+    later = plan("seed=0", name="demo")
+    add(plan("seed=1", name="demo"), store)
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunEvent) and event.kind.value == "done" and event.run.seed == 1:
+            # In a moment in which the worker has asked for more, and was told of none.
+            with open_store(store.url) as other:
+                add(later, other)
+
+    outcome = join(store, "demo", DebugExecutor(), on_event, idle_seconds=1.5)
+    assert outcome.done == 2
+
+
+def test_a_run_whose_process_could_not_be_started_is_recorded(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(plan("seed=0,1", name="demo"), store)
+    monkeypatch.setattr(DebugExecutor, "start", no_start)
+    outcome, _ = joined(store)
+    assert outcome.exit_code == 1
+    assert [run.status for run in store.runs()] == [Status.FAILED] * 2
+
+
+def no_start(*_: object) -> None:
+    raise OSError("no processes left")
+
+
+@dataclass(kw_only=True)
+class Roomy(DebugExecutor):
+    """Notes what it was prepared for, and has room for as many runs as cores say."""
+
+    name: ClassVar[str] = "roomy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.told: list[tuple[str, int]] = []
+
+    def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
+        super().prepare(resources, runs)
+        self.told.append(("prepared", resources.cpus))
+
+    def check(self) -> None:
+        if self.resources.cpus > 8:
+            raise ConfigError("there are no such machines")
+
+    def capacity(self) -> int:
+        return 8 // self.resources.cpus
+
+    def start(self, job: Job) -> Handle:
+        self.told.append(("run", job.run_id))
+        return super().start(job)
+
+
+def planned(plan: Plan, store: Store) -> list[int]:
+    """The ids of a plan's runs, which are in the store as a sweep leaves them that was killed."""
+    return [unit.run_id for unit in make_units(plan, store, force=False)]
+
+
+def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) -> None:
+    narrow = planned(plan("seed=0,1", name="narrow"), store)
+    wide = planned(plan("seed=2,3", "resources.cpus=4", name="wide"), store)
+    executor = Roomy()
+    outcome = join(store, None, executor)
+    assert outcome.done == 4
+    first, second = [("run", i) for i in narrow], [("run", i) for i in wide]
+    assert executor.told == [("prepared", 1), *first, ("prepared", 4), *second]
+
+
+def test_a_worker_gives_runs_what_it_is_told_to(plan: Planner, store: Store) -> None:
+    ids = planned(plan("seed=0", "resources.cpus=4", name="wide"), store)
+    executor = Roomy()
+    assert join(store, "wide", executor, overrides=["resources.cpus=2"]).done == 1
+    assert executor.told == [("prepared", 2), ("run", ids[0])]
+
+
+def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: Store) -> None:
+    planned(plan("seed=0", "resources.cpus=16", name="huge"), store)
+    with pytest.raises(ConfigError, match="no such machines"):
+        join(store, None, Roomy())
+    with pytest.raises(ConfigError, match="expected a key of resources, as what a run is"):
+        join(store, None, Roomy(), overrides=["executor=ray"])
+    [run] = store.runs()
+    assert run.status is Status.INTERRUPTED
+    assert store.claim_next(Owner.current()) == run.id
+
+
+def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
+    plan: Planner, store: Store, undisturbed: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that does not share the folder, and then on the first one again."""
+    interrupted_at(13, plan, store, monkeypatch)
+    here, away = store.runs_directory, store.runs_directory.with_name("first-machine")
+    shutil.move(here, away)
+    interrupted_at(8, plan, store, monkeypatch)
+    assert max(step for _, step, _ in store.points(1)) == 8
+    # Of the two checkpoints of the first machine the second is ahead of what is measured.
+    shutil.rmtree(here)
+    shutil.move(away, here)
+    assert {p.name for p in here.glob("*/checkpoints/*")} == {"step-000010", "step-000013"}
+    assert joined(store)[0].done == 1
+    assert measured(store)[0] == undisturbed[0]
+
+
+def interrupted_at(step: int, plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose run is asked to stop in a step."""
+    from advsweep.sweep.worker.reporter import StoreReporter
+
+    add(plan("seed=0", name="demo"), store)
+    report = StoreReporter.metrics
+
+    def stopping(self: StoreReporter, at: int, values: dict[str, float]) -> None:
+        report(self, at, values)
+        if at == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreReporter, "metrics", stopping)
+        outcome = join(store, "demo", DebugExecutor())
+    assert outcome.exit_code == 130
+    assert [run.status for run in store.runs()] == [Status.INTERRUPTED]
+
+
+def work(url: str, started: str) -> None:
+    def note(event: Event) -> None:
+        if isinstance(event, RunEvent) and event.kind is EventKind.STARTED:
+            with open(started, "a", encoding="utf-8") as file:
+                file.write(f"{event.run.id}\n")
+
+    with open_store(url, create=False) as store:
+        join(store, "demo", DebugExecutor(), note)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "shared.db")
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.mark.slow
+def test_eight_workers_lose_and_repeat_nothing(
+    plan: Planner, shared_url: str, tmp_path: Path
+) -> None:
+    started = tmp_path / "started.txt"
+    with open_store(shared_url) as store:
+        ids = add(plan("steps=5", "seed=range(40)", name="demo"), store)
+        workers = [fork(work, shared_url, str(started)) for _ in range(8)]
+        # Two are killed in the middle; what they had is for the others, or for a last one.
+        wait_until(lambda: store.count_runs(status=Status.DONE) >= 4)
+        for worker in workers[:2]:
+            worker.kill()
+        for worker in workers:
+            worker.join()
+        work(shared_url, str(started))
+        runs = store.runs(ids=ids)
+        assert {run.status for run in runs} == {Status.DONE}
+        assert len({run.pid for run in runs}) > 2
+        for run_id in ids:
+            points = store.points(run_id, ["reward/mean"])
+            assert [step for _, step, _ in points] == [1, 2, 3, 4, 5]
+    # A worker notes a run when it is over, in this very process: all but what the killed had.
+    noted = [int(line) for line in started.read_text(encoding="utf-8").split()]
+    assert len(noted) == len(set(noted)) >= len(ids) - 2
+
+
+@pytest.mark.slow
+def test_two_workers_on_a_server_give_the_same_table(
+    plan: Planner, postgres_url: str, store: Store, tmp_path: Path
+) -> None:
+    demo = plan("steps=40", "seed=range(6)", name="demo")
+    assert execute(demo, store).done == 6
+    with open_store(postgres_url) as shared:
+        add(demo, shared)
+        workers = [fork(work, postgres_url, str(tmp_path / "started.txt")) for _ in range(2)]
+        for worker in workers:
+            worker.join()
+        assert measured(shared) == measured(store)
+        tables = [render(build_report(each, "demo"), "csv") for each in (shared, store)]
+    assert tables[0] == tables[1]
+
+
+def fork(target: Callable[..., None], *arguments: str) -> multiprocessing.process.BaseProcess:
+    # A fork has everything imported already, which takes seconds otherwise.
+    process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
+    process.start()
+    return process
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def work_beside(url: str) -> None:
+    with open_store(url, create=False) as store:
+        raise SystemExit(join(store, None, LocalExecutor(jobs=2)).exit_code)
+
+
+@pytest.fixture
+def worker(plan: Planner, store: Store) -> Iterator[multiprocessing.process.BaseProcess]:
+    """A worker of two runs at a time, among three that take their time."""
+    add(plan("seed=0,1,2", "backend.step_seconds=0.5", name="demo"), store)
+    process = fork(work_beside, store.url)
+    yield process
+    process.kill()
+    process.join()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(
+    store: Store, worker: multiprocessing.process.BaseProcess
+) -> None:
+    wait_until(lambda: sum(run.step >= 2 for run in store.runs()) == 2)
+    worker.terminate()
+    worker.join(timeout=60)
+    assert worker.exitcode == 130
+    *taken, left = store.runs(newest_first=False)
+    assert {run.status for run in taken} == {Status.INTERRUPTED}
+    assert all(store.checkpoints(run.id)[-1].step == run.step for run in taken)
+    assert left.status is Status.PENDING
+    assert store.claim_next(Owner.current()) == taken[0].id

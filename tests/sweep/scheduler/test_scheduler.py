@@ -1,0 +1,480 @@
+"""The engine in one process: what it does, what it leaves out, and what it records."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from advsweep.errors import ConfigError, StoreError
+from advsweep.store import Failure, Owner, Status, Store, open_store
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.debug import Ended
+from advsweep.sweep.exit_codes import ELSEWHERE, FAILED
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler import scheduler
+from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, Progress, RunEvent
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units
+
+Planner = Callable[..., Plan]
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once."""
+    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.0)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind.value for event in events if isinstance(event, RunEvent)]
+
+
+def run(plan: Plan, store: Store, **options: Any) -> tuple[Outcome, list[Event]]:
+    events: list[Event] = []
+    return execute(plan, store, on_event=events.append, **options), events
+
+
+def test_a_sweep_trains_evaluates_and_records(plan: Planner, store: Store) -> None:
+    outcome, events = run(plan("estimator=grpo,fade", "seed=0,1", name="pair"), store)
+    assert outcome == Outcome([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)
+    assert outcome.exit_code == 0
+    assert kinds(events) == ["started"] * 1 + ["done", "started"] * 3 + ["done"]
+    for record in store.runs(sweep="pair"):
+        assert (record.status, record.step, record.error) == (Status.DONE, 20, None)
+        steps, _ = store.series([record.id], "reward/mean")[record.id]
+        assert steps.tolist() == list(range(1, 21))
+        assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+        steps, _ = store.series([record.id], "pass@8")[record.id]
+        assert steps.tolist() == [0, 10, 20]
+        assert [c.step for c in store.checkpoints(record.id)] == [15, 20]
+        assert set(store.summaries([record.id])[record.id]) == {"time/run", "memory/peak"}
+        environment = store.environment(record.id)
+        assert {"git", "python", "packages", "cpu", "cores", "memory_bytes"} <= set(environment)
+    bases = [e for e in store.evaluations([1, 2, 3, 4]) if e.step == 0]
+    assert len({e.identity for e in bases}) == 1
+
+
+def test_what_is_done_is_not_done_again(plan: Planner, store: Store) -> None:
+    run(plan("seed=0,1"), store)
+    outcome, events = run(plan("seed=0,1,2"), store)
+    assert (outcome.done, outcome.skipped) == (1, 2)
+    assert kinds(events) == ["skipped", "skipped", "started", "done"]
+    outcome, events = run(plan("seed=0,1,2"), store)
+    assert (outcome.done, outcome.skipped, outcome.exit_code) == (0, 3, 0)
+    assert kinds(events) == ["skipped"] * 3
+
+
+def test_two_sweeps_share_their_common_runs(plan: Planner, store: Store) -> None:
+    run(plan("seed=0,1", name="first"), store)
+    outcome, _ = run(plan("seed=1,2", name="second"), store)
+    assert (outcome.done, outcome.skipped) == (1, 1)
+    assert {r.seed: r.sweeps for r in store.runs()} == {
+        0: ("first",),
+        1: ("first", "second"),
+        2: ("second",),
+    }
+
+
+def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) -> None:
+    run(plan(name="again"), store)
+    outcome, _ = run(plan(name="again"), store, force=True)
+    [record] = store.runs(sweep="again")
+    assert (outcome.run_ids, outcome.done) == ([record.id], 1)
+    assert (record.attempt, record.status) == (2, Status.DONE)
+    first, second = ([e.identity for e in store.evaluations([i])] for i in (1, 2))
+    assert first[0] == second[0]  # the base model's
+    assert set(first[1:]).isdisjoint(second[1:])
+    assert store.points(1, ["reward/mean"]) == store.points(2, ["reward/mean"])
+
+
+def test_another_n_evaluates_without_training(plan: Planner, store: Store) -> None:
+    run(plan(), store)
+    trained = store.points(1)
+    outcome, _ = run(plan("evaluation.n=16"), store)
+    assert outcome.done == 1
+    assert store.points(1) == trained
+    found = {(e.step, e.settings["n"]) for e in store.evaluations([1])}
+    assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
+    outcome, _ = run(plan("evaluation.n=16"), store)
+    assert outcome.skipped == 1
+
+
+def test_one_plan_may_evaluate_a_training_in_two_ways(plan: Planner, store: Store) -> None:
+    outcome, _ = run(plan("evaluation.n=8,16"), store)
+    assert (outcome.run_ids, outcome.done) == ([1], 1)
+    found = {(e.step, e.settings["n"]) for e in store.evaluations([1])}
+    assert {(0, 8), (20, 8), (0, 16), (20, 16)} <= found
+
+
+def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> None:
+    outcome, events = run(plan("backend.fail_at=7,0", "backend.nan_at=12,0"), store)
+    # fail_at=7 fails whatever nan_at is; nan_at=12 alone fails at 12; neither is done.
+    assert (outcome.done, len(outcome.failed), outcome.exit_code) == (1, 3, 1)
+    first, _, third, fourth = store.runs(newest_first=False)
+    assert first.error == "RuntimeError: step 7 fails, as the fake backend was told"
+    assert first.traceback is not None
+    assert "in _fault" in first.traceback
+    assert first.step == 6
+    assert len(store.points(first.id, ["reward/mean"])) == 6
+    assert third.error is not None
+    assert third.error.startswith("step 12: expected a finite loss")
+    assert third.traceback is None
+    assert fourth.status is Status.DONE
+    assert kinds(events).count("failed") == 3
+
+
+def test_failed_runs_are_tried_again_when_the_sweep_is_started_again(
+    plan: Planner, store: Store
+) -> None:
+    for _ in range(2):
+        outcome, events = run(plan("backend.fail_at=7"), store)
+        assert kinds(events) == ["started", "failed"]
+        assert list(outcome.failed) == [1]
+
+
+def test_a_damaged_checkpoint_is_passed_over(plan: Planner, store: Store) -> None:
+    quick = plan("backend.fail_at=13")
+    run(quick, store)
+    [record] = store.runs()
+    newest = max(c.path for c in store.checkpoints(record.id))
+    (newest / "manifest.json").write_bytes(b"{")
+    run(quick, store)
+    steps = [step for _, step, _ in store.points(record.id, ["reward/mean"])]
+    assert steps == list(range(1, 13))
+
+
+def other_process(store: Store, run_id: int, owner: Owner) -> Store:
+    """Another handle on the store, through which a run is held."""
+    other = open_store(store.url)
+    assert other.claim(run_id, owner)
+    return other
+
+
+@pytest.mark.parametrize(("status", "expected"), [(Status.DONE, "done"), (Status.FAILED, "failed")])
+def test_a_run_that_another_process_has_is_waited_for(
+    status: Status,
+    expected: str,
+    plan: Planner,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    quick = plan()
+    units = make_units(quick, store, force=False)
+    other = other_process(store, units[0].run_id, Owner.current())
+    ending = threading.Timer(0.4, lambda: other.finish(1, status, error="as it was told"))
+    ending.start()
+    outcome, events = run(quick, store)
+    ending.join()
+    assert kinds(events) == ["waiting", expected]
+    assert (outcome.done, len(outcome.failed)) == ((1, 0) if expected == "done" else (0, 1))
+
+
+def test_a_run_that_another_process_leaves_is_taken_up(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    quick = plan()
+    units = make_units(quick, store, force=False)
+    other = other_process(store, units[0].run_id, Owner.current())
+    ending = threading.Timer(0.4, lambda: other.finish(1, Status.INTERRUPTED))
+    ending.start()
+    outcome, events = run(quick, store)
+    ending.join()
+    assert kinds(events) == ["waiting", "started", "done"]
+    assert outcome.done == 1
+
+
+def test_a_run_of_a_dead_process_is_free_at_once(plan: Planner, store: Store) -> None:
+    quick = plan()
+    units = make_units(quick, store, force=False)
+    dead = replace(Owner.current(), started=-1.0)
+    other_process(store, units[0].run_id, dead)
+    _, events = run(quick, store)
+    assert kinds(events) == ["started", "done"]
+
+
+@dataclass(kw_only=True)
+class Scripted(Executor):
+    """Starts nothing; its handles end with the codes that were written down."""
+
+    name: ClassVar[str] = "scripted"
+    codes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.started: list[Job] = []
+        self.most = 0
+        self._left = list(self.codes)
+        self._alive = 0
+
+    def capacity(self) -> int:
+        return 2
+
+    def start(self, job: Job) -> Handle:
+        if not self._left:
+            raise OSError("no more processes")
+        self.started.append(job)
+        self._alive += 1
+        self.most = max(self.most, self._alive)
+        return ScriptedHandle(self, self._left.pop(0))
+
+
+@dataclass
+class ScriptedHandle(Handle):
+    """Ends at the second look."""
+
+    executor: Scripted
+    code: int
+    looks: Iterator[None] = field(default_factory=lambda: iter([None]))
+
+    def poll(self) -> int | None:
+        for _ in self.looks:
+            return None
+        self.executor._alive -= 1
+        return self.code
+
+    def stop(self) -> None:
+        raise AssertionError
+
+    def kill(self) -> None:
+        raise AssertionError
+
+
+def scripted(plan: Plan, *codes: int) -> tuple[Plan, Scripted]:
+    executor = Scripted(codes=codes)
+    return replace(plan, executor=executor), executor
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "reason"),
+    [
+        (-9, Failure.KILLED, "killed by signal 9 (SIGKILL)"),
+        (-11, Failure.KILLED, "killed by signal 11 (SIGSEGV)"),
+        (-35, Failure.KILLED, "killed by signal 35"),
+        (70, Failure.ERROR, "its process ended with exit status 70"),
+        (13, Failure.ERROR, "its process could not use the store any more"),
+        (15, Failure.OOM, "out of memory"),
+    ],
+)
+def test_a_worker_that_dies_without_a_word_is_recorded(
+    code: int, failure: Failure, reason: str, plan: Planner, store: Store
+) -> None:
+    told, _ = scripted(plan(), code)
+    outcome, events = run(told, store, policy=Policy(retries=0))
+    [record] = store.runs()
+    assert (record.status, record.failure, record.error) == (Status.FAILED, failure, reason)
+    assert outcome.failed == {record.id: reason}
+    assert kinds(events) == ["started", "failed"]
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    ("code", "policy", "started"),
+    [
+        (-9, Policy(), 3),
+        (-9, Policy(retries=4), 5),
+        (-9, Policy(retry_on=frozenset()), 1),
+        (15, Policy(), 3),
+        (70, Policy(), 1),
+        (70, Policy(retry_on=frozenset({Failure.ERROR})), 3),
+    ],
+)
+def test_failures_are_tried_again_by_their_class_and_so_often(
+    code: int, policy: Policy, started: int, plan: Planner, store: Store
+) -> None:
+    told, executor = scripted(plan(), *[code] * 9)
+    outcome, events = run(told, store, policy=policy)
+    assert len(executor.started) == started
+    assert kinds(events) == ["started", "retrying"] * (started - 1) + ["started", "failed"]
+    assert list(outcome.failed) == [1]
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_run_that_is_killed_goes_on_by_itself(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, starts = plan(), iter([-9])
+    start = quick.executor.start
+
+    def killed_once(executor: Executor, job: Job) -> Handle:
+        code = next(starts, None)
+        return start(job) if code is None else Ended(code)
+
+    monkeypatch.setattr(type(quick.executor), "start", killed_once)
+    _, events = run(quick, store)
+    assert kinds(events) == ["started", "retrying", "started", "done"]
+    [record] = store.runs()
+    assert (record.status, record.failure, record.error) == (Status.DONE, None, None)
+    [message] = [e.message for e in events if isinstance(e, RunEvent) and e.message]
+    assert message == "killed by signal 9 (SIGKILL); retry 1 of 2 in 0 s"
+
+
+def test_a_run_rests_before_it_is_tried_again_while_others_go_on(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.5)
+    told, executor = scripted(plan("seed=0,1,2"), -9, 70, 70, 70)
+    run(told, store, jobs=1)
+    assert [job.run_id for job in executor.started] == [1, 2, 3, 1]
+
+
+def test_pauses_are_short_again_once_a_run_gets_further(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.retry_policy.BACKOFF_SECONDS", 0.01)
+    quick, steps = plan(), iter([0, 0, 5, 3, 5, 6, 7])
+
+    def killed_at_a_step(executor: Executor, job: Job) -> Handle:
+        with open_store(store.url) as worker:
+            assert worker.claim(job.run_id, Owner.current())
+            worker.heartbeat(job.run_id, step=next(steps))
+        return Ended(-9)
+
+    monkeypatch.setattr(type(quick.executor), "start", killed_at_a_step)
+    monkeypatch.setattr(store, "claim", partial(store.claim, holder=Owner.current()))
+    _, events = run(quick, store, policy=Policy(retries=6))
+    messages = [e.message for e in events if isinstance(e, RunEvent) and "retry" in e.message]
+    assert [message.split()[-2] for message in messages] == [
+        *("0.01", "0.02"),  # did not begin
+        *("0.01", "0.02", "0.04"),  # stays at its fifth step
+        "0.01",
+    ]
+
+
+def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = plan("backend.fail_at=0,7")
+    start = both.executor.start
+
+    def killed_in_the_end(executor: Executor, job: Job) -> Handle:
+        start(job)
+        return Ended(-9)
+
+    monkeypatch.setattr(type(both.executor), "start", killed_in_the_end)
+    outcome, events = run(both, store)
+    assert kinds(events) == ["started", "done", "started", "failed"]
+    done, failed = store.runs(ids=outcome.run_ids)
+    assert (done.status, failed.failure) == (Status.DONE, Failure.ERROR)
+    assert outcome.failed == {failed.id: failed.error}
+
+
+def test_nothing_more_is_started_after_so_many_failures(plan: Planner, store: Store) -> None:
+    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
+    outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
+    assert len(executor.started) == 2
+    assert (len(outcome.failed), outcome.unfinished, outcome.halted) == (2, 4, True)
+    assert (outcome.stopped, outcome.exit_code) == (False, 1)
+    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
+    outcome, _ = run(told, store, policy=Policy(max_failures=7), jobs=1)
+    assert (len(executor.started), outcome.halted) == (6, False)
+
+
+def test_a_retry_is_no_failure_yet(plan: Planner, store: Store, no_pause: None) -> None:
+    told, executor = scripted(plan("seed=0,1"), -9, 70, -9, 70)
+    outcome, _ = run(told, store, policy=Policy(max_failures=2), jobs=1)
+    assert len(executor.started) == 4
+    assert (len(outcome.failed), outcome.unfinished) == (2, 0)
+
+
+def test_limits_that_an_executor_cannot_hold_to_are_refused(plan: Planner, store: Store) -> None:
+    with pytest.raises(ConfigError, match=r"--time-limit: executor 'debug' cannot hold"):
+        run(plan(), store, policy=Policy(time_limit=1.0))
+    assert store.runs() == []
+
+
+def test_a_process_that_cannot_be_started_fails_its_run_alone(plan: Planner, store: Store) -> None:
+    told, _ = scripted(plan())
+    outcome, _ = run(told, store)
+    assert outcome.failed == {1: "its process could not be started: no more processes"}
+
+
+def test_no_more_workers_than_slots(plan: Planner, store: Store) -> None:
+    told, executor = scripted(plan("seed=range(6)"), *[70] * 6)
+    run(told, store)
+    assert executor.most == 2
+    told, executor = scripted(plan("seed=range(6)", "steps=21"), *[70] * 6)
+    run(told, store, jobs=3)
+    assert executor.most == 3
+
+
+def test_a_run_that_was_taken_between_look_and_start_is_waited_for(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    told, _ = scripted(plan(), ELSEWHERE, 70)
+    _, events = run(told, store)
+    assert kinds(events) == ["started", "waiting", "started", "failed"]
+
+
+def test_a_failed_evaluation_leaves_the_training_done(plan: Planner, store: Store) -> None:
+    run(plan(), store)
+    told, _ = scripted(plan("evaluation.n=16"), FAILED)
+    outcome, _ = run(told, store)
+    assert store.runs()[0].status is Status.DONE
+    assert outcome.failed[1].startswith("evaluation: ")
+
+
+def test_a_store_without_room_does_not_end_the_sweep(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, refusals = store.finish, iter([True])
+
+    def full_once(*args: Any, **options: Any) -> None:
+        if next(refusals, False):
+            raise StoreError("the disk is full")
+        finish(*args, **options)
+
+    monkeypatch.setattr(store, "finish", full_once)
+    told, _ = scripted(plan("seed=0,1"), -9, 70)
+    outcome, _ = run(told, store, policy=Policy(retries=0))
+    assert set(outcome.failed) == {1, 2}
+    assert [r.status for r in store.runs()] == [Status.FAILED] * 2
+
+
+@pytest.fixture
+def _heeds_ctrl_c() -> Iterator[None]:
+    """A shell that starts the tests in the background would have them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heeds_ctrl_c")
+def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> None:
+    seen: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        seen.append(event)
+        if isinstance(event, RunEvent) and event.kind is EventKind.DONE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = execute(plan("seed=0,1,2"), store, on_event=on_event)
+    assert (outcome.done, outcome.unfinished, outcome.stopped) == (1, 2, True)
+    assert outcome.exit_code == 130
+    assert any(isinstance(e, Progress) and e.stopping for e in seen)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_execution_in_a_thread_leaves_signals_alone(plan: Planner, tmp_path: Path) -> None:
+    told, _ = scripted(plan(), 70)
+    outcomes: list[Outcome] = []
+
+    def work() -> None:
+        with open_store(str(tmp_path / "threaded.db")) as store:
+            outcomes.append(execute(told, store))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(outcomes[0].failed) == 1

@@ -1,0 +1,85 @@
+"""What of the command line is searched over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advsweep.config.overrides import parse_overrides
+from advsweep.errors import ConfigError
+from advsweep.sweep.search.space import Choice, Interval, fits, in_file, override, split
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension"),
+    [
+        ("estimator.delta=interval(0.1,2)", Interval(0.1, 2.0)),
+        ("optimizer.lr=tag(log,interval(1e-5,1e-3))", Interval(1e-5, 1e-3, log=True)),
+        ("estimator.k=int(interval(1,8))", Interval(1, 8)),
+        ("estimator=choice(grpo,fade)", Choice(("grpo", "fade"))),
+        ("backend.keep=choice(10,true)", Choice((10, True))),
+        ("group_size=range(4,17,4)", Choice((4, 8, 12, 16))),
+    ],
+)
+def test_what_is_searched_over(text: str, dimension: Interval | Choice) -> None:
+    dimensions, rest = split([text, "steps=20"])
+    assert (list(dimensions.values()), rest) == ([dimension], ["steps=20"])
+    assert next(iter(dimensions)) == text.partition("=")[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["estimator=grpo,fade", "seed=range(3)", "seed=choice(1,2)", "~evaluation.k", "a=("]
+)
+def test_what_is_not(text: str) -> None:
+    assert split([text]) == ({}, [text])
+
+
+def test_whole_numbers_stay_whole() -> None:
+    dimensions, _ = split(["a=int(interval(1,8))", "b=interval(1,8)"])
+    assert [type(d.low) for d in dimensions.values() if isinstance(d, Interval)] == [int, float]
+
+
+@pytest.mark.parametrize(
+    "text", ["a=interval(2,1)", "a=tag(log,interval(0,1))", "a=choice([1,2],[3])"]
+)
+def test_mistakes_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        split([text])
+
+
+def test_what_a_sweep_file_searches_over() -> None:
+    node = {
+        "seeds": 3,
+        "common": {"a": "interval(0,1)", "b": "choice(1,2)", "c": [4, 8], "d": "range(3)"},
+        "blocks": [{"a": "tag(log,interval(1,9))", "b": 1, "e": "text", "seed": "choice(1,2)"}],
+    }
+    assert in_file(node) == {"a": Interval(1.0, 9.0, log=True), "d": Choice((0, 1, 2))}
+    assert in_file(None) == in_file({"blocks": 3}) == {}
+    with pytest.raises(ConfigError, match="LOW < HIGH"):
+        in_file({"common": {"a": "interval(2,1)"}})
+
+
+@pytest.mark.parametrize(
+    ("point", "is_one"),
+    [
+        ({"a": 0.5, "b": 4}, True),
+        ({"a": 1.5, "b": 4}, False),
+        ({"a": 0.5, "b": 5}, False),
+        ({"a": 0.5}, False),
+        ({"a": 0.5, "b": 4, "c": 1}, False),
+    ],
+)
+def test_points_of_a_space(point: dict[str, Any], is_one: bool) -> None:
+    assert fits(point, {"a": Interval(0.0, 1.0), "b": Choice((4, 8))}) is is_one
+
+
+def test_several_values_are_one_override() -> None:
+    [parsed] = parse_overrides([override("a", 1, "it's", None, False)])
+    assert (parsed.values, parsed.swept) == ((1, "it's", None, False), True)
+
+
+@pytest.mark.parametrize("value", [1, 2.5e-7, True, None, "fade", "it's, a b", "1", "null"])
+def test_values_come_back_as_they_are(value: Any) -> None:
+    [parsed] = parse_overrides([override("a.b", value)])
+    assert (parsed.key, parsed.values, type(parsed.values[0])) == ("a.b", (value,), type(value))

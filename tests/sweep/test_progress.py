@@ -1,0 +1,164 @@
+"""What is shown of an execution while it goes on."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from advsweep.store import Owner, RunRecord, Store
+from advsweep.sweep import progress
+from advsweep.sweep.planning.labels import labels
+from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.progress import BarView, LineView, TableView, watching
+from advsweep.sweep.scheduler.events import EventKind, Progress, RunEvent
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units
+
+Planner = Callable[..., Plan]
+
+
+def named(plan: Plan) -> list[str]:
+    by_identity = labels(plan)
+    return [by_identity[planned.run.identity] for planned in plan.runs]
+
+
+def test_labels_have_what_varies_and_no_more(plan: Planner) -> None:
+    assert named(plan("estimator=grpo,fade", "seed=0,1")) == [
+        "grpo seed=0",
+        "grpo seed=1",
+        "fade seed=0",
+        "fade seed=1",
+    ]
+    assert named(plan("group_size=4,8", "optimizer.lr=1e-4")) == [
+        "grpo seed=0 group_size=4",
+        "grpo seed=0 group_size=8",
+    ]
+    assert named(plan("estimator=asym_grpo", "estimator.delta=0.5,2")) == [
+        "asym_grpo seed=0 estimator.delta=0.5",
+        "asym_grpo seed=0 estimator.delta=2.0",
+    ]
+
+
+def test_labels_name_wrapped_estimators(plan: Planner) -> None:
+    assert named(plan("estimator=a_grae", "estimator.base=grpo,dr_grpo")) == [
+        "a_grae seed=0 estimator.base=grpo",
+        "a_grae seed=0 estimator.base=dr_grpo",
+    ]
+
+
+@pytest.fixture
+def running(plan: Planner, store: Store) -> tuple[Plan, list[RunRecord]]:
+    """Two runs, the first of them being trained."""
+    pair = plan("seed=0,1", name="pair")
+    make_units(pair, store, force=False)
+    store.claim(1, Owner.current())
+    store.heartbeat(1, step=6, stage="training")
+    store.add_points(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
+    return pair, store.runs(newest_first=False)
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def console(monkeypatch: pytest.MonkeyPatch) -> Console:
+    monkeypatch.setattr(progress, "REFRESH_SECONDS", 0.0)
+    return Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
+
+
+def test_a_table_shows_progress_and_last_values(
+    running: tuple[Plan, list[RunRecord]], store: Store, console: Console
+) -> None:
+    pair, (first, second) = running
+    view = TableView(pair, store, console)
+    with view.shown():
+        view.take(RunEvent(EventKind.STARTED, first))
+        view.take(Progress(active=[1], waiting=[], queued=1, stopping=False))
+    text = shown(console)
+    for part in ("grpo seed=0", "running", "6/20", "0.250", "0.125", "1 running, 1 to come"):
+        assert part in text
+    with view.shown():
+        view.take(RunEvent(EventKind.FAILED, second, "step 3: no good"))
+    assert "run 2 (grpo seed=1) failed: step 3: no good" in shown(console)
+    assert "1 failed" in shown(console)
+
+
+def test_a_large_sweep_shows_what_is_being_trained(
+    running: tuple[Plan, list[RunRecord]],
+    store: Store,
+    console: Console,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "SHOWN_RUNS", 1)
+    pair, (first, second) = running
+    view = TableView(pair, store, console)
+    with view.shown():
+        view.take(RunEvent(EventKind.DONE, second))
+        view.take(RunEvent(EventKind.STARTED, first))
+        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+    text = shown(console)
+    assert "grpo seed=0" in text
+    assert "grpo seed=1" not in text
+    assert "1 of 2 done, 1 running" in text
+
+
+def test_a_single_run_shows_a_bar_of_each_stage(
+    running: tuple[Plan, list[RunRecord]], store: Store, console: Console
+) -> None:
+    pair, (first, _) = running
+    view = BarView(pair, store, console)
+    with view.shown():
+        store.heartbeat(1, stage="pretraining 120/600")
+        view.take(RunEvent(EventKind.STARTED, first))
+        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+        store.heartbeat(1, stage="training")
+        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+    text = shown(console)
+    assert "pretraining" in text
+    assert "120/600" in text
+    assert "reward 0.250" in text
+
+
+def test_lines_say_what_starts_fails_and_ends(
+    running: tuple[Plan, list[RunRecord]], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, (first, second) = running
+    stream = io.StringIO()
+    view = LineView(pair, store, stream)
+    view.take(RunEvent(EventKind.STARTED, first))
+    view.take(Progress(active=[1], waiting=[], queued=1, stopping=False))
+    view.take(RunEvent(EventKind.FAILED, second, "step 3: no good"))
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+    monkeypatch.undo()
+    view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
+    view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
+    with view.shown():
+        view.take(RunEvent(EventKind.SKIPPED, first))
+        view.take(RunEvent(EventKind.SKIPPED, second))
+    assert stream.getvalue().splitlines() == [
+        "run 1 (grpo seed=0) started",
+        "run 2 (grpo seed=1) failed: step 3: no good",
+        "0 of 2 done, 1 running, 1 failed (run 1 training 6/20)",
+        "stopping: the runs write a checkpoint; Ctrl-C again kills them",
+        "2 of 2 runs were done before",
+    ]
+
+
+def test_without_a_terminal_there_are_lines(
+    plan: Planner, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = plan()
+    with watching(quick, store) as on_event:
+        execute(quick, store, on_event=on_event)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "run 1 (grpo seed=0) started",
+        "run 1 (grpo seed=0) done",
+    ]

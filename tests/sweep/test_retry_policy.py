@@ -1,0 +1,240 @@
+"""Retries and limits: how they are read, and how workers are held to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from advsweep.cli.shared.execution import set_store_patience
+from advsweep.errors import ConfigError
+from advsweep.store import Failure, Status
+from advsweep.store.owners import process_started
+from advsweep.sweep.executors.base import Handle, kill_session
+from advsweep.sweep.retry_policy import (
+    Policy,
+    parse_duration,
+    parse_failures,
+    parse_size,
+    spell_duration,
+    spell_size,
+    store_patience,
+)
+from advsweep.sweep.scheduler import limits
+from advsweep.sweep.scheduler.limits import Coroner, Worker
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("1h30m", 5400), ("1.5H", 5400), ("2d", 172800)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+    assert parse_duration(spell_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5 minutes", "1h30", "m", "1.5.2s", "nan"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--time-limit: expected a duration above 0"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512M", 2**29), ("8G", 2**33), ("1.5GiB", 3 * 2**29), ("4kb", 4096), ("1T", 2**40)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+    assert parse_size(spell_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "8", "0G", "-1G", "8 gigabytes", "8P", "1.2.3G"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--memory-limit: expected a size above 0"):
+        parse_size(text)
+
+
+def test_classes_of_failure() -> None:
+    assert parse_failures("oom, timeout,killed") == Policy().retry_on
+    assert parse_failures("") == frozenset()
+    with pytest.raises(ConfigError, match=r"--retry-on: .* got 'kiled'; did you mean 'killed'\?"):
+        parse_failures("kiled")
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    assert [Policy().backoff(n) for n in (1, 2, 3, 4)] == [1, 2, 4, 8]
+    assert Policy().backoff(5000) == 300
+
+
+@dataclass
+class Noted(Handle):
+    """A process that lives on, and notes what it is told."""
+
+    process: int | None = None
+    told: list[str] = field(default_factory=list)
+
+    def poll(self) -> int | None:
+        return None
+
+    def pid(self) -> int | None:
+        return self.process
+
+    def stop(self) -> None:
+        self.told.append("stop")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+
+
+def test_a_worker_beyond_its_time_is_asked_and_then_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handle = Noted()
+    worker = Worker(handle, Policy(time_limit=90), [])
+    now = time.monotonic() + 89
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    worker.check()
+    assert worker.cause is None
+    now += 2
+    worker.check()
+    worker.check()
+    assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 1m30s")
+    assert handle.told == ["stop"]
+    now += limits.STOP_SECONDS + 1
+    worker.check()
+    assert handle.told == ["stop", "kill"]
+
+
+def test_a_worker_beyond_its_memory_is_killed() -> None:
+    held = limits.held_bytes(os.getpid(), 0)
+    handle = Noted(process=os.getpid())
+    Worker(handle, Policy(memory_limit=2 * held), []).check()
+    assert handle.told == []
+    worker = Worker(handle, Policy(memory_limit=held // 2), [])
+    worker.check()
+    assert handle.told == ["kill"]
+    assert worker.cause is not None
+    assert worker.cause.failure is Failure.OOM
+    assert f"above its memory limit of {spell_size(held // 2)}" in worker.cause.reason
+
+
+def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    handle = Noted()
+    worker = Worker(handle, Policy(), [])
+    # The machine slept: the heartbeat looks old once, and is renewed.
+    worker.look({Status.LOST})
+    now = 101.0
+    worker.look({Status.RUNNING})
+    now = 120.0
+    worker.look({Status.LOST})
+    assert handle.told == []
+    now = 131.0
+    worker.look({Status.LOST})
+    assert handle.told == ["kill"]
+    assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
+
+
+FAMILY = """
+import os, sys, time
+held = bytearray(b"x") * (64 << 20)
+for _ in range(int(sys.argv[1])):
+    if os.fork() == 0:
+        own = bytearray(b"y") * (32 << 20)
+        os.write(1, b"ready\\n")
+        time.sleep(600)
+os.write(1, b"ready\\n")
+time.sleep(600)
+"""
+"""A process that holds 64 MiB, and children that hold 32 MiB each and share the 64."""
+
+
+@pytest.fixture
+def family() -> Iterator[Callable[[int], int]]:
+    """`family(children)`: the pid of such a process, once all of them hold what they do."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(children: int) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", FAMILY, str(children)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        for _ in range(children + 1):
+            assert process.stdout.readline() == "ready\n"
+        return process.pid
+
+    yield start
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_memory_is_that_of_a_process_and_its_descendants(family: Callable[[int], int]) -> None:
+    alone, three = (family(children) for children in (0, 3))
+    rest = 20 << 20  # of each interpreter, and more than what is not exact
+    least = 64 << 20
+    assert least <= limits.held_bytes(alone, 0) <= least + rest
+    least += 3 * (32 << 20)
+    assert least <= limits.held_bytes(three, 0) <= least + rest
+    # As long as that is not too much, sizes are added up: 64 MiB more for each child.
+    summed = limits.held_bytes(three, 1 << 40)
+    assert summed >= least + 3 * (64 << 20)
+    assert limits.held_bytes(three, summed - 1) <= least + rest
+    assert limits.held_bytes(2**22 + 1, 0) == 0
+
+
+def test_a_worker_that_is_killed_leaves_no_processes_behind(
+    family: Callable[[int], int],
+) -> None:
+    leader = family(2)
+    children = list(limits._descendants(leader))
+    assert len(children) == 2
+    kill_session(leader)
+    deadline = time.monotonic() + 60
+    while any(process_started(child) is not None for child in children):
+        assert time.monotonic() < deadline, "they live on"
+        time.sleep(0.01)
+
+
+def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_PROC", tmp_path)
+    counts = tmp_path / "vmstat"
+    counts.write_text("nr_free_pages 7\noom_kill 3\n")
+    coroner = Coroner()
+    coroner.look()
+    assert coroner.cause(-9).failure is Failure.KILLED
+    counts.write_text("nr_free_pages 7\noom_kill 4\n")
+    coroner.look()
+    reason = "killed by the kernel, which had run out of memory"
+    assert coroner.cause(-9) == (Failure.OOM, reason)
+    assert coroner.cause(-15).failure is Failure.KILLED
+    for _ in range(3):
+        coroner.look()
+    assert coroner.cause(-9).failure is Failure.KILLED
+
+
+def test_processes_of_runs_have_their_patience_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert store_patience() == 600
+    assert set_store_patience("90s") == 90
+    assert store_patience() == 90
+    with pytest.raises(ConfigError, match="--store-patience: expected a duration above 0"):
+        set_store_patience("soon")
+    monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "never")
+    with pytest.raises(ConfigError, match="ADVSWEEP_STORE_PATIENCE: expected a duration above 0"):
+        store_patience()

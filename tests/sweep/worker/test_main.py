@@ -1,0 +1,610 @@
+"""One run's work: what reaches the store, in which order, and how it is interrupted."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.backends import fake
+from advsweep.errors import LeaseLostError, NoMemoryError, StoreError, TrainingError
+from advsweep.evaluation import run_evaluator
+from advsweep.evaluation.run_evaluator import Evaluator
+from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, open_store
+from advsweep.sweep.exit_codes import (
+    DISK_FULL,
+    DONE,
+    ELSEWHERE,
+    FAILED,
+    ORPHANED,
+    OUT_OF_MEMORY,
+    STOPPED,
+    UNRECORDED,
+)
+from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.scheduler.task import new_run
+from advsweep.sweep.stop_request import RunStopped, StopRequest
+from advsweep.sweep.worker import heartbeat
+from advsweep.sweep.worker.heartbeat import Heartbeat
+from advsweep.sweep.worker.lifecycle import end_of
+from advsweep.sweep.worker.main import main, work
+from advsweep.sweep.worker.reporter import StoreReporter
+
+Planner = Callable[..., Plan]
+Measured = list[tuple[str, int, float]]
+
+
+def added(plan: Plan, store: Store) -> RunRecord:
+    [planned] = plan.runs
+    return store.runs(ids=store.add_runs([new_run(planned)]))[0]
+
+
+def measured(store: Store, run_id: int) -> Measured:
+    """What a run measured; times differ from one training to the next."""
+    return [p for p in store.points(run_id) if not p[0].startswith("time/")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """What the quick run measures when nobody disturbs it."""
+    with open_store(str(tmp_path_factory.mktemp("undisturbed") / "advsweep.db")) as store:
+        record = added(plan(), store)
+        assert work(store, record, (), None) == DONE
+        return measured(store, record.id)
+
+
+def in_step(monkeypatch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
+    """Makes something happen at the start of a step, once."""
+    plain, once = fake._Trainer.step, iter([True])
+
+    def disturbed(trainer: Any, now: int) -> Any:
+        if now == step and next(once, False):
+            happens()
+        return plain(trainer, now)
+
+    monkeypatch.setattr(fake._Trainer, "step", disturbed)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 10, 13, 20])
+def test_an_interrupted_run_goes_on_to_the_same_metrics(
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = added(plan(), store)
+    in_step(monkeypatch, step, terminate)
+    assert work(store, record, (), None) == STOPPED
+    [stopped] = store.runs()
+    assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 6, 10, 11, 20])
+def test_a_run_that_is_gone_at_once_leaves_no_gap_and_nothing_twice(
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Gone(BaseException):
+        """Leaves as a killed process would: nothing after it is written."""
+
+    def vanish() -> None:
+        monkeypatch.setattr(StoreReporter, "flush", lambda self: None)
+        raise Gone
+
+    record = added(plan(), store)
+    with monkeypatch.context() as context:
+        in_step(context, step, vanish)
+        assert work(store, record, (), None) == FAILED
+    monkeypatch.undo()
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+
+
+@pytest.mark.parametrize(("call", "step"), [(0, 0), (1, 10), (2, 20)])
+def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
+    call: int,
+    step: int,
+    plan: Planner,
+    store: Store,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = time.monotonic()
+    calls = iter(range(10))
+    evaluate = run_evaluator.evaluate
+
+    def slow(*arguments: Any) -> Any:
+        if next(calls) == call:
+            terminate()
+            time.sleep(30)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(run_evaluator, "evaluate", slow)
+    record = added(plan("backend.checkpoint_every=0"), store)
+    assert work(store, record, (), None) == STOPPED
+    assert time.monotonic() - started < 20
+    assert [c.step for c in store.checkpoints(record.id)] == ([step] if step else [])
+    assert work(store, record, (), None) == DONE
+    assert measured(store, record.id) == undisturbed
+    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+
+
+def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    with open_store(store.url) as other:
+        assert other.claim(record.id, Owner.current())
+        assert work(store, record, (), None) == ELSEWHERE
+    assert store.points(record.id) == []
+
+
+def test_a_run_that_was_taken_over_is_let_go(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = added(plan(), store)
+
+    def lose() -> None:
+        raise LeaseLostError("another process has it")
+
+    in_step(monkeypatch, 7, lose)
+    assert work(store, record, (), None) == ELSEWHERE
+    [left] = store.runs()
+    assert left.status is Status.RUNNING
+
+
+def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = added(plan(), store)
+    reserve = record.directory / "reserve"
+    full: list[bool] = []
+
+    def takes(method: str) -> None:
+        plain = getattr(store, method)
+
+        def limited(*arguments: Any, **options: Any) -> Any:
+            if full and reserve.exists():
+                raise StoreError("the disk is full")
+            return plain(*arguments, **options)
+
+        monkeypatch.setattr(store, method, limited)
+
+    for method in ("heartbeat", "add_points", "set_summaries", "finish"):
+        takes(method)
+    in_step(monkeypatch, 12, lambda: full.append(True))
+    assert work(store, record, (), None) == FAILED
+    [failed] = store.runs()
+    assert (failed.status, failed.error) == (Status.FAILED, "the disk is full")
+    assert len(store.points(record.id, ["reward/mean"])) >= 10
+    assert not reserve.exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "code"), [("the disk is full", DISK_FULL), ("it does not answer", UNRECORDED)]
+)
+def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch, message: str, code: int
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise StoreError(message)
+
+    record = added(plan(), store)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "finish", refuse)
+        assert work(store, record, (), None) == code
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "claim", refuse)
+        patch.setattr(logging, "captureWarnings", lambda capture: None)
+        assert main(["--run", str(record.id)], store) == code
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
+    end = end_of(OSError(number, os.strerror(number)))
+    assert (end.code, end.status, end.failure) == (FAILED, Status.FAILED, Failure.DISK)
+    assert end_of(OSError(errno.EACCES, "no")).failure is Failure.ERROR
+
+
+def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    assert work(store, record, (), None) == DONE
+    before = store.runs()
+    assert work(store, record, ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
+    assert store.runs() == before
+    assert [e.step for e in store.evaluations([record.id]) if e.settings["n"] == 4] == [0, 20]
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch, and other libraries, call theirs."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "failure"),
+    [
+        (MemoryError(), OUT_OF_MEMORY, Failure.OOM),
+        (OutOfMemoryError("CUDA out of memory"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("CUDA error: out of memory"), OUT_OF_MEMORY, Failure.OOM),
+        (NoMemoryError("no memory; take less"), OUT_OF_MEMORY, Failure.OOM),
+        (RuntimeError("shapes do not fit"), FAILED, Failure.ERROR),
+        (SystemExit(3), FAILED, Failure.ERROR),
+        (TrainingError("step 7: not finite"), FAILED, Failure.ERROR),
+    ],
+)
+def test_a_failure_is_recorded_with_its_class(
+    error: BaseException,
+    code: int,
+    failure: Failure,
+    plan: Planner,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    in_step(monkeypatch, 7, fail)
+    assert work(store, added(plan(), store), (), None) == code
+    [failed] = store.runs()
+    assert (failed.status, failed.failure, failed.step) == (Status.FAILED, failure, 6)
+
+
+def test_torch_says_in_the_words_we_know_that_there_is_no_memory() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        torch.empty(2**58, dtype=torch.uint8)
+
+
+def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Store) -> None:
+    [planned] = plan().runs
+    config = {**planned.config, "task": {"name": "countdown", "gone": 1}}
+    new = NewRun(
+        identity="0" * 64,
+        config_hash="0" * 64,
+        seed=0,
+        config=config,
+        steps=20,
+        estimator="grpo",
+        backend="fake",
+    )
+    [run_id] = store.add_runs([new])
+    [record] = store.runs()
+    assert work(store, record, (), None) == FAILED
+    [failed] = store.runs(ids=[run_id])
+    assert failed.error is not None
+    assert failed.error.startswith("task.gone: countdown has no parameter 'gone'")
+
+
+@pytest.fixture
+def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
+    """A reporter of a claimed run that writes a checkpoint every 5 of its 20 steps."""
+    quick = plan()
+    record = added(quick, store)
+    assert store.claim(record.id, Owner.current())
+    evaluator = Evaluator(store, quick.runs[0].run, record.id, 1)
+    return StoreReporter(store, evaluator, StopRequest()), record
+
+
+def steps(store: Store, record: RunRecord) -> list[int]:
+    return [step for _, step, _ in store.points(record.id, ["reward/mean"])]
+
+
+def test_points_are_written_in_batches_and_before_each_checkpoint(
+    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 1e9)
+    reporter, record = reported
+    for step in range(1, 5):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    assert steps(store, record) == []
+    reporter.metrics(5, {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4, 5]
+    reporter.metrics(6, {f"estimator/{i}": 0.0 for i in range(1000)} | {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4, 5, 6]
+    assert store.runs()[0].step == 6
+
+
+def test_points_wait_no_longer_than_a_moment(
+    reported: tuple[StoreReporter, RunRecord], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 0.0)
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    assert steps(store, record) == [1]
+
+
+@pytest.fixture
+def locked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Somebody's connection that keeps the store locked until it rolls back."""
+    monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 0.0)
+    for engine in (store._engines.writer, store._engines.reader):
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 1")
+    other = sqlite3.connect(str(store.file), isolation_level=None, check_same_thread=False)
+    yield other
+    other.close()
+
+
+def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    for step in (2, 3):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    assert store.is_away
+    locked.execute("ROLLBACK")
+    # As the heartbeat does.
+    store.heartbeat(record.id)
+    assert steps(store, record) == [1]
+    reporter.metrics(4, {"reward/mean": 0.5})
+    assert steps(store, record) == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_waits_for_the_store(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    for step in range(1, 5):
+        reporter.metrics(step, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    back = threading.Timer(0.5, locked.execute, ["ROLLBACK"])
+    back.start()
+    reporter.metrics(5, {"reward/mean": 0.5})
+    back.join()
+    assert steps(store, record) == [1, 2, 3, 4, 5]
+
+
+def test_who_lost_its_run_while_the_store_was_away_writes_nothing(
+    reported: tuple[StoreReporter, RunRecord], store: Store, locked: sqlite3.Connection
+) -> None:
+    reporter, record = reported
+    reporter.metrics(1, {"reward/mean": 0.5})
+    locked.execute("BEGIN IMMEDIATE")
+    reporter.metrics(2, {"reward/mean": 0.5})
+    locked.execute("UPDATE runs SET host = 'elsewhere'")
+    locked.execute("COMMIT")
+    with pytest.raises(LeaseLostError):
+        reporter.flush()
+    assert steps(store, record) == [1]
+
+
+def test_what_was_reported_past_a_resume_is_void(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, record = reported
+    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    reporter.resumed(5)
+    reporter.metrics(6, {"reward/mean": 0.5})
+    reporter.flush()
+    assert steps(store, record) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_training_from_the_beginning_voids_everything(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, record = reported
+    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    reporter.metrics(1, {"reward/mean": 0.5})
+    reporter.flush()
+    assert store.points(record.id) == [("reward/mean", 1, 0.5)]
+
+
+def test_a_stage_shows_in_the_record(
+    reported: tuple[StoreReporter, RunRecord], store: Store
+) -> None:
+    reporter, _ = reported
+    reporter.progress("pretraining", 10, 600)
+    assert store.runs()[0].stage == "pretraining 10/600"
+    reporter.progress("pretraining", 11, 600)  # too soon to be written
+    assert store.runs()[0].stage == "pretraining 10/600"
+    reporter.progress("pretraining", 600, 600)
+    assert store.runs()[0].stage == "pretraining 600/600"
+
+
+def test_a_request_is_seen_after_the_step() -> None:
+    stop = StopRequest()
+    with stop.installed():
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.reason == "asked to stop"
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_request_breaks_into_an_interruptible_stretch_once() -> None:
+    stop = StopRequest()
+    unwound = False
+
+    def interrupted() -> None:
+        nonlocal unwound
+        with stop.interruptible():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+                unwound = True
+
+    with stop.installed(), pytest.raises(RunStopped):
+        interrupted()
+    assert unwound
+
+
+def test_a_stretch_does_not_begin_after_a_request() -> None:
+    stop = StopRequest()
+    with stop.installed():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(RunStopped), stop.interruptible():
+            raise AssertionError
+
+
+def test_a_stretch_ends_where_there_is_something_to_save() -> None:
+    stop = StopRequest()
+    with stop.installed(), stop.interruptible():
+        stop.protect()
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.reason is not None
+
+
+def test_signals_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest().installed():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def quick_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.1)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_heart_beats(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    store.claim(record.id, Owner.current())
+    before = store.runs()[0].heartbeat
+    with Heartbeat(store, record.id, StopRequest(), os.getppid()):
+        wait_for(lambda: store.runs()[0].heartbeat != before)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_request_in_the_store_reaches_the_run(plan: Planner, store: Store) -> None:
+    record = added(plan(), store)
+    store.claim(record.id, Owner.current())
+    stop = StopRequest()
+    with stop.installed(), Heartbeat(store, record.id, stop, None):
+        store.request_stop(record.id)
+        wait_for(lambda: stop.reason)
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_run_without_a_parent_stops_and_then_ends(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    stop = StopRequest()
+    with stop.installed(), Heartbeat(store, None, stop, parent_pid=1 << 30):
+        wait_for(lambda: ends)
+    assert stop.reason == "the process that started it is gone"
+    assert ends[0] == ORPHANED
+
+
+@pytest.mark.usefixtures("quick_heart")
+def test_a_process_that_lost_its_lease_ends_at_once(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    record = added(plan(), store)
+    store.claim(record.id, Owner(host="elsewhere", pid=1, started=0.0))
+    with Heartbeat(store, record.id, StopRequest(), None):
+        with open_store(store.url) as other:
+            other.claim(record.id, Owner.current())
+            store._held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
+        wait_for(lambda: ends)
+    assert ends[0] == ELSEWHERE
+
+
+def test_runs_that_start_together_make_one_base_evaluation(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    evaluate = run_evaluator.evaluate
+
+    def counted(*arguments: Any) -> Any:
+        made.append(1)
+        time.sleep(0.2)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(run_evaluator, "evaluate", counted)
+    records = [added(plan(f"seed={seed}"), store) for seed in (0, 1, 2)]
+
+    evaluators = [Evaluator(store, plan(f"seed={r.seed}").runs[0].run, r.id, 1) for r in records]
+    threads = [
+        threading.Thread(
+            target=e.ensure, args=(0, lambda e=e: e.run.backend.sampler(e.run, Path(), 0))
+        )
+        for e in evaluators
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len({e.identity for e in store.evaluations([r.id for r in records])}) == 1
+    assert len(store.evaluations([r.id for r in records])) == 3
+
+
+def test_checkpoints_of_another_store_are_not_gone_on_from(
+    plan: Planner,
+    tmp_path: Path,
+    undisturbed: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A store that was deleted leaves its runs' folders behind, without their metrics."""
+    with open_store(str(tmp_path / "advsweep.db")) as first:
+        in_step(monkeypatch, 13, terminate)
+        assert work(first, added(plan(), first), (), None) == STOPPED
+    (tmp_path / "advsweep.db").unlink()
+    with open_store(str(tmp_path / "advsweep.db")) as second:
+        record = added(plan(), second)
+        assert (record.directory / "checkpoints").exists()
+        assert work(second, record, (), None) == DONE
+        assert measured(second, record.id) == undisturbed
+    assert "not of this store" in caplog.text
+
+
+def test_the_log_tells_how_a_run_went(
+    plan: Planner, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert work(store, added(plan(), store), (), None) == DONE
+    assert "training grpo, seed 0, 20 steps" in caplog.text
+    assert "step 20 of 20: reward " in caplog.text
+    assert "evaluation after step 10: pass@1 " in caplog.text
+
+
+def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(
+    store: Store, tmp_path: Path
+) -> None:
+    data = tmp_path / "sums.jsonl"
+    data.write_text("".join(f'{{"question": "{i}?", "answer": "{i}"}}\n' for i in range(8)))
+    quick = ["backend=fake", "steps=2", "evaluation.n=2", "evaluation.k=[1]"]
+    quick += ["task=file", f"task.data={data}"]
+    record = added(make_plan([*quick, "task.held_out=2"]), store)
+    assert work(store, record, (), None) == DONE
+    other = added(make_plan([*quick, "task.held_out=3"]), store)
+    data.write_text("".join(f'{{"question": "{i}?", "answer": "{i + 1}"}}\n' for i in range(8)))
+    os.utime(data, ns=(1, 1))  # the clock of a file system may be too coarse to tell
+    assert work(store, other, (), None) == FAILED
+    [failed] = store.runs(ids=[other.id])
+    assert failed.error is not None
+    assert failed.error.startswith(f"expected the run that was planned, {other.identity[:12]}")

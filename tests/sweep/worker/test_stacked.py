@@ -1,0 +1,522 @@
+"""Runs that are trained together: the same numbers as alone, and ends of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from advsweep.backends import fake
+from advsweep.backends.training_loop import InTurn
+from advsweep.errors import StoreError
+from advsweep.store import Owner, RunRecord, Status, Store, open_store
+from advsweep.sweep.early_stopping.check import Judge
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.exit_codes import STOPPED, TOGETHER
+from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler import scheduler
+from advsweep.sweep.scheduler.events import Event, Outcome, RunEvent
+from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.stop_request import OwnStopRequest, StopRequest
+from advsweep.sweep.worker import costs, heartbeat, main
+from advsweep.sweep.worker.costs import SharedCosts
+from advsweep.sweep.worker.stacked import RunLogs, SharedHeartbeat, logging_to, work_together
+
+Planner = Callable[..., Plan]
+Measured = dict[str, Any]
+
+STACK = ("backend.stack=8", "seed=0,1,2")
+
+
+def measured(store: Store, record: RunRecord) -> Measured:
+    """All that a run leaves behind, but for times."""
+    folders = sorted((record.directory / "checkpoints").glob("step-*"))
+    files = [path for folder in folders for path in sorted(folder.iterdir())]
+    return {
+        "points": [p for p in store.points(record.id) if not p[0].startswith("time/")],
+        "evaluations": [
+            (e.identity, e.step, e.settings, e.n.tolist(), e.c.tolist(), e.distinct.tolist())
+            for e in store.evaluations([record.id])
+        ],
+        "checkpoints": {f"{path.parent.name}/{path.name}": path.read_bytes() for path in files},
+    }
+
+
+def all_measured(store: Store) -> dict[str, Measured]:
+    """By identity, of all runs that are done."""
+    return {r.identity: measured(store, r) for r in store.runs(status=Status.DONE)}
+
+
+@pytest.fixture(scope="module")
+def alone(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
+    """What three seeds measure one after another."""
+    directory = tmp_path_factory.mktemp("alone")
+    with open_store(str(directory / "advsweep.db")) as store:
+        assert execute(plan("seed=0,1,2"), store).done == 3
+        return all_measured(store)
+
+
+def kinds(events: list[Event]) -> list[tuple[int, str]]:
+    return [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
+
+
+def run(plan: Plan, store: Store, **options: Any) -> tuple[Outcome, list[Event]]:
+    events: list[Event] = []
+    return execute(plan, store, on_event=events.append, **options), events
+
+
+def in_step(
+    monkeypatch: pytest.MonkeyPatch, seed: int, step: int, happens: Callable[[], None]
+) -> None:
+    """Makes something happen at the start of a step of one seed, once."""
+    plain, once = fake._Trainer.step, iter([True])
+
+    def disturbed(trainer: Any, now: int) -> Any:
+        if (trainer._run.seed, now) == (seed, step) and next(once, False):
+            happens()
+        return plain(trainer, now)
+
+    monkeypatch.setattr(fake._Trainer, "step", disturbed)
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_they_get_the_numbers_that_they_get_alone(
+    plan: Planner, store: Store, alone: dict[str, Measured]
+) -> None:
+    outcome, events = run(plan(*STACK), store)
+    assert outcome.done == 3
+    # All start before any ends: it was one worker that had them.
+    assert [kind for _, kind in kinds(events)] == ["started"] * 3 + ["done"] * 3
+    assert all_measured(store) == alone
+    assert all(measured["checkpoints"] for measured in alone.values())
+
+
+def test_those_of_other_shapes_and_lengths_are_the_same_too(
+    plan: Planner, store: Store, tmp_path: Path
+) -> None:
+    mixed = ("estimator=grpo,fade", "group_size=4,8", "steps=5,9")
+    with open_store(str(tmp_path / "alone.db")) as other:
+        run(plan(*mixed), other)
+        expected = all_measured(other)
+    outcome, _ = run(plan(*mixed, "backend.stack=8"), store)
+    assert outcome.done == 8
+    assert all_measured(store) == expected
+
+
+def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
+    store: Store, tmp_path: Path
+) -> None:
+    bandits = (
+        *("executor=debug", "evaluation.n=4", "evaluation.k=[1]", "prompts_per_step=20"),
+        *("backend=bandit", "model=table", "task=bandit", "optimizer=sgd", "steps=6"),
+        *("estimator=grpo,fade", "group_size=4,8", "optimizer.lr=10,50", "task.spread=1,2"),
+    )
+    with open_store(str(tmp_path / "alone.db")) as other:
+        run(make_plan([*bandits, "backend.stack=1"]), other)
+        expected = all_measured(other)
+    outcome, events = run(make_plan(bandits), store)
+    assert outcome.done == 16
+    assert [kind for _, kind in kinds(events)] == ["started"] * 16 + ["done"] * 16
+    assert all_measured(store) == expected
+
+
+@pytest.mark.parametrize("fault", ["fail_at", "nan_at", "leave_at"])
+def test_a_failing_run_does_not_hurt_those_beside_it(
+    fault: str, plan: Planner, store: Store, alone: dict[str, Measured]
+) -> None:
+    outcome, events = run(plan(*STACK, f"backend.{fault}=0,7"), store)
+    assert (outcome.done, len(outcome.failed)) == (3, 3)
+    assert "retrying" not in [kind for _, kind in kinds(events)]
+    assert all_measured(store) == alone
+    for record in store.runs(status=Status.FAILED):
+        assert record.step == 6
+        assert record.finished is not None
+        assert [step for _, step, _ in store.points(record.id, ["reward/mean"])] == [*range(1, 7)]
+
+
+def test_a_run_that_cannot_be_built_does_not_hurt_those_beside_it(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = fake.Fake.base_key
+
+    def broken(backend: Any, its: Any) -> str:
+        if its.seed == 1:
+            raise OSError("no such model")
+        return build(backend, its)
+
+    monkeypatch.setattr(fake.Fake, "base_key", broken)
+    outcome, _ = run(plan(*STACK), store)
+    assert (outcome.done, list(outcome.failed.values())) == (2, ["OSError: no such model"])
+    monkeypatch.undo()
+    found = all_measured(store)
+    assert len(found) == 2
+    assert found.items() <= alone.items()
+
+
+def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 1 stops after step 7 and the others after step 12; then they go on side by side."""
+    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.01)
+    asked, request = threading.Event(), OwnStopRequest.request
+
+    def noted(own: OwnStopRequest, reason: str) -> None:
+        request(own, reason)
+        asked.set()
+
+    def stop_one() -> None:
+        store.request_stop(2)
+        assert asked.wait(60)
+
+    monkeypatch.setattr(OwnStopRequest, "request", noted)
+    in_step(monkeypatch, 1, 7, stop_one)
+    in_step(monkeypatch, 0, 12, terminate)
+    outcome, events = run(plan(*STACK), store)
+    assert (outcome.stopped, outcome.unfinished) == (True, 3)
+    assert [kind for _, kind in kinds(events)] == ["started"] * 3 + ["interrupted"] * 3
+    stopped = [(r.status, r.step, r.error) for r in store.runs(newest_first=False)]
+    asked_to = (Status.INTERRUPTED, 12, "asked to stop")
+    assert stopped == [asked_to, (Status.INTERRUPTED, 7, "asked to stop"), asked_to]
+    outcome, events = run(plan(*STACK), store)
+    assert outcome.done == 3
+    assert [kind for _, kind in kinds(events)] == ["started"] * 3 + ["done"] * 3
+    assert all_measured(store) == alone
+
+
+def test_a_request_before_the_first_step_ends_all(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_step(monkeypatch, 1, 1, terminate)
+    outcome, _ = run(plan(*STACK), store)
+    assert outcome.unfinished == 3
+    assert [(r.status, r.step) for r in store.runs()] == [(Status.INTERRUPTED, 0)] * 3
+    assert run(plan(*STACK), store)[0].done == 3
+    assert all_measured(store) == alone
+
+
+def test_one_that_a_rule_stops_early_leaves_the_others(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Judge, "is_due", lambda judge, step: step == 10)
+    monkeypatch.setattr(Judge, "verdict", lambda judge, _: "poor" if judge.run_id == 2 else None)
+    outcome, _ = run(plan(*STACK, "stopping=acr"), store)
+    assert (outcome.done, outcome.pruned) == (2, {2: "poor"})
+    [pruned] = store.runs(ids=[2])
+    assert (pruned.status, pruned.step) == (Status.PRUNED, 10)
+    assert [c.step for c in store.checkpoints(2)] == [5, 10]
+    found = all_measured(store)
+    assert len(found) == 2
+    assert found.items() <= alone.items()
+
+
+def test_further_evaluations_are_made_for_each(plan: Planner, store: Store) -> None:
+    outcome, events = run(plan(*STACK, "evaluation.n=8,16"), store)
+    assert (outcome.done, len(kinds(events))) == (3, 6)
+    for record in store.runs():
+        found = {(e.step, e.settings["n"]) for e in store.evaluations([record.id])}
+        assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
+
+
+def test_a_run_is_recorded_when_it_ends_and_not_with_the_last(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Status] = []
+    longer = plan("backend.stack=8", "steps=5,9")
+    in_step(monkeypatch, 0, 9, lambda: seen.extend(r.status for r in store.runs()))
+    run(longer, store)
+    assert seen == [Status.RUNNING, Status.DONE]
+
+
+def added(plan: Plan, store: Store) -> list[int]:
+    return [unit.run_id for unit in make_units(plan, store, force=False)]
+
+
+def take_over(url: str, run_id: int) -> None:
+    """Another process, of another machine, has the run from now on."""
+    with open_store(url) as other:
+        assert other.claim(run_id, Owner("elsewhere", 1, 0.0), holder=Owner.current())
+
+
+def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = added(plan(*STACK), store)
+    in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
+    assert work_together(store, ids, (), None) == TOGETHER
+    [lost] = store.runs(ids=[2])
+    assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
+    assert [c.step for c in store.checkpoints(2)] == [5]
+    found = all_measured(store)
+    assert len(found) == 2
+    assert found.items() <= alone.items()
+
+
+def test_runs_that_others_have_are_left_to_them(
+    plan: Planner, store: Store, alone: dict[str, Measured]
+) -> None:
+    ids = added(plan(*STACK), store)
+    with open_store(store.url) as other:
+        assert other.claim(1, Owner.current())
+        assert work_together(store, ids, (), None) == TOGETHER
+    assert [r.status for r in store.runs(ids=ids)] == [Status.RUNNING, Status.DONE, Status.DONE]
+    assert store.points(1) == []
+    assert all_measured(store).items() <= alone.items()
+
+
+def test_one_heart_beats_for_all_and_tells_which_are_lost(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    ids = added(plan(*STACK), store)
+    losses: list[int] = []
+    all_lost = threading.Event()
+
+    @dataclass
+    class Seated:
+        run_id: int
+        is_open: bool = True
+
+        def lose(self) -> None:
+            losses.append(self.run_id)
+            all_lost.set()
+
+    for run_id in ids:
+        assert store.claim(run_id, Owner.current())
+    before = {r.id: r.heartbeat for r in store.runs()}
+    seats: Any = [Seated(1), Seated(2), Seated(3, is_open=False)]
+    take_over(store.url, 2)
+    with SharedHeartbeat(store, seats, None, None):  # type: ignore[arg-type]
+        assert all_lost.wait(60)
+    assert losses == [2]
+    after = {r.id: r.heartbeat for r in store.runs()}
+    assert after[1] != before[1]
+    assert after[3] == before[3]
+
+
+def test_what_befalls_all_of_them_is_tried_with_each_alone(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(stack: Any, runs: Any) -> None:
+        raise RuntimeError("no room for three")
+
+    monkeypatch.setattr(InTurn, "__init__", fail)
+    outcome, events = run(plan(*STACK), store)
+    assert (outcome.done, outcome.failed) == (3, {})
+    assert [kind for _, kind in kinds(events)] == [
+        *["started"] * 3,
+        *["retrying"] * 3,
+        *["started", "done"] * 3,
+    ]
+    [message] = {
+        e.message for e in events if isinstance(e, RunEvent) and e.kind.value == "retrying"
+    }
+    assert message == (
+        "could not be trained together with others: RuntimeError: no room for three; "
+        "it is trained alone now"
+    )
+    assert all_measured(store) == alone
+
+
+def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, refusals = Store.finish, iter(range(2))
+
+    def finish(its: Store, run_id: int, *arguments: Any, **options: Any) -> None:
+        # The second time is after the reserve was given up.
+        if run_id == 2 and next(refusals, None) is not None:
+            raise StoreError("the store is broken")
+        plain(its, run_id, *arguments, **options)
+
+    monkeypatch.setattr(Store, "finish", finish)
+    outcome, _ = run(plan(*STACK), store)
+    assert outcome.done == 2
+    assert list(outcome.failed) == [2]
+    [failed] = store.runs(ids=[2])
+    assert failed.status is Status.FAILED
+    assert failed.error is not None
+    assert "could not use the store any more" in failed.error
+    assert all_measured(store).items() <= alone.items()
+
+
+@dataclass
+class Child(Handle):
+    """A forked process."""
+
+    process: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.process, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def stop(self) -> None:
+        os.kill(self.process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.process, signal.SIGKILL)
+
+
+@dataclass(kw_only=True)
+class Forking(Executor):
+    """Workers as forks of this process, which has everything imported."""
+
+    name: ClassVar[str] = "forking"
+    stacks: ClassVar[bool] = True
+
+    def capacity(self) -> int:
+        return 1
+
+    def start(self, job: Job) -> Handle:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return Child(pid)
+        code = 1
+        try:
+            job.directory.mkdir(parents=True, exist_ok=True)
+            sys.stdout = open(job.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
+            logging.getLogger().handlers.clear()
+            ids = [f"--run={run_id}" for run_id in (job.run_id, *job.others)]
+            code = main.main([*ids, f"--store={job.store_url}", f"--parent-pid={parent}"])
+            logging.shutdown()
+        finally:
+            os._exit(code)
+
+
+def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
+    plan: Planner, store: Store, alone: dict[str, Measured]
+) -> None:
+    """Run 1 ends in step 3; run 4 ends its process in step 7, and again when it is alone."""
+    faulty = plan("backend.stack=8", "seed=0", "backend.exit_at=7")
+    short = plan("backend.stack=8", "seed=0", "steps=3")
+    stacked = replace(
+        plan(*STACK), runs=[*short.runs, *plan(*STACK).runs, *faulty.runs], executor=Forking()
+    )
+    outcome, events = run(stacked, store)
+    assert (outcome.done, list(outcome.failed)) == (4, [5])
+    told = kinds(events)
+    assert told[:5] == [(i, "started") for i in (1, 2, 3, 4, 5)]
+    assert sorted(told[5:10]) == [(1, "done"), *((i, "retrying") for i in (2, 3, 4, 5))]
+    ends = [(i, kind) for i in (2, 3, 4) for kind in ("started", "done")]
+    assert told[10:] == [*ends, (5, "started"), (5, "failed")]
+    [failed] = store.runs(ids=[5])
+    assert failed.error == "its process ended with exit status 70"
+    found = all_measured(store)
+    assert found.items() >= alone.items()
+    # The lines of each run are in its own log, those of the process in that of the first.
+    logs = {r.id: (r.directory / "log.txt").read_text(encoding="utf-8") for r in store.runs()}
+    assert "5 runs trained together: 1, 2, 3, 4, 5" in logs[1]
+    assert "step 3 of 3" in logs[1]
+    assert "step 3 of 20" not in logs[1]
+    assert "of which the log of run 1 tells" in logs[2]
+    assert "training grpo, seed 0" in logs[2]
+    assert "seed 1" not in logs[2]
+
+
+def test_the_end_of_a_run_is_told_while_the_others_go_on(
+    plan: Planner, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer run waits in step 9 until it was told that the shorter one is done."""
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    told = tmp_path / "told"
+
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not told.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert told.exists()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, RunEvent) and (event.run.id, event.kind.value) == (1, "done"):
+            told.touch()
+
+    in_step(monkeypatch, 0, 9, wait)
+    both = replace(plan("backend.stack=8", "steps=5,9"), executor=Forking())
+    assert execute(both, store, on_event=on_event).done == 2
+
+
+def test_fail_fast_stops_those_beside_a_run_that_fails(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that fails does so in step 7; the other one waits in step 9 to be asked to stop."""
+    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    received, plain = [], StopRequest._received
+
+    def noted(request: StopRequest) -> None:
+        received.append(1)
+        plain(request)
+
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not received and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(StopRequest, "_received", noted)
+    in_step(monkeypatch, 0, 9, wait)
+    both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=Forking())
+    outcome, _ = run(both, store, policy=Policy(fail_fast=True))
+    assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
+    [stopped] = store.runs(ids=[1])
+    assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
+
+
+def test_a_signal_to_the_process_stops_all_with_checkpoints(
+    plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = added(plan(*STACK), store)
+    in_step(monkeypatch, 2, 7, terminate)
+    assert work_together(store, ids, (), None) == STOPPED
+    assert [(r.status, r.step) for r in store.runs()] == [(Status.INTERRUPTED, 7)] * 3
+    assert [store.checkpoints(i)[-1].step for i in ids] == [7, 7, 7]
+    monkeypatch.undo()
+    assert work_together(store, ids, (), None) == TOGETHER
+    assert all_measured(store) == alone
+
+
+def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 110.0, 130.0])
+    monkeypatch.setattr(costs.time, "monotonic", lambda: next(times))
+    shared = SharedCosts([1, 2])
+    assert shared.leave(1) == 5.0  # half of ten seconds
+    assert shared.leave(2) == 25.0  # and all of the twenty after them
+
+
+def test_costs_are_recorded_with_each(plan: Planner, store: Store) -> None:
+    run(plan(*STACK), store)
+    found = store.summaries([1, 2, 3])
+    assert all(set(own) == {"time/run", "memory/peak"} for own in found.values())
+    assert all(own["time/run"] > 0 for own in found.values())
+
+
+def test_lines_go_to_the_log_of_the_run_that_they_are_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.Logger("lines")
+    logger.addHandler(RunLogs(sys.stdout))
+    logger.info("of all")
+    for name in ("a", "b", "a"):
+        with logging_to(tmp_path / name):
+            logger.info("of %s", name)
+    logger.info("of all again")
+    assert (tmp_path / "a").read_text() == "of a\nof a\n"
+    assert (tmp_path / "b").read_text() == "of b\n"
+    assert capsys.readouterr().out == "of all\nof all again\n"
