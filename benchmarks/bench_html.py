@@ -83,11 +83,11 @@ def fill(store: Store) -> None:
     rng = np.random.default_rng(0)
     names = [*FIRST, *(f"more/metric{i}" for i in range(METRICS))]
     planned = [bench_report.plan_run(i, SEEDS) for i in range(RUNS)]
-    for i, run_id in enumerate(store.add_runs(planned)):
-        store.claim(run_id, Owner.current())
-        store.set_environment(run_id, bench_report.ENVIRONMENT)
+    for i, run_id in enumerate(store.runs.add(planned)):
+        store.leases.claim(run_id, Owner.current())
+        store.runs.set_environment(run_id, bench_report.ENVIRONMENT)
         values = rng.random((len(names), STEPS)).tolist()
-        store.add_points(
+        store.metrics.add(
             run_id,
             [
                 (name, step, value)
@@ -95,8 +95,8 @@ def fill(store: Store) -> None:
                 for step, value in enumerate(own, 1)
             ],
         )
-        store.add_evaluation(bench_report.evaluate(i, run_id, rng))
-        store.finish(run_id, Status.DONE)
+        store.evaluations.add(bench_report.evaluate(i, run_id, rng))
+        store.leases.finish(run_id, Status.DONE)
 
 
 if __name__ == "__main__":

@@ -68,16 +68,16 @@ def main() -> None:
 
 
 def _fill(store: Store) -> None:
-    store.add_sweep(SWEEP, {})
-    ids = store.add_runs([plan_run(i, SEEDS) for i in range(RUNS)], SWEEP)
+    store.runs.add_sweep(SWEEP, {})
+    ids = store.runs.add([plan_run(i, SEEDS) for i in range(RUNS)], SWEEP)
     rng = np.random.default_rng(0)
     curve = [(name, step, 1 / step) for name in METRICS for step in range(1, STEPS + 1)]
     for i, run_id in enumerate(ids):
-        store.claim(run_id, Owner.current())
-        store.set_environment(run_id, ENVIRONMENT)
-        store.add_points(run_id, curve)
-        store.add_evaluation(evaluate(i, run_id, rng))
-        store.finish(run_id, Status.DONE)
+        store.leases.claim(run_id, Owner.current())
+        store.runs.set_environment(run_id, ENVIRONMENT)
+        store.metrics.add(run_id, curve)
+        store.evaluations.add(evaluate(i, run_id, rng))
+        store.leases.finish(run_id, Status.DONE)
 
 
 ENVIRONMENT = {

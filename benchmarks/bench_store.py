@@ -63,7 +63,7 @@ def main() -> None:
         url = sys.argv[1] if len(sys.argv) > 1 else f"{folder}/advsweep.db"
         with open_store(url) as store:
             head("per s (CPU-s)")
-            store.add_runs([_run(i) for i in range(RUNS)])
+            store.runs.add([_run(i) for i in range(RUNS)])
             _commits(store, _plain_commits(url, folder))
             _batches(store)
             _together(store)
@@ -88,16 +88,16 @@ def _run(seed: int) -> NewRun:
 def _commits(store: Store, peer: tuple[str, str]) -> None:
     def write() -> None:
         for step in range(COMMITS):
-            store.add_points(2, [("metric 0", step, 1.0)])
+            store.metrics.add(2, [("metric 0", step, 1.0)])
 
     def beat() -> None:
         for step in range(COMMITS):
-            store.heartbeat(3, step=step, points=[("metric 0", step, 1.0)])
+            store.leases.heartbeat(3, step=step, points=[("metric 0", step, 1.0)])
 
     show("commits/s of one point", _rate(COMMITS, write), "8,000", *peer)
-    store.claim(3, Owner.current())
+    store.leases.claim(3, Owner.current())
     show("commits/s of a point with a heartbeat", _rate(COMMITS, beat))
-    store.finish(3, Status.DONE)
+    store.leases.finish(3, Status.DONE)
 
 
 def _plain_commits(url: str, folder: str) -> tuple[str, str]:
@@ -134,7 +134,7 @@ def _batches(store: Store) -> None:
 
     def write() -> None:
         for batch in batches:
-            store.add_points(1, batch)
+            store.metrics.add(1, batch)
 
     show(f"points/s in batches of {BATCH:,}", _rate(BATCHES * BATCH, write), "100,000")
 
@@ -163,22 +163,22 @@ def _together(store: Store) -> None:
 
 
 def _queries(store: Store) -> None:
-    ids = [run.id for run in store.runs()]
+    ids = [run.id for run in store.runs.select()]
     curve = [("collapse/acr", step, 1 / step) for step in range(1, STEPS + 1)]
     for run_id in ids:
-        store.add_points(run_id, curve)
+        store.metrics.add(run_id, curve)
     name = "collapse/acr"
-    curves = _milliseconds(lambda: store.series(ids, name))
+    curves = _milliseconds(lambda: store.metrics.series(ids, name))
     show(f"a metric's curves of {RUNS:,} runs, {STEPS} steps each", curves, "300")
-    last = _milliseconds(lambda: store.last_values(ids, [name]))
+    last = _milliseconds(lambda: store.metrics.last_values(ids, [name]))
     show(f"a metric's last values in {RUNS:,} runs", last)
-    means = _milliseconds(lambda: store.means(ids, name, last=10))
+    means = _milliseconds(lambda: store.metrics.means(ids, name, last=10))
     show("its means over the last 10 steps", means)
 
 
 def _listing(store: Store) -> None:
-    store.add_sweep(SWEEP, {})
-    store.add_runs([_run(i) for i in range(LISTED_RUNS)], SWEEP)
+    store.runs.add_sweep(SWEEP, {})
+    store.runs.add([_run(i) for i in range(LISTED_RUNS)], SWEEP)
     newest = _milliseconds(lambda: ls(store=store.url))
     show(f"`ls` over {LISTED_RUNS:,} runs, the newest 50", newest, "300")
     whole = _milliseconds(lambda: ls(store=store.url, every=True))
@@ -187,12 +187,12 @@ def _listing(store: Store) -> None:
 
 def _judgements(store: Store) -> None:
     """What a rule for early stopping costs beside so many runs that have got further."""
-    ids = [run.id for run in store.runs(sweep=SWEEP)]
+    ids = [run.id for run in store.runs.select(sweep=SWEEP)]
     points = [(m, s, 1 / s) for m in ("reward/mean", "collapse/acr") for s in range(1, 51)]
     for run_id in ids:
-        store.add_points(run_id, points)
+        store.metrics.add(run_id, points)
     for rule in (EarlyAcr(), MedianRule(), Asha()):
-        store.set_stopping(ids[:1], rule.plain())
+        store.runs.set_stopping(ids[:1], rule.plain())
         judge = Judge(store, ids[0], rule)
         step = next(step for step in range(1, 51) if rule.is_due(step))
         cost = _milliseconds(lambda judge=judge, step=step: judge.verdict(step))

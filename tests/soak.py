@@ -171,7 +171,7 @@ class Blows:
         """
         now = time.monotonic()
         passed, self._looked = now - self._looked, now
-        running = store.runs(status=Status.RUNNING) if self.pause else []
+        running = store.runs.select(status=Status.RUNNING) if self.pause else []
         if not running:
             return
         self._left -= passed
@@ -214,9 +214,9 @@ def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Ma
         commands = _COMMANDS[route]
         if route != "local":
             _add_runs(sweep, store)
-        while store.count_runs() < sweep.runs or _left(store):
+        while store.runs.count() < sweep.runs or _left(store):
             _go_on(commands(sweep, store), store, blows, name)
-        assert store.count_runs() == sweep.runs
+        assert store.runs.count() == sweep.runs
         seconds = time.monotonic() - started
         print(f"{name}: {sweep.runs} runs done in {seconds:.0f} s", flush=True)
         report = _advsweep("report", "soak", "--format", "csv", "--store", url)
@@ -225,19 +225,19 @@ def _made(name: str, route: str, sweep: Sweep, folder: Path, blows: Blows) -> Ma
             table=subprocess.run(report, check=True, stdout=subprocess.PIPE)
             .stdout.decode()
             .splitlines(),
-            costs=[cost for run in store.runs() for cost in _costs(run)],
+            costs=[cost for run in store.runs.select() for cost in _costs(run)],
         )
 
 
 def _left(store: Store) -> list[RunRecord]:
     """The runs that are not done, in the order of the plan."""
-    return [run for run in store.runs()[::-1] if run.status is not Status.DONE]
+    return [run for run in store.runs.select()[::-1] if run.status is not Status.DONE]
 
 
 def _add_runs(sweep: Sweep, store: Store) -> None:
     """Puts the runs into the store: a sweep does so first of all, and is stopped then."""
     command = subprocess.Popen([*sweep.command(), "--store", store.url], stderr=subprocess.DEVNULL)
-    while store.count_runs() < sweep.runs:
+    while store.runs.count() < sweep.runs:
         assert command.poll() is None, f"exit status {command.returncode}"
         time.sleep(0.1)
     command.terminate()
@@ -246,7 +246,7 @@ def _add_runs(sweep: Sweep, store: Store) -> None:
 
 def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> None:
     """Starts commands, and returns when they and the jobs that they have queued have ended."""
-    before = store.count_runs(status=Status.DONE), blows.runs + blows.commands
+    before = store.runs.count(status=Status.DONE), blows.runs + blows.commands
     told = time.monotonic()
     # The last words of a command that fails are all that there is to go by.
     with tempfile.TemporaryFile() as errors:
@@ -256,11 +256,11 @@ def _go_on(commands: list[Command], store: Store, blows: Blows, name: str) -> No
             blows.strike(store, processes)
             if time.monotonic() - told > 30:
                 told = time.monotonic()
-                done = store.count_runs(status=Status.DONE)
+                done = store.runs.count(status=Status.DONE)
                 print(f"  {name}: {done} runs done", file=sys.stderr, flush=True)
         errors.seek(0)
         words = errors.read().decode().splitlines()[-20:]
-    if (store.count_runs(status=Status.DONE), blows.runs + blows.commands) == before:
+    if (store.runs.count(status=Status.DONE), blows.runs + blows.commands) == before:
         sys.exit("\n".join([f"{name}: nothing was done, and nobody was killed", *words]))
 
 
@@ -282,8 +282,8 @@ def _costs(run: RunRecord) -> list[int]:
 
 def _measured(store: Store) -> Points:
     return {
-        run.identity: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.identity: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -318,7 +318,7 @@ def _ray(sweep: Sweep, store: Store) -> list[Command]:
 
 def _workers(sweep: Sweep, store: Store) -> list[Command]:
     # Workers leave alone what has failed, as those that are killed too often do.
-    failed = store.count_runs(status=Status.FAILED)
+    failed = store.runs.count(status=Status.FAILED)
     workers = [_advsweep("worker", "soak", f"--jobs={max(1, sweep.jobs // 2)}")] * 2
     return [*workers, sweep.command()] if failed else workers
 

@@ -42,7 +42,7 @@ def ensure_hidden_states(
     """
     settings = {"direction": direction.value, "prompts": prompts, "revision": _REVISION}
     wanted = NewAnalysis(kind=KIND, step=step, settings=settings, result={}).identity
-    for found in store.analyses([record.id], KIND):
+    for found in store.analyses.select([record.id], KIND):
         if found.identity == wanted:
             return _read(found.result)
     if direction is Direction.WEIGHTS and step == 0:
@@ -63,7 +63,7 @@ def ensure_hidden_states(
         assert not isinstance(base, Adapter), "a base model is no adapter"
         changed = head_direction(base, backend.weights(run, folder, step))
     result = analyse_hidden_states(sampled, direction, changed=changed)
-    store.add_analysis(
+    store.analyses.add(
         record.id,
         NewAnalysis(kind=KIND, step=step, settings=settings, result=dataclasses.asdict(result)),
     )

@@ -42,7 +42,7 @@ class Evaluator:
     def missing(self) -> list[int]:
         """The steps of a finished training, first and last, that were not evaluated so."""
         steps = (0, self.run.steps)
-        linked = self.store.evaluation_identities(self.run_id)
+        linked = self.store.evaluations.identities(self.run_id)
         return [step for step in steps if self.identity(step) not in linked]
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
@@ -58,15 +58,15 @@ class Evaluator:
                 self._make(identity, step, sampler)
         else:
             self._make(identity, step, sampler)
-        [evaluation] = self.store.evaluations([self.run_id], identity=identity)
+        [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 
     def _make(self, identity: str, step: int, sampler: Callable[[], Sampler]) -> None:
-        if self.store.has_evaluation(identity):
-            self.store.link_evaluation(self.run_id, identity, step)
+        if self.store.evaluations.has(identity):
+            self.store.evaluations.link(self.run_id, identity, step)
             return
         results = evaluate(sampler(), self.run.task, self.run.evaluation)
-        self.store.add_evaluation(
+        self.store.evaluations.add(
             NewEvaluation(
                 identity=identity,
                 subject=self._subject(step),

@@ -148,7 +148,7 @@ def evaluate_weights(
         what = split.value.replace("_", "-")
         raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
     asked = _Asked(store, weights, task, settings, split, on_progress)
-    made = (way for way in weights.ways if store.has_evaluation(asked.identity(way)))
+    made = (way for way in weights.ways if store.evaluations.has(asked.identity(way)))
     *others, last = [way] if (way := next(made, None)) else weights.ways
     for way in others:
         try:
@@ -177,7 +177,7 @@ class _Asked:
     def make(self, way: Way) -> EvaluationRecord:
         store, weights, identity = self.store, self.weights, self.identity(way)
         with lock_of(store, identity):
-            if not store.has_evaluation(identity):
+            if not store.evaluations.has(identity):
                 folder = store.runs_directory / ".evaluations" / identity[:16]
                 results = evaluate_in_pieces(
                     lambda: way.sampler(self.task, self.settings),
@@ -188,7 +188,7 @@ class _Asked:
                     self.on_progress,
                 )
                 asked = {} if self.split is Split.HELD_OUT else {"split": self.split.value}
-                store.add_evaluation(
+                store.evaluations.add(
                     NewEvaluation(
                         identity=identity,
                         subject=weights.subject,
@@ -210,5 +210,5 @@ class _Asked:
                 )
                 shutil.rmtree(folder, ignore_errors=True)
             elif weights.run_id is not None:
-                store.link_evaluation(weights.run_id, identity, weights.step)
-        return replace(store.evaluation(identity), run_id=weights.run_id, step=weights.step)
+                store.evaluations.link(weights.run_id, identity, weights.step)
+        return replace(store.evaluations.find(identity), run_id=weights.run_id, step=weights.step)

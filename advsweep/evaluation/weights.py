@@ -65,14 +65,14 @@ def ensure_analysis(
     base = run.backend.base_key(run)
     settings = {"base": base, "values": values.value, "delta": delta, "revision": _REVISION}
     wanted = NewAnalysis(kind=KIND, step=step, settings=settings, result={}).identity
-    for found in store.analyses([record.id], KIND):
+    for found in store.analyses.select([record.id], KIND):
         if found.identity == wanted:
             return StepChange(record, step, base, _read(found))
     before = run.backend.weights(run, record.directory, 0)
     after = run.backend.weights(run, record.directory, step)
     assert not isinstance(before, Adapter), "a base model is no adapter"
     change = weight_changes(before, after, values=values, delta=delta, on_matrix=on_matrix)
-    store.add_analysis(
+    store.analyses.add(
         record.id,
         NewAnalysis(
             kind=KIND,
@@ -97,8 +97,8 @@ def steps_to_analyse(store: Store, record: RunRecord) -> list[int]:
     Raises:
         ConfigError: there are none.
     """
-    steps = {checkpoint.step for checkpoint in store.checkpoints(record.id)}
-    steps |= {analysis.step for analysis in store.analyses([record.id], KIND)}
+    steps = {checkpoint.step for checkpoint in store.checkpoints.select(record.id)}
+    steps |= {analysis.step for analysis in store.analyses.select([record.id], KIND)}
     if not steps - {0}:
         raise ConfigError(
             f"expected a checkpoint of run {record.id} to compare with its base model, and there "

@@ -16,7 +16,7 @@ from advsweep.store.tables import Analysis
 class Analyses(StorePart):
     """The part of a store that holds what was found in weights and hidden states."""
 
-    def add_analysis(self, run_id: int, analysis: NewAnalysis) -> None:
+    def add(self, run_id: int, analysis: NewAnalysis) -> None:
         """Keeps an analysis; one that is there already stays as it is.
 
         Raises:
@@ -37,7 +37,7 @@ class Analyses(StorePart):
             self._require_run(connection, run_id)
             connection.execute(insert, row)
 
-    def analyses(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
+    def select(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
         """The analyses of some runs, of a kind or all, by run, step and age."""
         query = select(Analysis.__table__)
         if kind is not None:

@@ -6,11 +6,13 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import CompoundSelect, Connection, bindparam, select, union, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from advsweep.errors import LeaseLostError, NotFoundError, StoreUnavailableError, nearest
@@ -19,7 +21,7 @@ from advsweep.store.connections import Engines
 from advsweep.store.owners import Owner
 from advsweep.store.postgres import ServerClock
 from advsweep.store.records import Status
-from advsweep.store.tables import Base, Run, Sweep
+from advsweep.store.tables import Base, Run, Sweep, SweepRun
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert, Row
@@ -54,6 +56,22 @@ def _patient(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+@dataclass(kw_only=True)
+class Shared:
+    """What the parts of one open store have in common.
+
+    Attributes:
+        now: the time, in UTC.
+        runs_directory: the folder of the runs' own folders.
+        held: the runs that were claimed through this store object, and by whom.
+    """
+
+    engines: Engines
+    now: Callable[[], datetime]
+    runs_directory: Path
+    held: dict[int, Owner] = field(default_factory=dict)
+
+
 class StorePart:
     """Base of the parts that make up a store.
 
@@ -67,11 +85,17 @@ class StorePart:
             if isinstance(member, FunctionType) and not name.startswith("_"):
                 setattr(cls, name, _patient(member))
 
-    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
-        self._engines = engines
-        self._patience = engines.patience
-        self._now = clock
-        self._held: dict[int, Owner] = {}
+    def __init__(self, shared: Shared) -> None:
+        self._engines = shared.engines
+        self._patience = shared.engines.patience
+        self._now = shared.now
+        self._held = shared.held
+        self._shared = shared
+
+    @property
+    def runs_directory(self) -> Path:
+        """The folder of the runs' own folders."""
+        return self._shared.runs_directory
 
     def _write(self) -> AbstractContextManager[Connection]:
         return self._engines.write()
@@ -157,6 +181,21 @@ class StorePart:
         if not self._update_held(connection, run_id, owner, values):
             raise _lease_lost(run_id)
 
+    def _renew(
+        self, connection: Connection, run_id: int, step: int | None, stage: str | None
+    ) -> None:
+        """Renews the lease of a run that was claimed through this store object.
+
+        Raises:
+            LeaseLostError: another process has the run now.
+        """
+        values: dict[str, Any] = {"heartbeat": self._now()}
+        if step is not None:
+            values["step"] = step
+        if stage is not None:
+            values["stage"] = stage
+        self._update_own(connection, run_id, values)
+
     def _update_held(
         self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
     ) -> bool:
@@ -216,3 +255,12 @@ def chunks(values: Iterable[Any]) -> Iterator[Sequence[Any]]:
     listed = list(values)
     for start in range(0, len(listed), CHUNK):
         yield listed[start : start + CHUNK]
+
+
+def ids_of_peers(run_id: int) -> CompoundSelect[int]:
+    """The ids of a run and of all that share a sweep with it."""
+    own = select(SweepRun.sweep_id).where(SweepRun.run_id == run_id)
+    return union(
+        select(SweepRun.run_id).where(SweepRun.sweep_id.in_(own)),
+        select(Run.id).where(Run.id == run_id),
+    )

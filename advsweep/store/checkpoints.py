@@ -14,9 +14,7 @@ from advsweep.store.tables import Checkpoint
 class Checkpoints(StorePart):
     """The part of a store that knows the checkpoints of each run."""
 
-    runs_directory: Path
-
-    def add_checkpoint(self, run_id: int, step: int, path: Path) -> None:
+    def add(self, run_id: int, step: int, path: Path) -> None:
         """Records a checkpoint that is whole and in place."""
         row = {"run_id": run_id, "path": self._kept(path), "step": step, "created": self._now()}
         with self._write() as connection:
@@ -25,14 +23,14 @@ class Checkpoints(StorePart):
             insert = self._insert_or_update(Checkpoint, "run_id", "path", update="created")
             connection.execute(insert, row)
 
-    def remove_checkpoint(self, run_id: int, path: Path) -> None:
+    def remove(self, run_id: int, path: Path) -> None:
         """Forgets a checkpoint that was deleted."""
         at = (Checkpoint.run_id == run_id, Checkpoint.path == self._kept(path))
         with self._write() as connection:
             self._require_lease(connection, run_id)
             connection.execute(delete(Checkpoint).where(*at))
 
-    def checkpoints(self, run_id: int) -> list[CheckpointRecord]:
+    def select(self, run_id: int) -> list[CheckpointRecord]:
         """A run's checkpoints, by step."""
         query = select(Checkpoint.step, Checkpoint.path, Checkpoint.created)
         query = query.where(Checkpoint.run_id == run_id).order_by(Checkpoint.step)

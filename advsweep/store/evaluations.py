@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, delete, or_, select
 
 from advsweep.errors import NotFoundError
 from advsweep.store.base import StorePart, chunks
@@ -27,7 +27,7 @@ Problems = tuple[tuple[str, ...], tuple[str, ...], np.ndarray[Any, Any]]
 class Evaluations(StorePart):
     """The part of a store that holds evaluations, and which runs they are of."""
 
-    def add_evaluation(self, evaluation: NewEvaluation) -> int:
+    def add(self, evaluation: NewEvaluation) -> int:
         """Keeps an evaluation and links it to its run; returns its id.
 
         One that is there already stays as it is and is linked only.
@@ -76,13 +76,13 @@ class Evaluations(StorePart):
         insert = self._insert_or_ignore(RunEvaluation, "run_id", "evaluation_id")
         connection.execute(insert, values)
 
-    def has_evaluation(self, identity: str) -> bool:
+    def has(self, identity: str) -> bool:
         """Whether an evaluation is there, of whichever run."""
         with self._read() as connection:
             query = select(Evaluation.id).where(Evaluation.identity == identity)
             return connection.execute(query).scalar() is not None
 
-    def link_evaluation(self, run_id: int, identity: str, step: int) -> None:
+    def link(self, run_id: int, identity: str, step: int) -> None:
         """Says that an evaluation is of a run's weights too; again changes nothing.
 
         Raises:
@@ -91,7 +91,7 @@ class Evaluations(StorePart):
         with self._write() as connection:
             self._link(connection, run_id, self._evaluation_id(connection, identity), step)
 
-    def evaluation_identities(self, run_id: int) -> set[str]:
+    def identities(self, run_id: int) -> set[str]:
         """The identities of a run's evaluations."""
         query = (
             select(Evaluation.identity).join(RunEvaluation).where(RunEvaluation.run_id == run_id)
@@ -99,7 +99,7 @@ class Evaluations(StorePart):
         with self._read() as connection:
             return set(connection.execute(query).scalars())
 
-    def evaluations(
+    def select(
         self, run_ids: Sequence[int], *, ends_only: bool = False, identity: str | None = None
     ) -> list[EvaluationRecord]:
         """The evaluations of some runs, by run, step and age.
@@ -126,7 +126,7 @@ class Evaluations(StorePart):
             parts = self._read_parts(connection, {link.evaluation_id for link in linked})
         return [EvaluationRecord(run_id=r, step=s, **parts[e]) for r, s, e in linked]
 
-    def model_evaluations(self) -> list[EvaluationRecord]:
+    def of_models(self) -> list[EvaluationRecord]:
         """The evaluations of models that were evaluated without a run, by age."""
         query = (
             select(Evaluation.id)
@@ -138,7 +138,7 @@ class Evaluations(StorePart):
             parts = self._read_parts(connection, set(ids))
         return [EvaluationRecord(run_id=None, step=0, **parts[e]) for e in ids]
 
-    def evaluation(self, identity: str) -> EvaluationRecord:
+    def find(self, identity: str) -> EvaluationRecord:
         """One evaluation, of whatever.
 
         Raises:
@@ -148,6 +148,16 @@ class Evaluations(StorePart):
             found = self._evaluation_id(connection, identity)
             parts = self._read_parts(connection, {found})
         return EvaluationRecord(run_id=None, step=0, **parts[found])
+
+    def remove_of_models(self, identities: Sequence[str]) -> None:
+        """Removes evaluations of models without a run; those of runs go with their runs."""
+        with self._write() as connection:
+            for some in chunks(identities):
+                of_models = Evaluation.subject.startswith(MODEL_SUBJECT)
+                connection.execute(
+                    delete(Evaluation).where(Evaluation.identity.in_(some), of_models)
+                )
+            remove_unused_problems(connection)
 
     def _read_parts(self, connection: Connection, ids: set[int]) -> dict[int, dict[str, Any]]:
         rows = self._rows(connection, ids)
@@ -169,6 +179,12 @@ class Evaluations(StorePart):
                 names, prompts, levels = zip(*problems, strict=True) if problems else ((), (), ())
                 found[set_id] = (names, prompts, np.array(levels, dtype=np.int64))
         return found
+
+
+def remove_unused_problems(connection: Connection) -> None:
+    """Removes sets of problems that no evaluation uses."""
+    used = select(Evaluation.problem_set_id)
+    connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))
 
 
 def _column(problems: Sequence[ProblemCounts], name: str) -> np.ndarray[Any, Any]:

@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, false, func, select, u
 
 from advsweep.errors import NotFoundError
 from advsweep.store import owners
-from advsweep.store.base import chunks
-from advsweep.store.metrics import Metrics
+from advsweep.store.base import StorePart, chunks
 from advsweep.store.owners import Owner, names_of_this_host
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import Run, SweepRun
@@ -25,7 +24,7 @@ _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
 
 
-class Claims(Metrics):
+class Leases(StorePart):
     """The part of a store that gives each run to one process at a time."""
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
@@ -172,26 +171,14 @@ class Claims(Metrics):
         *,
         step: int | None = None,
         stage: str | None = None,
-        points: Sequence[tuple[str, int, float]] = (),
     ) -> None:
-        """A sign of life of the process that has a run, with how far it is.
-
-        Args:
-            points: what it has measured, as for `add_points`.
+        """Renews the lease of a run that this store object has claimed, and records its progress.
 
         Raises:
             LeaseLostError: another process has taken the run over; this one must let go.
         """
-        news: dict[str, Any] = {}
-        if step is not None:
-            news["step"] = step
-        if stage is not None:
-            news["stage"] = stage
         with self._write() as connection:
-            news["heartbeat"] = self._now()
-            self._update_own(connection, run_id, news)
-            ids = self._insert_points(connection, run_id, points)
-        self._metric_ids.update(ids)
+            self._renew(connection, run_id, step, stage)
 
     def beat(self, run_ids: Sequence[int]) -> list[int]:
         """Signs of life for runs that this store object has claimed, those that have ended apart.

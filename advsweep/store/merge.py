@@ -179,7 +179,7 @@ class _Merging:
         try:
             with foreign.reading():
                 row = self._read_run(run_id)
-                there = self._source._record(row, ())
+                there = self._source.runs._record(row, ())
                 fate, here = self._fate(there)
                 material = self._material(there) if fate in _COPIED else None
                 if material is not None:
@@ -242,9 +242,9 @@ class _Merging:
 
     def _material(self, there: RunRecord) -> _Material:
         """What a run has beside its row, read and checked before anything is changed here."""
-        points = self._source.points(there.id)
+        points = self._source.metrics.points(there.id)
         foreign.check_points(points)
-        summaries = self._source.summaries([there.id]).get(there.id, {})
+        summaries = self._source.metrics.summaries([there.id]).get(there.id, {})
         foreign.check_summaries(summaries)
         query = select(Checkpoint.path, Checkpoint.step, Checkpoint.created)
         with self._source._read() as connection:
@@ -267,7 +267,7 @@ class _Merging:
             Run.identity == there.identity, Run.attempt == there.attempt
         )
         with self._target._read() as connection:
-            records = self._target._records(connection, connection.execute(query).all())
+            records = self._target.runs._records(connection, connection.execute(query).all())
         return records[0] if records else None
 
     def _copy(
@@ -275,7 +275,7 @@ class _Merging:
     ) -> str | None:
         """Puts a run in the place of the one that is here; otherwise why that was not done."""
         me = Owner.current()
-        if here is not None and not self._target.claim(here.id, me):
+        if here is not None and not self._target.leases.claim(here.id, me):
             return "a process has just taken it up in this one"
         folder = self._copy_folder(there)
         # A None by itself would become JSON's null in a column of JSON.
@@ -293,13 +293,13 @@ class _Merging:
                 for model in (Point, Summary, Checkpoint):
                     connection.execute(delete(model).where(model.run_id == run_id))
             names = {name for name, _, _ in points} | summaries.keys()
-            ids = self._target._name_ids(connection, names)
+            ids = self._target.metrics._name_ids(connection, names)
             rows = [(ids[name], step, storable(value)) for name, step, value in points]
             for some in chunks(rows):
-                self._target._put_points(connection, run_id, some)
+                self._target.metrics._put_points(connection, run_id, some)
             if summaries:
                 numbers = [(ids[name], storable(value)) for name, value in summaries.items()]
-                self._target._put_summaries(connection, run_id, numbers)
+                self._target.metrics._put_summaries(connection, run_id, numbers)
             if folder and material.checkpoints:
                 found = [{**checkpoint, "run_id": run_id} for checkpoint in material.checkpoints]
                 connection.execute(insert(Checkpoint), found)
@@ -363,11 +363,11 @@ class _Merging:
         assert here is not None
         if there.status is not Status.DONE or here.status is not Status.DONE:
             return
-        found = self._source.points(there.id)
+        found = self._source.metrics.points(there.id)
         foreign.check_points(found)
         theirs, ours = (
             {(name, step): value for name, step, value in points}
-            for points in (found, self._target.points(here.id))
+            for points in (found, self._target.metrics.points(here.id))
         )
         keys = [k for k in ours.keys() | theirs.keys() if not k[0].startswith(TIMES)]
         unlike = [k for k in keys if repr(ours.get(k)) != repr(theirs.get(k))]
@@ -422,7 +422,7 @@ class _Merging:
     def _take_evaluation(self, row: dict[str, Any], link: tuple[int, int] | None = None) -> None:
         """Adds an evaluation that is not there, and links it to a run and a step of it."""
         target = self._target
-        if not target.has_evaluation(row["identity"]):
+        if not target.evaluations.has(row["identity"]):
             self._evaluations.add(row["identity"])
         if self._dry_run:
             return
@@ -436,8 +436,8 @@ class _Merging:
             connection.execute(target._insert_or_ignore(Evaluation, "identity"), row)
             if link is not None:
                 run_id, step = link
-                evaluation_id = target._evaluation_id(connection, row["identity"])
-                target._link(connection, run_id, evaluation_id, step)
+                evaluation_id = target.evaluations._evaluation_id(connection, row["identity"])
+                target.evaluations._link(connection, run_id, evaluation_id, step)
 
     def _take_analyses(self, old: int, new: int) -> None:
         query = select(Analysis.__table__).where(Analysis.run_id == old)
@@ -451,7 +451,7 @@ class _Merging:
     def take_sweeps(self) -> None:
         """Adds sweeps that are new, and to all of them the runs that they lack."""
         self.merged.evaluations = len(self._evaluations)
-        known = {sweep.name for sweep in self._target.sweeps()}
+        known = {sweep.name for sweep in self._target.runs.sweeps()}
         query = select(Sweep.__table__).order_by(Sweep.id)
         for sweep in self._checked(query, foreign.check_sweep, "sweeps"):
             if sweep["name"] not in known:
@@ -473,7 +473,7 @@ class _Merging:
             connection.execute(target._insert_or_ignore(Sweep, "name"), values)
             sweep_id = target._require_sweep(connection, name)
             if new := [self._ids[i] for i in old if i in self._ids]:
-                target._add_to_sweep(connection, sweep_id, new)
+                target.runs._add_to_sweep(connection, sweep_id, new)
                 self._drop_older_attempts(connection, sweep_id)
             # Trials are numbered in the order of asking: those of two searches do not mix.
             mine = select(func.count()).where(Trial.sweep_id == sweep_id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from advsweep.store.base import StorePart, chunks
-from advsweep.store.connections import Engines
+from advsweep.store.base import Shared, StorePart, chunks, ids_of_peers
 from advsweep.store.tables import Checkpoint, Metric, Point, Run, Summary
 
 if TYPE_CHECKING:
@@ -71,18 +70,36 @@ _JOINED = (
 class Metrics(StorePart):
     """The part of a store that holds what was measured in each run."""
 
-    def __init__(self, engines: Engines, clock: Callable[[], datetime]) -> None:
-        super().__init__(engines, clock)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         # Names are never removed, so what was read once stays true.
         self._metric_ids: dict[str, int] = {}
 
-    def add_points(self, run_id: int, points: Sequence[tuple[str, int, float]]) -> None:
+    def add(self, run_id: int, points: Sequence[tuple[str, int, float]]) -> None:
         """Adds metric points (name, step, value); of the same name and step the last counts.
 
         Quickest with about 1,000 at a time.
         """
         with self._write() as connection:
             self._require_lease(connection, run_id)
+            ids = self._insert_points(connection, run_id, points)
+        self._metric_ids.update(ids)
+
+    def record(
+        self,
+        run_id: int,
+        points: Sequence[tuple[str, int, float]],
+        *,
+        step: int | None = None,
+        stage: str | None = None,
+    ) -> None:
+        """Adds points, as `add`, and renews the run's lease in the same transaction.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        with self._write() as connection:
+            self._renew(connection, run_id, step, stage)
             ids = self._insert_points(connection, run_id, points)
         self._metric_ids.update(ids)
 
@@ -137,7 +154,7 @@ class Metrics(StorePart):
             ahead = (Run.id == run_id, Run.step > after_step)
             connection.execute(update(Run).where(*ahead).values(step=after_step))
 
-    def metric_names(self, run_id: int) -> list[str]:
+    def names(self, run_id: int) -> list[str]:
         """The metrics that a run has points of, sorted."""
         has_points = select(Point.step).where(Point.run_id == run_id, Point.metric_id == Metric.id)
         with self._read() as connection:
@@ -286,6 +303,47 @@ class Metrics(StorePart):
                 for run_id, name, value in connection.execute(query.order_by(Metric.name)):
                     found.setdefault(run_id, {})[name] = _number(value)
         return found
+
+    def recent_means(
+        self, run_ids: Sequence[int], names: Sequence[str], steps: int
+    ) -> dict[int, dict[str, float]]:
+        """The means of some metrics over each run's newest steps; what a run lacks is left out.
+
+        Args:
+            steps: how many steps, counted back from the one that the run is at.
+        """
+        query = (
+            select(Point.run_id, Metric.name, func.avg(Point.value))
+            .join(Metric, Metric.id == Point.metric_id)
+            .join(Run, Run.id == Point.run_id)
+            .where(Metric.name.in_(names), Point.step > Run.step - steps)
+            .group_by(Point.run_id, Metric.name)
+        )
+        found: dict[int, dict[str, float]] = {}
+        with self._read() as connection:
+            for ids in chunks(run_ids):
+                for run_id, name, mean in connection.execute(query.where(Run.id.in_(ids))):
+                    if mean is not None:
+                        found.setdefault(run_id, {})[name] = mean
+        return found
+
+    def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
+        """The means of a metric over the steps `first` to `last`, of a run and its peers.
+
+        Steps whose value is not finite are left out, and so are runs without any other.
+        """
+        query = (
+            select(Point.run_id, func.avg(Point.value).label("mean"))
+            .where(
+                Point.run_id.in_(ids_of_peers(run_id)),
+                Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
+                Point.step.between(first, last),
+                Point.value.between(-sys.float_info.max, sys.float_info.max),
+            )
+            .group_by(Point.run_id)
+        )
+        with self._read() as connection:
+            return {row.run_id: row.mean for row in connection.execute(query).all()}
 
 
 class _ExactMean:

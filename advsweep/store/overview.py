@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Connection, Select, case, func, select, union
+from sqlalchemy import Connection, Select, case, func, select
 
-from advsweep.store.base import chunks
+from advsweep.store.base import ids_of_peers
 from advsweep.store.owners import host_name
 from advsweep.store.records import Peer, RunLine, RunOutline, Status
 from advsweep.store.runs import Runs
-from advsweep.store.tables import Metric, Point, Run, Sweep, SweepRun
+from advsweep.store.tables import Run, Sweep, SweepRun
 
 _LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
 
@@ -39,7 +38,7 @@ class Overview(Runs):
                 counts[status] += count
         return {status: counts[status] for status in Status}
 
-    def run_lines(self, sweep: str | None = None) -> list[RunLine]:
+    def lines(self, sweep: str | None = None) -> list[RunLine]:
         """Every run, newest first, in a few words.
 
         Raises:
@@ -68,7 +67,7 @@ class Overview(Runs):
                 for row in connection.execute(query)
             ]
 
-    def run_outlines(self, sweep: str | None = None) -> list[RunOutline]:
+    def outlines(self, sweep: str | None = None) -> list[RunOutline]:
         """Every run, by id, or else in the order of the sweep's plan.
 
         Raises:
@@ -101,62 +100,12 @@ class Overview(Runs):
             query = query.order_by(Run.finished.desc(), Run.id.desc()).limit(limit)
             return list(connection.execute(query).scalars())
 
-    def recent_means(
-        self, run_ids: Sequence[int], names: Sequence[str], steps: int
-    ) -> dict[int, dict[str, float]]:
-        """The means of some metrics over each run's newest steps; what a run lacks is left out.
-
-        Args:
-            steps: how many steps, counted back from the one that the run is at.
-        """
-        query = (
-            select(Point.run_id, Metric.name, func.avg(Point.value))
-            .join(Metric, Metric.id == Point.metric_id)
-            .join(Run, Run.id == Point.run_id)
-            .where(Metric.name.in_(names), Point.step > Run.step - steps)
-            .group_by(Point.run_id, Metric.name)
-        )
-        found: dict[int, dict[str, float]] = {}
-        with self._read() as connection:
-            for ids in chunks(run_ids):
-                for run_id, name, mean in connection.execute(query.where(Run.id.in_(ids))):
-                    if mean is not None:
-                        found.setdefault(run_id, {})[name] = mean
-        return found
-
     def peers(self, run_id: int) -> list[Peer]:
         """A run and all that share a sweep with it, by id."""
         columns = (Run.id, Run.config_hash, Run.step, Run.steps, Run.status == Status.DONE)
-        query = select(*columns).where(Run.id.in_(_peers(run_id))).order_by(Run.id)
+        query = select(*columns).where(Run.id.in_(ids_of_peers(run_id))).order_by(Run.id)
         with self._read() as connection:
             return [Peer(*row) for row in connection.execute(query).all()]
-
-    def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
-        """The means of a metric over the steps `first` to `last`, of a run and its peers.
-
-        Steps whose value is not finite are left out, and so are runs without any other.
-        """
-        query = (
-            select(Point.run_id, func.avg(Point.value).label("mean"))
-            .where(
-                Point.run_id.in_(_peers(run_id)),
-                Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
-                Point.step.between(first, last),
-                Point.value.between(-sys.float_info.max, sys.float_info.max),
-            )
-            .group_by(Point.run_id)
-        )
-        with self._read() as connection:
-            return {row.run_id: row.mean for row in connection.execute(query).all()}
-
-
-def _peers(run_id: int) -> CompoundSelect[int]:
-    """The ids of a run and of all that share a sweep with it."""
-    own = select(SweepRun.sweep_id).where(SweepRun.run_id == run_id)
-    return union(
-        select(SweepRun.run_id).where(SweepRun.sweep_id.in_(own)),
-        select(Run.id).where(Run.id == run_id),
-    )
 
 
 def _positions(connection: Connection, sweep_id: int) -> dict[int, int]:

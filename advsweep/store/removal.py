@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, select
 
 from advsweep.errors import StoreError
-from advsweep.store.base import StorePart, chunks
-from advsweep.store.evaluations import MODEL_SUBJECT
+from advsweep.store.base import chunks
+from advsweep.store.evaluations import remove_unused_problems
+from advsweep.store.overview import Overview
 from advsweep.store.owners import host_name
 from advsweep.store.records import Status
 from advsweep.store.tables import (
     Base,
     Evaluation,
-    ProblemSet,
     Run,
     RunEvaluation,
     Sweep,
@@ -23,10 +23,10 @@ from advsweep.store.tables import (
 )
 
 
-class Removal(StorePart):
+class Removal(Overview):
     """The part of a store that forgets."""
 
-    def remove_runs(self, run_ids: Sequence[int]) -> None:
+    def remove(self, run_ids: Sequence[int]) -> None:
         """Removes runs with their metrics, checkpoints' records and evaluations.
 
         Evaluations that other runs share stay. All of it goes, or nothing; files are left.
@@ -47,16 +47,6 @@ class Removal(StorePart):
                             connection.execute(delete(table).where(column.in_(ids)))
                 self._remove_unshared(connection, evaluations)
                 connection.execute(delete(Run).where(Run.id.in_(ids)))
-
-    def remove_model_evaluations(self, identities: Sequence[str]) -> None:
-        """Removes evaluations of models without a run; those of runs go with their runs."""
-        with self._write() as connection:
-            for some in chunks(identities):
-                of_models = Evaluation.subject.startswith(MODEL_SUBJECT)
-                connection.execute(
-                    delete(Evaluation).where(Evaluation.identity.in_(some), of_models)
-                )
-            self._remove_unused_problems(connection)
 
     def remove_sweep(self, name: str) -> None:
         """Removes a sweep; its runs stay.
@@ -92,8 +82,4 @@ class Removal(StorePart):
             alone = (Evaluation.id.in_(ids), Evaluation.id.not_in(shared))
             connection.execute(delete(Evaluation).where(*alone))
         if evaluations:
-            self._remove_unused_problems(connection)
-
-    def _remove_unused_problems(self, connection: Connection) -> None:
-        used = select(Evaluation.problem_set_id)
-        connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))
+            remove_unused_problems(connection)

@@ -60,7 +60,7 @@ def find_mixtures(store: Store, runs: Sequence[RunRecord]) -> list[Mixture]:
     A run of unknown revision counts as an older one beside runs of a revision above 1 that
     have the same config but for the component's own parameters.
     """
-    recorded = store.revisions([run.id for run in runs])
+    recorded = store.runs.revisions([run.id for run in runs])
     # The hash covers the revisions.
     known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
     raised = {

@@ -33,8 +33,6 @@ _SHOWN = 10  # characters of an identity in a message
 class Runs(StorePart):
     """The part of a store that holds runs and sweeps."""
 
-    runs_directory: Path
-
     def add_sweep(self, name: str, spec: Mapping[str, Any]) -> int:
         """Adds a sweep, or gives the one of that name a new spec; returns its id."""
         values = {"name": name, "spec": dict(spec), "created": self._now()}
@@ -42,7 +40,7 @@ class Runs(StorePart):
             connection.execute(self._insert_or_update(Sweep, "name", update="spec"), values)
             return self._require_sweep(connection, name)
 
-    def add_runs(self, runs: Sequence[NewRun], sweep: str | None = None) -> list[int]:
+    def add(self, runs: Sequence[NewRun], sweep: str | None = None) -> list[int]:
         """Adds the runs that are not there yet; returns the id of each, in the same order.
 
         A run whose identity is there already keeps its record, whatever its state; where it
@@ -160,7 +158,7 @@ class Runs(StorePart):
                 pruned = given.where(Run.status == Status.PRUNED)
                 connection.execute(pruned.values(status=Status.INTERRUPTED))
 
-    def runs(
+    def select(
         self,
         *,
         sweep: str | None = None,
@@ -195,10 +193,10 @@ class Runs(StorePart):
         fitting = [r for r in records if status is None or r.status is status]
         return fitting[:limit]
 
-    def count_runs(self, *, sweep: str | None = None, status: Status | None = None) -> int:
+    def count(self, *, sweep: str | None = None, status: Status | None = None) -> int:
         """How many runs `runs` would return without a limit."""
         if _is_decided_late(status):
-            return len(self.runs(sweep=sweep, status=status))
+            return len(self.select(sweep=sweep, status=status))
         with self._read() as connection:
             query = select(func.count()).select_from(Run)
             if status is not None:
@@ -209,7 +207,7 @@ class Runs(StorePart):
                 )
             return connection.execute(query).scalar_one()
 
-    def find_run(self, key: str) -> RunRecord:
+    def find(self, key: str) -> RunRecord:
         """The run that a user means by an id, the start of an identity, or `last`.
 
         `last` is the one that was started last, or else added last. Of several attempts of

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from advsweep.store.analyses import Analyses
-from advsweep.store.base import utc_now
+from advsweep.store.base import Shared, StorePart, utc_now
 from advsweep.store.checkpoints import Checkpoints
 from advsweep.store.connections import DEFAULT_FILE, Engines, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
-from advsweep.store.leases import Claims
-from advsweep.store.overview import Overview
+from advsweep.store.leases import Leases
+from advsweep.store.metrics import Metrics
 from advsweep.store.removal import Removal
 from advsweep.store.schema import HEAD, prepare
 from advsweep.store.tables import Base
@@ -57,7 +57,7 @@ def open_store(
     return Store(engines, clock or engines.clock or utc_now, upgraded)
 
 
-class Store(Overview, Claims, Checkpoints, Evaluations, Analyses, Trials, Removal):
+class Store(StorePart):
     """The database of runs, metrics and evaluations; made by `open_store`.
 
     What was written when a method returns outlives the process. Any number of processes may
@@ -81,13 +81,29 @@ class Store(Overview, Claims, Checkpoints, Evaluations, Analyses, Trials, Remova
     def __init__(
         self, engines: Engines, clock: Callable[[], datetime], upgraded: list[str]
     ) -> None:
-        super().__init__(engines, clock)
         location = engines.location
+        shared = Shared(engines=engines, now=clock, runs_directory=_runs_directory(location))
+        super().__init__(shared)
+        self.runs = Removal(shared)
+        self.metrics = Metrics(shared)
+        self.leases = Leases(shared)
+        self.evaluations = Evaluations(shared)
+        self.analyses = Analyses(shared)
+        self.checkpoints = Checkpoints(shared)
+        self.trials = Trials(shared)
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
         self.file = location.file
         self.upgraded = upgraded
-        self.runs_directory = _runs_directory(location)
+
+    @property
+    def runs_directory(self) -> Path:
+        """The folder of the runs' own folders."""
+        return self._shared.runs_directory
+
+    @runs_directory.setter
+    def runs_directory(self, folder: Path) -> None:
+        self._shared.runs_directory = folder
 
     def schema_version(self) -> str:
         """The version of the schema, which is always the newest that this advsweep knows."""

@@ -15,9 +15,7 @@ from advsweep.store.tables import Trial
 class Trials(StorePart):
     """The part of a store that holds the trials of searches."""
 
-    def add_trial(
-        self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str
-    ) -> bool:
+    def add(self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str) -> bool:
         """Adds a trial to a sweep; False where there is one of that number already.
 
         Raises:
@@ -36,7 +34,7 @@ class Trials(StorePart):
             known = connection.execute(select(Trial.params, Trial.config_hash).where(*at)).one()
             return (known.params, known.config_hash) == (values["params"], config_hash)
 
-    def trials(self, sweep: str) -> list[TrialRecord]:
+    def select(self, sweep: str) -> list[TrialRecord]:
         """The trials of a sweep by number; none where there was no search.
 
         Raises:

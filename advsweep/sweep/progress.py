@@ -113,7 +113,7 @@ class View(ABC):
     def _refresh(self) -> None:
         """Reads anew the runs that are being worked on."""
         active = [*self._progress.active, *self._progress.waiting]
-        self._runs.update((run.id, run) for run in self._store.runs(ids=active))
+        self._runs.update((run.id, run) for run in self._store.runs.select(ids=active))
 
     def _counts(self) -> str:
         ends = Counter(self._ends.values())
@@ -226,7 +226,7 @@ class TableView(TerminalView):
         for heading in METRICS.values():
             table.add_column(heading, justify="right", no_wrap=True)
         shown = self._shown_runs()
-        values = self._store.last_values([run.id for run in shown], list(METRICS))
+        values = self._store.metrics.last_values([run.id for run in shown], list(METRICS))
         for run in shown:
             own = values.get(run.id, {})
             numbers = [f"{own[name]:.3f}" if name in own else "" for name in METRICS]
@@ -277,7 +277,7 @@ class BarView(TerminalView):
                 self._tasks[stage] = self._bar.add_task(
                     printable_line(stage), total=total, numbers=""
                 )
-            values = self._store.last_values([run.id], list(METRICS)).get(run.id, {})
+            values = self._store.metrics.last_values([run.id], list(METRICS)).get(run.id, {})
             numbers = "  ".join(f"{METRICS[n]} {values[n]:.3f}" for n in METRICS if n in values)
             self._bar.update(self._tasks[stage], completed=done, numbers=numbers)
         self._bar.refresh()

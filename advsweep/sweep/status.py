@@ -86,10 +86,10 @@ def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
     Raises:
         NotFoundError: there is no such sweep.
     """
-    states = store.tally(sweep)
-    running = store.runs(sweep=sweep, status=Status.RUNNING, newest_first=False)
-    lost = store.runs(sweep=sweep, status=Status.LOST, limit=failures)
-    failed = store.runs(ids=store.newest_ends(Status.FAILED, sweep, limit=failures))
+    states = store.runs.tally(sweep)
+    running = store.runs.select(sweep=sweep, status=Status.RUNNING, newest_first=False)
+    lost = store.runs.select(sweep=sweep, status=Status.LOST, limit=failures)
+    failed = store.runs.select(ids=store.runs.newest_ends(Status.FAILED, sweep, limit=failures))
     times = seconds_per_step(store, running)
     now = datetime.now(UTC)
     return Standing(
@@ -107,7 +107,7 @@ def seconds_per_step(
 
     Runs that one process trains together wait for each other: a step of any is one of them all.
     """
-    means = store.recent_means([run.id for run in running], STEP_TIMES, RECENT_STEPS)
+    means = store.metrics.recent_means([run.id for run in running], STEP_TIMES, RECENT_STEPS)
     own = {run_id: sum(parts.values()) for run_id, parts in means.items()}
     of_process: dict[tuple[str | None, int | None], float] = defaultdict(float)
     for run in running:

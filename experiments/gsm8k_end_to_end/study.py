@@ -104,7 +104,7 @@ def main(data: Path, folder: Path, width: int, given: list[str]) -> int:
         [record] = second.runs()
         results = {**figures(second, record, base, exported), "equal": equal}
     with open_store(str(folder / "exported.db")) as store:
-        [evaluation] = store.model_evaluations()
+        [evaluation] = store.evaluations.of_models()
         results["held out"]["exported"] = evaluation.scores()
     print(json.dumps(results, indent=1))
     print(advsweep(killed, "report"), file=sys.stderr)
@@ -206,17 +206,17 @@ def kill_in_the_middle(file: Path, run: list[str], step: int) -> None:
     """Starts a run in a new store and kills it, with what watches over it, after this step."""
     with open_store(str(file)) as store:
         process = subprocess.Popen(command(file, *run), stdout=subprocess.DEVNULL)
-        while process.poll() is None and not any(each.step >= step for each in store.runs()):
+        while process.poll() is None and not any(each.step >= step for each in store.runs.select()):
             time.sleep(0.02)
         # It must not see its worker die, which it would start again.
         process.send_signal(signal.SIGSTOP)
-        for worker in store.runs(status=Status.RUNNING):
+        for worker in store.runs.select(status=Status.RUNNING):
             os.kill(worker.pid, signal.SIGKILL)
         process.kill()
         process.wait()
-        while store.runs(status=Status.RUNNING):
+        while store.runs.select(status=Status.RUNNING):
             time.sleep(0.02)
-        [record] = store.runs()
+        [record] = store.runs.select()
     if record.status is Status.DONE:
         # It was quicker than we were.
         shutil.rmtree(store.runs_directory)
@@ -242,12 +242,12 @@ def compare(first: Store, second: Store) -> dict[str, bool]:
 
 def metrics(store: Store, run: RunRecord) -> list[tuple[str, int, float]]:
     """All points but times."""
-    return [point for point in store.points(run.id) if not point[0].startswith("time/")]
+    return [point for point in store.metrics.points(run.id) if not point[0].startswith("time/")]
 
 
 def checkpoints(store: Store, run: RunRecord) -> dict[int, Any]:
     """By step, the checksums of all files."""
-    found = store.checkpoints(run.id)
+    found = store.checkpoints.select(run.id)
     return {each.step: json.loads((each.path / "manifest.json").read_text()) for each in found}
 
 
@@ -256,17 +256,19 @@ def evaluations(store: Store, run: RunRecord) -> list[Any]:
     columns = ("n", "c", "distinct", "unscorable", "answer_entropy", "token_entropy")
     return [
         (each.step, each.identity, each.problem_ids, *(getattr(each, c).tolist() for c in columns))
-        for each in store.evaluations([run.id])
+        for each in store.evaluations.select([run.id])
     ]
 
 
 def figures(store: Store, record: RunRecord, base: Path, exported: Path) -> dict[str, Any]:
     run = build_run(record.config)
-    before, after = (each.scores() for each in store.evaluations([record.id], ends_only=True))
+    before, after = (
+        each.scores() for each in store.evaluations.select([record.id], ends_only=True)
+    )
     log = (record.directory / "log.txt").read_text(encoding="utf-8")
     course = {}
     for name in ("reward/mean", "collapse/acr"):
-        values = [value for _, _, value in store.points(record.id, [name])]
+        values = [value for _, _, value in store.metrics.points(record.id, [name])]
         course[name] = {"first": fmean(values[:LAST]), "last": fmean(values[-LAST:])}
     return {
         "training problems": {"base": sampled(run, base), "trained": sampled(run, exported)},

@@ -50,10 +50,10 @@ def main(folder: Path, seeds: int, steps: int) -> int:
     series: dict[tuple[str, str], list[list[float]]] = {}
     with open_store(str(folder / "study.db"), create=False) as store:
         for backend in ("tiny", "trl"):
-            runs = {run.seed: run.id for run in store.runs(sweep=backend)}
+            runs = {run.seed: run.id for run in store.runs.select(sweep=backend)}
             for metric in METRICS:
                 series[metric, backend] = [
-                    [value for _, _, value in store.points(runs[seed], [metric])]
+                    [value for _, _, value in store.metrics.points(runs[seed], [metric])]
                     for seed in range(seeds)
                 ]
     print("steps,metric,tiny,trl,difference,low,high,n,within")

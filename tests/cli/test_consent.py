@@ -83,20 +83,20 @@ def test_a_plan_is_refused_before_a_store_is_made(
 
 
 def test_what_a_store_says_is_no_consent(store: Store, tmp_path: Path) -> None:
-    assert store.runs()[0].config["task"]["verifier"]["enabled"]
+    assert store.runs.select()[0].config["task"]["verifier"]["enabled"]
     for command in (["retry", 1], ["retry", "old"], ["worker"], ["worker", "old"], ["eval", 1]):
         assert refuses(call(*command, "--store", store.url)), command
     process = screen.restart(store, 1, [])
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert REFUSED in errors
-    assert store.runs()[0].status is Status.PENDING
+    assert store.runs.select()[0].status is Status.PENDING
     assert not (tmp_path / "ran").exists()
 
 
 def test_the_process_of_a_run_refuses_for_itself(store: Store) -> None:
-    assert work(store, store.runs()[0], [], None) != 0
-    [record] = store.runs()
+    assert work(store, store.runs.select()[0], [], None) != 0
+    [record] = store.runs.select()
     assert record.status is Status.FAILED
     assert REFUSED in (record.error or "")
 
@@ -107,7 +107,7 @@ def test_the_command_line_gives_consent_to_the_processes_that_it_starts(
 ) -> None:
     done = call("retry", 1, "--run-code", "--store", store.url)
     assert done.exit_code == 0, done.output
-    assert store.runs()[0].status is Status.DONE
+    assert store.runs.select()[0].status is Status.DONE
     assert (tmp_path / "ran").exists()
     assert call("report", "old", "--store", store.url).exit_code == 0
 

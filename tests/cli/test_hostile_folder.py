@@ -151,8 +151,8 @@ def test_workers_that_are_spawned_submitted_and_started_again(
     )
     with open_store("advsweep.db", create=False) as store:
         deadline = time.monotonic() + 120
-        while len(store.runs(status=Status.DONE)) < 4:
-            assert time.monotonic() < deadline, store.runs()
+        while len(store.runs.select(status=Status.DONE)) < 4:
+            assert time.monotonic() < deadline, store.runs.select()
             time.sleep(0.05)
         process = restart(store, 1, [])
         process.communicate(timeout=120)
@@ -162,7 +162,7 @@ def test_workers_that_are_spawned_submitted_and_started_again(
 def test_actors_of_ray(advsweep: Callable[..., str], hostile: Path) -> None:
     advsweep(f"sweep executor=ray {SMALL}")
     with open_store("advsweep.db", create=False) as store:
-        assert len(store.runs(status=Status.DONE)) == 2
+        assert len(store.runs.select(status=Status.DONE)) == 2
     assert ran(hostile) == []
 
 

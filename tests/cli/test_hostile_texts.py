@@ -124,12 +124,12 @@ def evaluation(run_id: int | None, subject: str, step: int, settings: dict) -> N
 
 def fill(store: Store) -> None:
     """Runs 1 to 4 are done, with two rows; 5 has failed, 6 is running."""
-    store.add_sweep(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
+    store.runs.add_sweep(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
     runs = [new_run(seed, name) for name in (NAME, "grpo") for seed in (0, 1)]
     runs += [new_run(2, NAME), new_run(3, NAME)]
-    ids = store.add_runs(runs, HOSTILE)
+    ids = store.runs.add(runs, HOSTILE)
     for run_id in ids:
-        store.set_environment(
+        store.runs.set_environment(
             run_id,
             {
                 "advsweep": HOSTILE,
@@ -142,29 +142,29 @@ def fill(store: Store) -> None:
                 "git": {"commit": HOSTILE, "dirty": True},
             },
         )
-        store.claim(run_id, Owner.current())
+        store.leases.claim(run_id, Owner.current())
         names = (HOSTILE, f"{HOSTILE}/mean", "reward/mean", "collapse/acr", "optim/lr")
-        store.add_points(run_id, [(n, s, s / (run_id + 5)) for n in names for s in range(1, 5)])
-        store.set_summaries(run_id, {HOSTILE: 1.0})
-        store.heartbeat(run_id, step=4, stage=HOSTILE)
-        store.add_checkpoint(run_id, 4, Path(f"/nowhere/{HOSTILE}"))
-        store.add_evaluation(evaluation(run_id, f"{HOSTILE}{run_id}", 4, {"sampler": HOSTILE}))
-        store.add_analysis(
+        store.metrics.add(run_id, [(n, s, s / (run_id + 5)) for n in names for s in range(1, 5)])
+        store.metrics.set_summaries(run_id, {HOSTILE: 1.0})
+        store.leases.heartbeat(run_id, step=4, stage=HOSTILE)
+        store.checkpoints.add(run_id, 4, Path(f"/nowhere/{HOSTILE}"))
+        store.evaluations.add(evaluation(run_id, f"{HOSTILE}{run_id}", 4, {"sampler": HOSTILE}))
+        store.analyses.add(
             run_id,
             NewAnalysis(
                 kind="weights", step=4, settings={HOSTILE: HOSTILE}, result={HOSTILE: HOSTILE}
             ),
         )
     for run_id in ids[:4]:
-        store.finish(run_id, Status.DONE)
-    store.finish(
+        store.leases.finish(run_id, Status.DONE)
+    store.leases.finish(
         ids[4],
         Status.FAILED,
         failure=Failure.ERROR,
         error=HOSTILE,
         traceback=f"Traceback\n{HOSTILE}",
     )
-    store.add_evaluation(evaluation(None, f"model:{HOSTILE}", 0, {"model": HOSTILE, "top_p": 1.0}))
+    store.evaluations.add(evaluation(None, f"model:{HOSTILE}", 0, {"model": HOSTILE, "top_p": 1.0}))
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("advsweep.db", "other.db"):
         with open_store(str(folder / name)) as store:
             fill(store)
-            logs = [run.directory / "log.txt" for run in store.runs()]
+            logs = [run.directory / "log.txt" for run in store.runs.select()]
         with sqlite3.connect(folder / name) as connection:
             connection.execute("UPDATE runs SET host = ?, error = ?", (HOSTILE, HOSTILE))
             connection.execute("UPDATE runs SET stage = ? WHERE status = 'running'", (HOSTILE,))
@@ -473,7 +473,7 @@ def test_full_screen_view(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_followed_log_of_a_running_run(terminal: Command, folder: Path) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
-        [log] = [run.directory / "log.txt" for run in store.runs(ids=[5])]
+        [log] = [run.directory / "log.txt" for run in store.runs.select(ids=[5])]
     before = log.read_bytes()
     try:
         log.write_bytes(b"10%\r20%\r\n\x00" * 100_000)
@@ -488,7 +488,7 @@ def test_log_that_is_no_file_is_refused(
     terminal: Command, folder: Path, make: Callable[[Path], None]
 ) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
-        [log] = [run.directory / "log.txt" for run in store.runs(ids=[2])]
+        [log] = [run.directory / "log.txt" for run in store.runs.select(ids=[2])]
     moved = log.rename(log.with_name("moved"))
     try:
         make(log)
@@ -504,13 +504,13 @@ def test_log_that_is_no_file_is_refused(
 
 def test_completion_offers_plain_words(folder: Path) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
-        store.add_sweep("plain-1", {})
-        store.add_sweep("x;reboot", {})
+        store.runs.add_sweep("plain-1", {})
+        store.runs.add_sweep("x;reboot", {})
         context = SimpleNamespace(params={"store": str(folder / "advsweep.db")})
         assert complete_sweep(context, "") == ["plain-1"]
         assert controls("".join(text for run in complete_run(context, "") for text in run)) == set()
-        store.remove_sweep("plain-1")
-        store.remove_sweep("x;reboot")
+        store.runs.remove_sweep("plain-1")
+        store.runs.remove_sweep("x;reboot")
 
 
 def test_traceback_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:

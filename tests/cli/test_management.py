@@ -85,8 +85,8 @@ def test_status_as_json_and_in_words(store):
 
 
 def test_status_of_a_running_run_without_steps_has_nulls(store):
-    store.claim(3, Owner.current())
-    store.truncate(3, after_step=0)
+    store.leases.claim(3, Owner.current())
+    store.metrics.truncate(3, after_step=0)
     [running] = json.loads(advsweep("status", "--format", "json").stdout)["running"]
     assert running["pid"] == os.getpid()
     assert running["steps_per_second"] is None
@@ -113,19 +113,19 @@ def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
 def test_a_log_is_followed_from_before_its_start_to_the_end(store):
     planned = make_plan([*FAKE, "seed=9"], single=True)
     [unit] = make_units(planned, store, force=False)
-    [run] = store.runs(ids=[unit.run_id])
+    [run] = store.runs.select(ids=[unit.run_id])
     assert run.status is Status.PENDING
 
     def work() -> None:
         with open_store(store.url) as other:
             time.sleep(0.3)
-            other.claim(run.id, Owner.current())
+            other.leases.claim(run.id, Owner.current())
             run.directory.mkdir(parents=True)
             log_path(run).write_text("begun\n")
             time.sleep(0.6)
             with open(log_path(run), "a") as log:
                 log.write("ended\n")
-            other.finish(run.id, Status.INTERRUPTED)
+            other.leases.finish(run.id, Status.INTERRUPTED)
 
     worker = threading.Thread(target=work)
     worker.start()
@@ -137,16 +137,16 @@ def test_a_log_is_followed_from_before_its_start_to_the_end(store):
 
 
 def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
-    store.claim(3, Owner.current())
+    store.leases.claim(3, Owner.current())
     waiting = make_plan([*FAKE, "seed=7,8"], name="waiting")
     pending, interrupted = (u.run_id for u in make_units(waiting, store, force=False))
-    store.claim(interrupted, Owner.current())
-    store.finish(interrupted, Status.INTERRUPTED)
+    store.leases.claim(interrupted, Owner.current())
+    store.leases.finish(interrupted, Status.INTERRUPTED)
     done = advsweep("stop", "other", "waiting")
     assert "asked 1 running and 2 waiting runs to stop; 1 had ended before" in done.stderr
-    asked = {run.id for run in store.runs() if run.stop_requested}
+    asked = {run.id for run in store.runs.select() if run.stop_requested}
     assert asked == {3, pending, interrupted}
-    assert store.claim_next(Owner.current()) is None
+    assert store.leases.claim_next(Owner.current()) is None
     with pytest.raises(NotFoundError):
         advsweep("stop", "77")
 
@@ -158,13 +158,13 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
     process = subprocess.Popen([*sleep, "advsweep"])
     try:
         for each, killed in ((strange, 0), (process, 1)):
-            store.claim(3, Owner(Owner.current().host, each.pid, process_started(each.pid)))
+            store.leases.claim(3, Owner(Owner.current().host, each.pid, process_started(each.pid)))
             assert f"killed {killed} processes" in advsweep("stop", "3", "--kill").stderr
             if not killed:
-                store.finish(3, Status.INTERRUPTED)
+                store.leases.finish(3, Status.INTERRUPTED)
         assert process.wait(timeout=60) == -signal.SIGKILL
         assert strange.poll() is None
-        assert store.runs(ids=[3])[0].status is Status.LOST
+        assert store.runs.select(ids=[3])[0].status is Status.LOST
     finally:
         strange.kill()
         process.kill()
@@ -184,13 +184,13 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     rule = ("stopping=acr", "stopping.first=4", "stopping.threshold=1e-9", "stopping.runs=0")
     sweep = make_plan([*FAKE, *rule, "seed=5,6"], name="ruled")
     execute(sweep, store)
-    ids = [run.id for run in store.runs(sweep="ruled")]
-    assert {run.status for run in store.runs(ids=ids)} == {Status.PRUNED}
+    ids = [run.id for run in store.runs.select(sweep="ruled")]
+    assert {run.status for run in store.runs.select(ids=ids)} == {Status.PRUNED}
     assert "nothing to start again" in advsweep("retry", "ruled", DEBUG).stderr
     assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), DEBUG, *rule).stderr
     assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), DEBUG, "stopping=none").stderr
     # The rule of the other one is still the sweep's.
-    left, done = store.runs(ids=[ids[1], ids[0]])
+    left, done = store.runs.select(ids=[ids[1], ids[0]])
     assert (left.status, left.stopping) == (Status.PRUNED, sweep.stopping.rule())
     assert (done.status, done.stopping) == (Status.DONE, None)
 
@@ -214,7 +214,7 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     setup = f"touch {tmp_path / 'owned'}"
     settings = {"executor": {"name": "slurm", "cluster": "local", "setup": [setup]}}
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "events")}
-    store.add_sweep("other", {"settings": settings, "tracking": tracking})
+    store.runs.add_sweep("other", {"settings": settings, "tracking": tracking})
     with pytest.raises(
         ConfigError, match=r"the store has 'slurm' .* give executor=slurm .*--trust"
     ):
@@ -225,14 +225,14 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     assert not (tmp_path / "events").exists()
     # No text of the store is resolved, whatever else is given.
     settings["executor"] = {"name": "${oc.env:SECRET}"}
-    store.add_sweep("other", {"settings": settings})
+    store.runs.add_sweep("other", {"settings": settings})
     with pytest.raises(ConfigError, match="got an interpolation"):
         advsweep("retry", "3", "--trust-store")
 
 
 @pytest.mark.parametrize("which", ["reserve", "log.txt", "checkpoints"])
 def test_a_run_does_not_write_through_a_link_in_its_folder(store, tmp_path, which):
-    [run] = store.runs(ids=[3])
+    [run] = store.runs.select(ids=[3])
     precious = tmp_path / "precious"
     (precious / "step-000009").mkdir(parents=True)
     (precious / "text").write_text("precious")
@@ -249,7 +249,7 @@ def test_a_run_does_not_write_through_a_link_in_its_folder(store, tmp_path, whic
 
 
 def test_a_run_does_not_start_in_the_folder_of_another(store):
-    [run] = store.runs(ids=[3])
+    [run] = store.runs.select(ids=[3])
     (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": "f" * 64}))
     before = sorted(run.directory.rglob("*"))
     assert "belongs to the run ffff" in advsweep("retry", "3", DEBUG, code=1).stderr
@@ -258,7 +258,7 @@ def test_a_run_does_not_start_in_the_folder_of_another(store):
 
 @pytest.mark.security
 def test_logs_of_a_special_file_are_refused(store):
-    path = log_path(store.runs(ids=[3])[0])
+    path = log_path(store.runs.select(ids=[3])[0])
     path.unlink(missing_ok=True)
     os.mkfifo(path)
     with pytest.raises(StoreError, match="expected a regular file"):
@@ -278,7 +278,7 @@ def test_retry_with_trust_says_what_the_store_chooses(store):
 
 def test_eval_resolves_no_text_of_a_store(store, monkeypatch):
     monkeypatch.setenv("SECRET", "0")
-    [run] = store.runs(ids=[1])
+    [run] = store.runs.select(ids=[1])
     config = json.loads(json.dumps(run.config))
     config["task"]["seed"] = "${oc.decode:${oc.env:SECRET}}"
     with sqlite3.connect(store.file) as connection:
@@ -293,24 +293,24 @@ def test_rm_asks_and_refuses_what_is_done_or_running(store):
         advsweep("rm", "pair", "--yes")
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "3")
-    store.claim(3, Owner.current())
+    store.leases.claim(3, Owner.current())
     with pytest.raises(ConfigError, match=r"advsweep stop 3"):
         advsweep("rm", "3", "--yes", "--force")
-    assert len(store.runs()) == 3
+    assert len(store.runs.select()) == 3
 
 
 def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
-    own, shared = store.runs(sweep="pair", newest_first=False)
+    own, shared = store.runs.select(sweep="pair", newest_first=False)
     assert own.directory.is_dir()
     done = advsweep("rm", "pair", "--yes", "--force")
     assert "removed 1 runs; kept 1 that other sweeps share" in done.stderr
     assert not own.directory.exists()
     assert shared.directory.is_dir()
-    assert [run.sweeps for run in store.runs()] == [("other",), ("other",)]
+    assert [run.sweeps for run in store.runs.select()] == [("other",), ("other",)]
     # A run that is named goes, whoever shares it.
     advsweep("rm", str(shared.id), "last", "--yes", "--force")
-    assert store.runs() == []
-    assert [sweep.name for sweep in store.sweeps()] == ["other"]
+    assert store.runs.select() == []
+    assert [sweep.name for sweep in store.runs.sweeps()] == ["other"]
 
 
 def test_rm_takes_evaluations_of_models(store):
@@ -324,15 +324,15 @@ def test_rm_takes_evaluations_of_models(store):
             settings={"model": model},
             problems=[],
         )
-        store.add_evaluation(new)
+        store.evaluations.add(new)
     with pytest.raises(NotFoundError, match=r"got 'abd', which is that of 2; `advsweep ls --mo"):
         advsweep("rm", "--models", "abd", "--yes")
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "--models", "one")
     done = advsweep("rm", "--models", "one", "abd3", "--yes")
     assert done.stderr == "removed 3 evaluations of models\n"
-    assert [e.identity for e in store.model_evaluations()] == ["fff4"]
-    assert len(store.runs()) == 3
+    assert [e.identity for e in store.evaluations.of_models()] == ["fff4"]
+    assert len(store.runs.select()) == 3
 
 
 def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):
@@ -340,7 +340,7 @@ def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):
     elsewhere.mkdir()
     link = store.runs_directory / "link"
     link.symlink_to(elsewhere, target_is_directory=True)
-    [run] = store.runs(ids=[1])
+    [run] = store.runs.select(ids=[1])
     for directory in (elsewhere, link, store.runs_directory, tmp_path / "none"):
         remove_folder(store, replace(run, directory=directory))
     assert elsewhere.is_dir()
@@ -350,7 +350,7 @@ def test_a_folder_elsewhere_is_never_deleted(store, tmp_path):
 
 @pytest.mark.parametrize("text", [None, "of another", '{"run": 3}', '{"run":' + "[" * 9999])
 def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
-    [run] = store.runs(ids=[3])
+    [run] = store.runs.select(ids=[3])
     manifest = run.directory / "run.json"
     manifest.unlink()
     if text == "of another":
@@ -366,7 +366,7 @@ def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
 
 
 def test_a_folder_of_an_earlier_version_goes_by_its_checkpoints(store):
-    [run] = store.runs(ids=[1])
+    [run] = store.runs.select(ids=[1])
     (run.directory / "run.json").unlink()
     advsweep("rm", "1", "--yes", "--force")
     assert not run.directory.exists()
@@ -382,6 +382,6 @@ def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):
 
 
 def test_a_name_that_is_a_sweep_and_a_run_is_refused(store):
-    store.add_sweep("2", {})
+    store.runs.add_sweep("2", {})
     with pytest.raises(NotFoundError, match="is a sweep and means run 2 too"):
         advsweep("stop", "2")

@@ -99,7 +99,7 @@ def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
 
 def test_a_sweep_and_a_run_say_so_before_they_train_them_anew(after):
     with open_store(None, create=False) as store:
-        assert store.revisions(range(1, 7)) == {i: {} for i in range(1, 5)} | {
+        assert store.runs.revisions(range(1, 7)) == {i: {} for i in range(1, 5)} | {
             i: {"estimator": 2} for i in (5, 6)
         }
     assert "revision" not in after("sweep", *SWEEP)[1]
@@ -130,7 +130,7 @@ def test_a_report_says_so_and_how_to_leave_the_older_out(after):
     chosen = after("report", "two", "--where", condition, "--format", "json")[0]
     assert "revisions" not in chosen
     with open_store(None, create=False) as store:
-        hashes = {run.id: run.config_hash[:8] for run in store.runs()}
+        hashes = {run.id: run.config_hash[:8] for run in store.runs.select()}
     assert condition == f"config_hash!={hashes[3]}"
     assert hashes[3] == hashes[4] != hashes[5]
 
@@ -138,7 +138,7 @@ def test_a_report_says_so_and_how_to_leave_the_older_out(after):
 def test_runs_of_before_revisions_were_recorded_count_as_older(after):
     with open_store(None, create=False) as store:
         for run_id in range(1, 5):
-            store.set_environment(run_id, {"python": "3.11"})
+            store.runs.set_environment(run_id, {"python": "3.11"})
     [told] = after("ls")[1].splitlines()
     assert "an older revision in runs 3-4, revision 2 in runs 5-6" in told
     assert "grpo" not in told

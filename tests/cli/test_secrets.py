@@ -102,8 +102,8 @@ def advsweep(folder: Path, *arguments: str) -> str:
 def wait_for_runs(url: str, number: int) -> None:
     deadline = time.monotonic() + 120
     with open_store(url, create=False) as store:
-        while len(store.runs(status=Status.DONE)) < number:
-            assert time.monotonic() < deadline, store.runs()
+        while len(store.runs.select(status=Status.DONE)) < number:
+            assert time.monotonic() < deadline, store.runs.select()
             time.sleep(0.05)
 
 
@@ -132,7 +132,7 @@ def test_secrets_stay_in_the_environment(
         printed = advsweep(tmp_path, "sweep", *SMALL, *how, "--store", url)
         wait_for_runs(url, 2)
     with open_store(url, create=False) as store:
-        command = store.environment(1)["command"]
+        command = store.runs.environment(1)["command"]
         database = str(store.file or url).partition("?")[0].rpartition("/")[2]
     # The rest of it is there: the test would pass without any.
     assert "--store" in command
@@ -157,8 +157,8 @@ def test_what_is_started_again_gets_the_url_by_its_environment(
         process = restart(store, 1, [])
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-        assert store.runs(ids=[1])[0].status is Status.DONE
-        assert "retry 1" in store.environment(1)["command"]
+        assert store.runs.select(ids=[1])[0].status is Status.DONE
+        assert "retry 1" in store.runs.environment(1)["command"]
     assert lines == set()
     assert leaks(tmp_path) == []
 
@@ -178,10 +178,10 @@ def test_nothing_that_is_printed_holds_a_secret_of_an_older_store(
     printed("sweep", *SMALL, "executor=debug", "--store", "old.db")
     secret = f"advsweep run --store postgresql://ann:{CANARY}@host/runs HF_TOKEN={CANARY}"
     with open_store("old.db", create=False) as store:
-        store.set_environment(1, {"command": secret})
-        store.set_environment(2, {"command": secret, "python": "3.11"})
+        store.runs.set_environment(1, {"command": secret})
+        store.runs.set_environment(2, {"command": secret, "python": "3.11"})
         expected = "advsweep run --store 'postgresql://ann:***@host/runs' 'HF_TOKEN=***'"
-        assert store.environment(1)["command"] == expected
+        assert store.runs.environment(1)["command"] == expected
     monkeypatch.setenv("ADVSWEEP_STORE", "old.db")
     assert "ann:***@host" in printed("show", "1")
     for command in ("show 1", "show 1 --format=json", "ls --format=json", "status --format=json"):

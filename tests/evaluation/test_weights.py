@@ -51,9 +51,9 @@ TINY = [
 
 def trained(store: Store, *overrides: str) -> tuple[RunRecord, Run]:
     [planned] = make_plan([*TINY, *overrides]).runs
-    [record] = store.runs(ids=store.add_runs([new_run(planned)]))
+    [record] = store.runs.select(ids=store.runs.add([new_run(planned)]))
     assert work(store, record, (), None) == DONE
-    [record] = store.runs(ids=[record.id])
+    [record] = store.runs.select(ids=[record.id])
     return record, build_run(record.config)
 
 
@@ -85,7 +85,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_end_of_a_tiny_run_is_compared_with_its_base(made, reads):
     store, record, run = made
-    [analysis] = store.analyses([record.id], "weights")
+    [analysis] = store.analyses.select([record.id], "weights")
     assert analysis.step == 4
     kept = ensure_analysis(store, record, run, 4)
     assert reads == []  # it was there
@@ -118,12 +118,12 @@ def test_steps_are_those_with_a_checkpoint_or_an_analysis(made):
     store, record, run = made
     assert steps_to_analyse(store, record) == [2, 4]
     ensure_analysis(store, record, run, 2)
-    [first, _] = store.checkpoints(record.id)
-    store.remove_checkpoint(record.id, first.path)
+    [first, _] = store.checkpoints.select(record.id)
+    store.checkpoints.remove(record.id, first.path)
     try:
         assert steps_to_analyse(store, record) == [2, 4]
     finally:
-        store.add_checkpoint(record.id, 2, first.path)
+        store.checkpoints.add(record.id, 2, first.path)
 
 
 def test_a_step_without_a_checkpoint_is_refused(made):
@@ -135,7 +135,7 @@ def test_a_step_without_a_checkpoint_is_refused(made):
 def test_a_run_without_any_checkpoint_is_refused(made):
     store, _, _ = made
     [planned] = make_plan([*TINY, "seed=7"]).runs
-    [record] = store.runs(ids=store.add_runs([new_run(planned)]))
+    [record] = store.runs.select(ids=store.runs.add([new_run(planned)]))
     with pytest.raises(ConfigError, match="expected a checkpoint of run"):
         steps_to_analyse(store, record)
 
@@ -147,7 +147,7 @@ def test_the_analysis_changes_neither_the_training_nor_its_identity(made):
     assert with_it.run.identity == without.run.identity == record.identity
     with open_store(str(store.runs_directory.parent / "without.db")) as other:
         twin, _ = trained(other, "backend.weight_analysis=false")
-        assert other.analyses([twin.id], "weights") == []
+        assert other.analyses.select([twin.id], "weights") == []
         ours, theirs = (
             {(name, at): v for name, at, v in s.points(r.id) if not name.startswith("time/")}
             for s, r in ((store, record), (other, twin))
@@ -163,7 +163,7 @@ def test_a_run_does_not_fail_of_an_analysis(made, monkeypatch, caplog):
 
     monkeypatch.setattr(TinyBackend, "weights", unreadable)
     record, _ = trained(store, "seed=8")
-    assert store.analyses([record.id], "weights") == []
+    assert store.analyses.select([record.id], "weights") == []
     assert "the weights were not compared with the base model's: damaged" in caplog.text
 
 
@@ -172,7 +172,7 @@ def test_a_backend_without_weights_says_so(made):
     [planned] = make_plan(
         ["backend=fake", "executor=debug", "steps=2", "evaluation.n=8", "evaluation.k=[1]"]
     ).runs
-    [record] = store.runs(ids=store.add_runs([new_run(planned)]))
+    [record] = store.runs.select(ids=store.runs.add([new_run(planned)]))
     with pytest.raises(ConfigError, match="'fake' has no weights"):
         ensure_analysis(store, record, build_run(record.config), 2)
 

@@ -71,18 +71,18 @@ class Lab:
             backend="fake",
         )
         if sweep is not None:
-            self.store.add_sweep(sweep, {})
-        [run_id] = self.store.add_runs([new], sweep)
-        self.store.set_environment(run_id, ENVIRONMENT)
+            self.store.runs.add_sweep(sweep, {})
+        [run_id] = self.store.runs.add([new], sweep)
+        self.store.runs.set_environment(run_id, ENVIRONMENT)
         if status is Status.PENDING:
             return run_id
-        self.store.claim(run_id, Owner.current())
-        self.store.add_points(run_id, points)
+        self.store.leases.claim(run_id, Owner.current())
+        self.store.metrics.add(run_id, points)
         if solved is not None:
             self.evaluate(run_id, f"{identity}@{STEPS}", STEPS, solved)
             self.evaluate(run_id, base, 0, (1, 0))
         if status is not Status.RUNNING:
-            self.store.finish(run_id, status)
+            self.store.leases.finish(run_id, status)
         return run_id
 
     def evaluate(
@@ -99,7 +99,7 @@ class Lab:
         settings = {"n": self.samples, "k": [1, 2], "temperature": 1.0, "seed": 0, **settings}
         material = json.dumps([subject, task, settings])
         identity = hashlib.sha256(material.encode()).hexdigest()
-        self.store.add_evaluation(
+        self.store.evaluations.add(
             NewEvaluation(
                 identity=identity,
                 subject=subject,

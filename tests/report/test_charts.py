@@ -75,12 +75,12 @@ def full(lab):
 
 @pytest.fixture
 def material(full) -> Material:
-    return Material(full.store, full.store.runs(newest_first=False), "demo")
+    return Material(full.store, full.store.runs.select(newest_first=False), "demo")
 
 
 def material_of(lab: Any, where: str | None = None) -> Material:
     conditions = [] if where is None else parse_where(where)
-    return Material(lab.store, lab.store.runs(newest_first=False), "demo", conditions)
+    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo", conditions)
 
 
 def records_of(lab: Any, figure: str, **options: Any) -> Records:
@@ -391,8 +391,8 @@ def test_difficulty_says_why_there_is_no_fit(lab):
 def test_entropy_has_its_predicted_terms_beside_the_measured_change(full):
     found = only(records_of(full, "entropy"), row="grpo, group_size=8", step=5)
     stored = {
-        name: [full.store.series([run.id], f"entropy/{name}")[run.id][1][4] for run in runs]
-        for runs in [[r for r in full.store.runs() if r.estimator == "grpo"][:3]]
+        name: [full.store.metrics.series([run.id], f"entropy/{name}")[run.id][1][4] for run in runs]
+        for runs in [[r for r in full.store.runs.select() if r.estimator == "grpo"][:3]]
         for name in ("token", "change", "drift", "covariance")
     }
     assert found["entropy"] == pytest.approx(np.mean(stored["token"]))
@@ -606,13 +606,13 @@ def test_runs_that_are_not_done_are_not_drawn(lab, constant):
 
 def test_of_several_attempts_the_last_is_drawn(lab):
     first = lab.run("grpo", points=[("reward/mean", 1, 1.0)])
-    again = lab.store.new_attempt(first)
+    again = lab.store.runs.new_attempt(first)
     assert [r["mean"] for r in records_of(lab, "curves")] == [1.0]
     from advsweep.store import Owner
 
-    lab.store.claim(again, Owner.current())
-    lab.store.add_points(again, [("reward/mean", 1, 2.0)])
-    lab.store.finish(again, Status.DONE)
+    lab.store.leases.claim(again, Owner.current())
+    lab.store.metrics.add(again, [("reward/mean", 1, 2.0)])
+    lab.store.leases.finish(again, Status.DONE)
     assert [r["mean"] for r in records_of(lab, "curves")] == [2.0]
 
 
@@ -634,7 +634,7 @@ def test_conditions_choose_runs_and_colours_stay(full):
 def test_evaluations_may_be_those_of_another_task(lab):
     run = lab.run("grpo", points=[("collapse/acr", 1, 0.5)], solved=(2, 0))
     lab.evaluate(run, "other", 20, (4, 4), task="other")
-    runs = lab.store.runs()
+    runs = lab.store.runs.select()
     other = Material(lab.store, runs, "demo", task="other")
     chart = collect(FIGURES["passk"], other, Options())
     assert chart.title == "demo: pass@k on other"

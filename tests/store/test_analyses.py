@@ -23,13 +23,13 @@ ANALYSIS = NewAnalysis(
 
 @pytest.fixture
 def run_id(store, new_run) -> int:
-    [found] = store.add_runs([new_run()])
+    [found] = store.runs.add([new_run()])
     return found
 
 
 def test_an_analysis_comes_back_with_null_for_what_is_no_number(store, clock, run_id):
-    store.add_analysis(run_id, ANALYSIS)
-    [found] = store.analyses([run_id], "weights")
+    store.analyses.add(run_id, ANALYSIS)
+    [found] = store.analyses.select([run_id], "weights")
     assert (found.run_id, found.kind, found.step) == (run_id, "weights", 50)
     assert (found.settings, found.created) == ({"delta": 0.01}, clock.now)
     assert found.identity == ANALYSIS.identity
@@ -41,49 +41,49 @@ def test_an_analysis_comes_back_with_null_for_what_is_no_number(store, clock, ru
 
 
 def test_one_without_directions_has_none(store, run_id):
-    store.add_analysis(run_id, dataclasses.replace(ANALYSIS, directions=None))
-    assert store.analyses([run_id], "weights")[0].directions is None
+    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, directions=None))
+    assert store.analyses.select([run_id], "weights")[0].directions is None
 
 
 def test_an_analysis_is_kept_once_and_as_it_was_first(store, run_id):
-    store.add_analysis(run_id, ANALYSIS)
-    store.add_analysis(run_id, dataclasses.replace(ANALYSIS, result={"later": True}))
-    [found] = store.analyses([run_id], "weights")
+    store.analyses.add(run_id, ANALYSIS)
+    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, result={"later": True}))
+    [found] = store.analyses.select([run_id], "weights")
     assert "matrices" in found.result
 
 
 def test_analyses_come_by_step_and_those_of_another_kind_apart(store, run_id):
     for step in (100, 20, 50):
-        store.add_analysis(run_id, dataclasses.replace(ANALYSIS, step=step))
-    store.add_analysis(run_id, dataclasses.replace(ANALYSIS, settings={"delta": 0.1}))
-    store.add_analysis(run_id, dataclasses.replace(ANALYSIS, kind="hidden_states"))
-    assert [a.step for a in store.analyses([run_id], "weights")] == [20, 50, 50, 100]
-    assert [a.step for a in store.analyses([run_id], "hidden_states")] == [50]
-    assert len(store.analyses([run_id])) == 5
+        store.analyses.add(run_id, dataclasses.replace(ANALYSIS, step=step))
+    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, settings={"delta": 0.1}))
+    store.analyses.add(run_id, dataclasses.replace(ANALYSIS, kind="hidden_states"))
+    assert [a.step for a in store.analyses.select([run_id], "weights")] == [20, 50, 50, 100]
+    assert [a.step for a in store.analyses.select([run_id], "hidden_states")] == [50]
+    assert len(store.analyses.select([run_id])) == 5
 
 
 def test_an_analysis_of_a_run_that_is_not_there_is_refused(store, run_id):
     with pytest.raises(NotFoundError, match="no run 7"):
-        store.add_analysis(7, ANALYSIS)
+        store.analyses.add(7, ANALYSIS)
 
 
 def test_analyses_go_with_their_run(store, run_id, new_run):
-    [other] = store.add_runs([new_run(seed=1)])
+    [other] = store.runs.add([new_run(seed=1)])
     for of in (run_id, other):
-        store.add_analysis(of, ANALYSIS)
-    store.remove_runs([run_id])
-    assert [a.run_id for a in store.analyses([run_id, other], "weights")] == [other]
+        store.analyses.add(of, ANALYSIS)
+    store.runs.remove([run_id])
+    assert [a.run_id for a in store.analyses.select([run_id, other], "weights")] == [other]
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_merge_brings_analyses_that_are_missing(store, run_id, new_run, clock, tmp_path):
-    store.add_analysis(run_id, ANALYSIS)
+    store.analyses.add(run_id, ANALYSIS)
     with open_store(str(tmp_path / "other.db"), clock=clock) as other:
         # One more run, so that ids differ; the second is the same as that of `store`.
-        _, twin = other.add_runs([new_run(seed=1), new_run()])
-        other.add_analysis(twin, dataclasses.replace(ANALYSIS, step=100))
+        _, twin = other.runs.add([new_run(seed=1), new_run()])
+        other.analyses.add(twin, dataclasses.replace(ANALYSIS, step=100))
         merge(store, other, dry_run=True)
-        assert len(store.analyses([run_id], "weights")) == 1
+        assert len(store.analyses.select([run_id], "weights")) == 1
         merge(store, other)
         merge(store, other)
-    assert [a.step for a in store.analyses([run_id], "weights")] == [50, 100]
+    assert [a.step for a in store.analyses.select([run_id], "weights")] == [50, 100]

@@ -20,7 +20,7 @@ from advsweep.store.owners import process_started
 
 @pytest.fixture
 def run_id(store, new_run) -> int:
-    return store.add_runs([new_run()])[0]
+    return store.runs.add([new_run()])[0]
 
 
 @pytest.fixture
@@ -39,182 +39,182 @@ def _owner_of(process: subprocess.Popen[bytes]) -> Owner:
 
 
 def _status(store, run_id: int) -> Status:
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     return run.status
 
 
 def test_a_claim_is_recorded(store, clock, run_id):
     owner = Owner.current()
-    assert store.claim(run_id, owner)
-    [run] = store.runs()
+    assert store.leases.claim(run_id, owner)
+    [run] = store.runs.select()
     assert (run.status, run.host, run.pid) == (Status.RUNNING, socket.gethostname(), os.getpid())
     assert run.started == run.heartbeat == clock.now
     assert run.finished is None
 
 
 def test_a_holder_may_not_know_when_it_started(store, run_id):
-    assert store.claim(run_id, Owner("elsewhere", 1, None))
-    store.heartbeat(run_id, step=3)
-    store.add_points(run_id, [("reward/mean", 3, 0.5)])
-    store.finish(run_id, Status.DONE)
+    assert store.leases.claim(run_id, Owner("elsewhere", 1, None))
+    store.leases.heartbeat(run_id, step=3)
+    store.metrics.add(run_id, [("reward/mean", 3, 0.5)])
+    store.leases.finish(run_id, Status.DONE)
     assert _status(store, run_id) is Status.DONE
 
 
 def test_a_run_that_somebody_has_cannot_be_had(store, run_id, sleeper):
-    assert store.claim(run_id, _owner_of(sleeper))
-    assert not store.claim(run_id, Owner.current())
+    assert store.leases.claim(run_id, _owner_of(sleeper))
+    assert not store.leases.claim(run_id, Owner.current())
 
 
 def test_a_run_of_a_dead_process_can_be_had_at_once(store, run_id, sleeper):
-    store.claim(run_id, _owner_of(sleeper))
+    store.leases.claim(run_id, _owner_of(sleeper))
     sleeper.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     # Dead, but its parent has not taken notice: the pid is still there.
     assert Path(f"/proc/{sleeper.pid}").exists() or not Path("/proc/self").exists()
     assert _status(store, run_id) is Status.LOST
-    assert store.claim(run_id, Owner.current())
+    assert store.leases.claim(run_id, Owner.current())
 
 
 def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
     earlier = _owner_of(sleeper)
-    store.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
-    assert store.claim(run_id, Owner.current())
+    store.leases.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
+    assert store.leases.claim(run_id, Owner.current())
 
 
 def test_a_failure_is_kept_with_its_class_until_the_run_is_taken_up_again(store, run_id):
-    store.claim(run_id, Owner.current())
-    store.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
-    [run] = store.runs()
+    store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
+    [run] = store.runs.select()
     assert (run.status, run.failure, run.error) == (Status.FAILED, Failure.OOM, "no memory")
-    store.claim(run_id, Owner.current())
-    assert store.runs()[0].failure is None
+    store.leases.claim(run_id, Owner.current())
+    assert store.runs.select()[0].failure is None
 
 
 def test_a_clock_that_was_set_back_keeps_no_run_of_another_host_for_ever(store, clock, run_id):
-    store.claim(run_id, Owner("elsewhere", 1, 0.0))
+    store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
     clock.forward(-59)
-    assert not store.claim(run_id, Owner.current())
+    assert not store.leases.claim(run_id, Owner.current())
     clock.forward(-3600)
     assert _status(store, run_id) is Status.LOST
-    assert store.claim(run_id, Owner.current())
+    assert store.leases.claim(run_id, Owner.current())
 
 
 def test_a_clock_that_was_set_back_takes_no_run_from_a_living_process(
     store, clock, run_id, sleeper
 ):
-    store.claim(run_id, _owner_of(sleeper))
+    store.leases.claim(run_id, _owner_of(sleeper))
     clock.forward(-3600)
-    assert not store.claim(run_id, Owner.current())
-    store.heartbeat(run_id)  # by the new clock
+    assert not store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id)  # by the new clock
     clock.forward(61)
-    assert store.claim(run_id, Owner.current())
+    assert store.leases.claim(run_id, Owner.current())
 
 
 def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id, tmp_path):
     checkpoint = tmp_path / "step-000005"
     with open_store(store.url, clock=clock) as late:
-        late.claim(run_id, Owner("elsewhere", 1, 0.0))
-        late.add_points(run_id, [("reward/mean", 1, 0.5)])
+        late.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
+        late.metrics.add(run_id, [("reward/mean", 1, 0.5)])
         clock.forward(61)
-        store.claim(run_id, Owner.current())
-        store.add_points(run_id, [("reward/mean", 2, 0.5)])
-        store.add_checkpoint(run_id, 2, checkpoint)
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.add(run_id, [("reward/mean", 2, 0.5)])
+        store.checkpoints.add(run_id, 2, checkpoint)
         for write in (
-            lambda: late.add_points(run_id, [("reward/mean", 2, 0.9)]),
-            lambda: late.truncate(run_id, after_step=0),
-            lambda: late.set_summaries(run_id, {"time/run": 1.0}),
-            lambda: late.set_environment(run_id, {"host": "elsewhere"}),
-            lambda: late.add_checkpoint(run_id, 1, checkpoint),
-            lambda: late.remove_checkpoint(run_id, checkpoint),
+            lambda: late.metrics.add(run_id, [("reward/mean", 2, 0.9)]),
+            lambda: late.metrics.truncate(run_id, after_step=0),
+            lambda: late.metrics.set_summaries(run_id, {"time/run": 1.0}),
+            lambda: late.runs.set_environment(run_id, {"host": "elsewhere"}),
+            lambda: late.checkpoints.add(run_id, 1, checkpoint),
+            lambda: late.checkpoints.remove(run_id, checkpoint),
         ):
             with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
                 write()
-    assert store.points(run_id) == [("reward/mean", 1, 0.5), ("reward/mean", 2, 0.5)]
-    assert [c.step for c in store.checkpoints(run_id)] == [2]
-    assert store.summaries([run_id]) == {}
+    assert store.metrics.points(run_id) == [("reward/mean", 1, 0.5), ("reward/mean", 2, 0.5)]
+    assert [c.step for c in store.checkpoints.select(run_id)] == [2]
+    assert store.metrics.summaries([run_id]) == {}
 
 
 def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store, clock, run_id):
     other = Owner("elsewhere", 1, 0.0)
-    assert store.claim(run_id, other)
+    assert store.leases.claim(run_id, other)
     clock.forward(59)
-    assert not store.claim(run_id, Owner.current())
-    store.heartbeat(run_id)
+    assert not store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id)
     clock.forward(59)
-    assert not store.claim(run_id, Owner.current())
+    assert not store.leases.claim(run_id, Owner.current())
     clock.forward(2)
     assert _status(store, run_id) is Status.LOST
-    assert store.claim(run_id, Owner.current())
+    assert store.leases.claim(run_id, Owner.current())
 
 
 @pytest.mark.parametrize("end", [Status.FAILED, Status.INTERRUPTED])
 def test_a_run_that_was_not_completed_can_be_taken_up_again(store, clock, run_id, end):
-    store.claim(run_id, Owner.current())
+    store.leases.claim(run_id, Owner.current())
     began = clock.now
     clock.forward(5)
-    store.finish(run_id, end, error="boom", traceback="Traceback ...")
-    [run] = store.runs()
+    store.leases.finish(run_id, end, error="boom", traceback="Traceback ...")
+    [run] = store.runs.select()
     assert (run.status, run.error, run.traceback) == (end, "boom", "Traceback ...")
     assert run.finished == clock.now
-    assert store.claim(run_id, Owner.current())
-    [run] = store.runs()
+    assert store.leases.claim(run_id, Owner.current())
+    [run] = store.runs.select()
     assert (run.status, run.error, run.traceback, run.finished) == (Status.RUNNING, *[None] * 3)
     assert run.started == began
 
 
 def test_a_run_that_is_done_stays_done(store, run_id):
-    store.claim(run_id, Owner.current())
-    store.finish(run_id, Status.DONE)
-    assert not store.claim(run_id, Owner.current())
+    store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.DONE)
+    assert not store.leases.claim(run_id, Owner.current())
 
 
 def test_a_heartbeat_tells_step_and_stage(store, clock, run_id):
-    store.claim(run_id, Owner.current())
+    store.leases.claim(run_id, Owner.current())
     clock.forward(10)
-    store.heartbeat(run_id, step=7, stage="training")
+    store.leases.heartbeat(run_id, step=7, stage="training")
     clock.forward(10)
-    store.heartbeat(run_id)
-    [run] = store.runs()
+    store.leases.heartbeat(run_id)
+    [run] = store.runs.select()
     assert (run.step, run.stage, run.heartbeat) == (7, "training", clock.now)
 
 
 def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(store, clock, run_id):
-    store.claim(run_id, Owner("elsewhere", 1, 0.0))
+    store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
     clock.forward(61)
     with open_store(store.url, clock=clock) as other:
-        assert other.claim(run_id, Owner.current())
-        for act in (store.heartbeat, lambda i: store.finish(i, Status.DONE)):
+        assert other.leases.claim(run_id, Owner.current())
+        for act in (store.leases.heartbeat, lambda i: store.leases.finish(i, Status.DONE)):
             with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
                 act(run_id)
-        other.finish(run_id, Status.DONE)
+        other.leases.finish(run_id, Status.DONE)
     assert _status(store, run_id) is Status.DONE
 
 
 def test_a_request_to_stop_lasts_until_it_is_withdrawn(store, run_id):
-    assert not store.stop_requested(run_id)
-    store.request_stop(run_id)
+    assert not store.leases.stop_requested(run_id)
+    store.leases.request_stop(run_id)
     # One that came before the process had claimed its run is not lost.
-    store.claim(run_id, Owner.current())
-    assert store.stop_requested(run_id)
-    store.finish(run_id, Status.INTERRUPTED)
-    assert store.stop_requested(run_id)
-    store.withdraw_stops([run_id])
-    assert not store.stop_requested(run_id)
+    store.leases.claim(run_id, Owner.current())
+    assert store.leases.stop_requested(run_id)
+    store.leases.finish(run_id, Status.INTERRUPTED)
+    assert store.leases.stop_requested(run_id)
+    store.leases.withdraw_stops([run_id])
+    assert not store.leases.stop_requested(run_id)
 
 
 def test_the_process_that_has_a_run(store, run_id):
-    assert store.owner(run_id) is None
-    store.claim(run_id, Owner.current())
-    assert store.owner(run_id) == Owner.current()
+    assert store.leases.owner(run_id) is None
+    store.leases.claim(run_id, Owner.current())
+    assert store.leases.owner(run_id) == Owner.current()
     with pytest.raises(NotFoundError, match="no run 5"):
-        store.owner(5)
+        store.leases.owner(5)
 
 
 def test_runs_that_are_not_there(store):
     with pytest.raises(NotFoundError, match="no run 5"):
-        store.claim(5, Owner.current())
+        store.leases.claim(5, Owner.current())
     with pytest.raises(NotFoundError, match="no run 5"):
-        store.request_stop(5)
+        store.leases.request_stop(5)
 
 
 def test_processes_are_told_apart_by_when_they_started(sleeper):
@@ -238,98 +238,98 @@ def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
 
 def test_a_run_is_handed_over_by_the_process_that_has_it(store, run_id, sleeper):
     parent = _owner_of(sleeper)
-    store.claim(run_id, parent)
-    assert not store.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
-    assert store.claim(run_id, Owner.current(), holder=parent)
-    [run] = store.runs()
+    store.leases.claim(run_id, parent)
+    assert not store.leases.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
+    assert store.leases.claim(run_id, Owner.current(), holder=parent)
+    [run] = store.runs.select()
     assert run.pid == os.getpid()
 
 
 def _taken(store, sweep: str | None = None) -> list[int]:
     """The runs that one process takes up after another, until there are none."""
     taken = []
-    while (run_id := store.claim_next(Owner.current(), sweep)) is not None:
+    while (run_id := store.leases.claim_next(Owner.current(), sweep)) is not None:
         taken.append(run_id)
     return taken
 
 
 def test_the_next_run_is_the_first_of_the_plan_that_nobody_has(store, new_run, sleeper):
     a, b, c, d = (new_run(seed=i) for i in range(4))
-    store.add_sweep("demo", {})
-    others = store.add_runs([d])
-    ids = store.add_runs([c, a, b], "demo")
-    store.claim(ids[1], _owner_of(sleeper))
+    store.runs.add_sweep("demo", {})
+    others = store.runs.add([d])
+    ids = store.runs.add([c, a, b], "demo")
+    store.leases.claim(ids[1], _owner_of(sleeper))
     assert _taken(store, "demo") == [ids[0], ids[2]]
-    assert {run.status for run in store.runs(ids=ids)} == {Status.RUNNING}
+    assert {run.status for run in store.runs.select(ids=ids)} == {Status.RUNNING}
     assert _taken(store) == others
     with pytest.raises(NotFoundError, match="no sweep 'dmo'"):
-        store.claim_next(Owner.current(), "dmo")
+        store.leases.claim_next(Owner.current(), "dmo")
 
 
 def test_runs_that_ended_early_are_taken_up_again_but_for_those_that_failed(store, new_run):
-    ids = store.add_runs([new_run(seed=i) for i in range(4)])
+    ids = store.runs.add([new_run(seed=i) for i in range(4)])
     for run_id, end in zip(ids, (Status.INTERRUPTED, Status.FAILED, Status.DONE), strict=False):
-        store.claim(run_id, Owner.current())
-        store.finish(run_id, end)
+        store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, end)
     assert _taken(store) == [ids[0], ids[3]]
 
 
 def test_runs_that_were_asked_to_stop_are_left_until_somebody_wants_them(store, new_run):
-    ids = store.add_runs([new_run(seed=i) for i in range(2)])
-    store.claim(ids[0], Owner.current())
+    ids = store.runs.add([new_run(seed=i) for i in range(2)])
+    store.leases.claim(ids[0], Owner.current())
     for run_id in ids:
-        store.request_stop(run_id)
-    store.finish(ids[0], Status.INTERRUPTED)
+        store.leases.request_stop(run_id)
+    store.leases.finish(ids[0], Status.INTERRUPTED)
     assert _taken(store) == []
-    assert store.claim(ids[0], Owner.current())
+    assert store.leases.claim(ids[0], Owner.current())
 
 
 def test_lost_runs_are_taken_up_again(store, clock, new_run, sleeper):
-    ids = store.add_runs([new_run(seed=i) for i in range(3)])
-    store.claim(ids[0], Owner("elsewhere", 1, 0.0))
-    store.claim(ids[1], _owner_of(sleeper))
-    store.claim(ids[2], _owner_of(sleeper))
-    store.finish(ids[2], Status.DONE)
+    ids = store.runs.add([new_run(seed=i) for i in range(3)])
+    store.leases.claim(ids[0], Owner("elsewhere", 1, 0.0))
+    store.leases.claim(ids[1], _owner_of(sleeper))
+    store.leases.claim(ids[2], _owner_of(sleeper))
+    store.leases.finish(ids[2], Status.DONE)
     assert _taken(store) == []
     sleeper.kill()
     sleeper.wait()
     assert _taken(store) == [ids[1]]
     clock.forward(61)
-    store.heartbeat(ids[1])
+    store.leases.heartbeat(ids[1])
     assert _taken(store) == [ids[0]]
 
 
 def test_the_next_run_may_be_one_whose_heartbeat_is_of_a_clock_that_was_set_back(
     store, clock, new_run, sleeper
 ):
-    ids = store.add_runs([new_run(seed=i) for i in range(2)])
-    store.claim(ids[0], _owner_of(sleeper))
-    store.claim(ids[1], Owner("elsewhere", 1, 0.0))
+    ids = store.runs.add([new_run(seed=i) for i in range(2)])
+    store.leases.claim(ids[0], _owner_of(sleeper))
+    store.leases.claim(ids[1], Owner("elsewhere", 1, 0.0))
     clock.forward(-59)
     assert _taken(store) == []
     clock.forward(-3600)
     # The one of this host is seen to live, and beats by the new clock before long.
     assert _taken(store) == [ids[1]]
-    assert [run.status for run in store.runs(ids=ids)] == [Status.RUNNING] * 2
+    assert [run.status for run in store.runs.select(ids=ids)] == [Status.RUNNING] * 2
 
 
 def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new_run):
-    ids = store.add_runs([new_run(seed=seed) for seed in range(4)])
+    ids = store.runs.add([new_run(seed=seed) for seed in range(4)])
     me = Owner.current()
     for run_id in ids:
-        store.claim(run_id, me)
-    store.finish(ids[0], Status.DONE)
+        store.leases.claim(run_id, me)
+    store.leases.finish(ids[0], Status.DONE)
     with open_store(store.url) as other:
-        other.claim(ids[1], Owner("elsewhere", 1, None), holder=me)
-    before = {run.id: run.heartbeat for run in store.runs()}
+        other.leases.claim(ids[1], Owner("elsewhere", 1, None), holder=me)
+    before = {run.id: run.heartbeat for run in store.runs.select()}
     clock.now += timedelta(seconds=1)
-    assert store.beat(ids) == [ids[1]]
-    after = {run.id: run.heartbeat for run in store.runs()}
+    assert store.leases.beat(ids) == [ids[1]]
+    after = {run.id: run.heartbeat for run in store.runs.select()}
     assert [after[i] == before[i] for i in ids] == [True, True, False, False]
 
 
 def test_requests_to_stop_of_several_runs(store, new_run):
-    ids = store.add_runs([new_run(seed=seed) for seed in range(3)])
-    store.request_stop(ids[1])
-    assert store.stops_requested(ids) == {ids[1]}
-    assert store.stops_requested([ids[0], ids[2]]) == set()
+    ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
+    store.leases.request_stop(ids[1])
+    assert store.leases.stops_requested(ids) == {ids[1]}
+    assert store.leases.stops_requested([ids[0], ids[2]]) == set()

@@ -47,18 +47,18 @@ def _together(programs: list[str], url: str) -> list[str]:
 
 @pytest.mark.slow
 def test_four_processes_write_points_at_once(store, new_run):
-    store.add_runs([new_run(seed=i) for i in range(4)])
+    store.runs.add([new_run(seed=i) for i in range(4)])
     program = (
         "for step in range(100):\n"
         "    store.add_points({run}, [(f'metric {{i}}', step, float(i)) for i in range(50)])\n"
     )
     _together([program.format(run=run) for run in (1, 2, 3, 4)], store.url)
-    assert [len(store.points(run)) for run in (1, 2, 3, 4)] == [5000] * 4
+    assert [len(store.metrics.points(run)) for run in (1, 2, 3, 4)] == [5000] * 4
 
 
 @pytest.mark.slow
 def test_eight_processes_never_claim_the_same_run(store, new_run):
-    store.add_runs([new_run(seed=i) for i in range(40)])
+    store.runs.add([new_run(seed=i) for i in range(40)])
     # Each goes through all of them and ends what it got, so that its next claim is a new one.
     program = (
         "won = []\n"
@@ -73,14 +73,14 @@ def test_eight_processes_never_claim_the_same_run(store, new_run):
 
 
 def test_a_reader_does_not_wait_for_a_writer(store, new_run):
-    store.add_runs([new_run()])
+    store.runs.add([new_run()])
     with open_store(store.url) as other, store._engines.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET step = 50")
         began = time.monotonic()
-        assert [run.step for run in other.runs()] == [0]
-        assert other.count_runs() == 1
+        assert [run.step for run in other.runs.select()] == [0]
+        assert other.runs.count() == 1
         assert time.monotonic() - began < 10  # a writer would wait for 30 s
-    assert [run.step for run in store.runs()] == [50]
+    assert [run.step for run in store.runs.select()] == [50]
 
 
 def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
@@ -90,14 +90,14 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
     with open_store(str(tmp_path / "a.db")) as store, open_store(str(tmp_path / "a.db")) as other:
         with store._engines.write():
             with pytest.raises(StoreError, match=r"a\.db: another process has kept it locked"):
-                other.add_runs([new_run()])
-            assert other.runs() == []
-        assert other.add_runs([new_run()]) == [1]
+                other.runs.add([new_run()])
+            assert other.runs.select() == []
+        assert other.runs.add([new_run()]) == [1]
 
 
 def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run):
     """Deferred transactions would fail here at once: both have read what only one may change."""
-    store.add_runs([new_run(seed=i) for i in range(2)])
+    store.runs.add([new_run(seed=i) for i in range(2)])
     program = (
         "for run in (1, 2):\n"
         "    for _ in range(40):\n"
@@ -108,21 +108,21 @@ def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run):
         "            connection.exec_driver_sql(change)\n"
     )
     _together([program] * 2, store.url)
-    assert {run.step for run in store.runs()} == {80}
+    assert {run.step for run in store.runs.select()} == {80}
 
 
 def test_threads_share_a_store(store, new_run):
     from concurrent.futures import ThreadPoolExecutor
 
-    ids = store.add_runs([new_run(seed=i) for i in range(8)])
+    ids = store.runs.add([new_run(seed=i) for i in range(8)])
 
     def work(run_id: int) -> bool:
-        claimed = store.claim(run_id, Owner.current())
+        claimed = store.leases.claim(run_id, Owner.current())
         for step in range(20):
-            store.add_points(run_id, [("x", step, 1.0)])
-            store.heartbeat(run_id, step=step)
+            store.metrics.add(run_id, [("x", step, 1.0)])
+            store.leases.heartbeat(run_id, step=step)
         return claimed
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, ids))
-    assert {run.step for run in store.runs()} == {19}
+    assert {run.step for run in store.runs.select()} == {19}

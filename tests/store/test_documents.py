@@ -47,8 +47,8 @@ def test_configs_that_differ_by_their_seed_share_nodes(store_url, new_run):
         for run in runs:
             run.config["task"] = {"name": "tiny"}
             run.config["seed"] = run.config.pop("seed")
-        store.add_runs(runs)
-        first, second, third = (record.config for record in store.runs(newest_first=False))
+        store.runs.add(runs)
+        first, second, third = (record.config for record in store.runs.select(newest_first=False))
     assert [config["seed"] for config in (first, second, third)] == [0, 1, 2]
     assert first["task"] is second["task"] is third["task"]
     assert first == dict(runs[0].config)

@@ -13,7 +13,7 @@ from advsweep.store import NewEvaluation, ProblemCounts, open_store
 
 @pytest.fixture
 def ids(store, new_run) -> list[int]:
-    return store.add_runs([new_run(seed=i, steps=100) for i in range(3)])
+    return store.runs.add([new_run(seed=i, steps=100) for i in range(3)])
 
 
 def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> NewEvaluation:
@@ -51,10 +51,10 @@ def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> New
 
 
 def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
-    assert not store.has_evaluation("e")
-    store.add_evaluation(_evaluation("e", ids[0], 100))
-    assert store.has_evaluation("e")
-    [found] = store.evaluations(ids)
+    assert not store.evaluations.has("e")
+    store.evaluations.add(_evaluation("e", ids[0], 100))
+    assert store.evaluations.has("e")
+    [found] = store.evaluations.select(ids)
     assert (found.run_id, found.step, found.identity) == (ids[0], 100, "e")
     assert (found.subject, found.task, found.created) == ("subject of e", "countdown", clock.now)
     assert found.settings == {"n": 4, "k": [1, 4], "temperature": 1.0}
@@ -69,57 +69,57 @@ def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
 
 
 def test_the_same_evaluation_again_changes_nothing(store, ids):
-    first = store.add_evaluation(_evaluation("e", ids[0], 100))
-    assert store.add_evaluation(_evaluation("e", ids[0], 100, c=4)) == first
-    [found] = store.evaluations([ids[0]])
+    first = store.evaluations.add(_evaluation("e", ids[0], 100))
+    assert store.evaluations.add(_evaluation("e", ids[0], 100, c=4)) == first
+    [found] = store.evaluations.select([ids[0]])
     assert found.c.tolist() == [2, 0]
 
 
 def test_runs_share_the_evaluation_of_their_base_model(store, ids):
-    store.add_evaluation(_evaluation("base", None, 0))
-    assert store.evaluations(ids) == []
+    store.evaluations.add(_evaluation("base", None, 0))
+    assert store.evaluations.select(ids) == []
     for run_id in (ids[1], ids[0], ids[0]):
-        store.link_evaluation(run_id, "base", 0)
-    assert [(e.run_id, e.step) for e in store.evaluations(ids)] == [(ids[0], 0), (ids[1], 0)]
+        store.evaluations.link(run_id, "base", 0)
+    assert [(e.run_id, e.step) for e in store.evaluations.select(ids)] == [(ids[0], 0), (ids[1], 0)]
     with pytest.raises(NotFoundError, match="no evaluation other"):
-        store.link_evaluation(ids[0], "other", 0)
+        store.evaluations.link(ids[0], "other", 0)
     with pytest.raises(NotFoundError, match="no run 99"):
-        store.link_evaluation(99, "base", 0)
+        store.evaluations.link(99, "base", 0)
 
 
 def test_the_ends_of_a_training_can_be_asked_for_alone(store, ids):
     for step in (0, 50, 100):
-        store.add_evaluation(_evaluation(f"e{step}", ids[0], step))
-    assert [e.step for e in store.evaluations(ids)] == [0, 50, 100]
-    assert [e.step for e in store.evaluations(ids, ends_only=True)] == [0, 100]
+        store.evaluations.add(_evaluation(f"e{step}", ids[0], step))
+    assert [e.step for e in store.evaluations.select(ids)] == [0, 50, 100]
+    assert [e.step for e in store.evaluations.select(ids, ends_only=True)] == [0, 100]
 
 
 def test_checkpoints(store, clock, ids):
-    [run] = store.runs(ids=[ids[0]])
+    [run] = store.runs.select(ids=[ids[0]])
     inside, outside = run.directory / "checkpoints" / "step-000050", Path("/elsewhere/step-000100")
-    store.add_checkpoint(ids[0], 100, outside)
-    store.add_checkpoint(ids[0], 50, inside)
-    store.add_checkpoint(ids[0], 50, inside)
-    found = store.checkpoints(ids[0])
+    store.checkpoints.add(ids[0], 100, outside)
+    store.checkpoints.add(ids[0], 50, inside)
+    store.checkpoints.add(ids[0], 50, inside)
+    found = store.checkpoints.select(ids[0])
     assert [(c.step, c.path, c.created) for c in found] == [
         (50, inside, clock.now),
         (100, outside, clock.now),
     ]
-    store.remove_checkpoint(ids[0], inside)
-    assert [c.step for c in store.checkpoints(ids[0])] == [100]
-    assert store.checkpoints(ids[1]) == []
+    store.checkpoints.remove(ids[0], inside)
+    assert [c.step for c in store.checkpoints.select(ids[0])] == [100]
+    assert store.checkpoints.select(ids[1]) == []
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_store_can_be_moved_together_with_its_runs(store, ids, tmp_path):
-    [run] = store.runs(ids=[ids[0]])
-    store.add_checkpoint(ids[0], 50, run.directory / "checkpoints" / "step-000050")
+    [run] = store.runs.select(ids=[ids[0]])
+    store.checkpoints.add(ids[0], 50, run.directory / "checkpoints" / "step-000050")
     store.close()
     moved = tmp_path / "moved"
     moved.mkdir()
     (tmp_path / "advsweep.db").rename(moved / "advsweep.db")
     with open_store(str(moved / "advsweep.db"), create=False) as there:
-        [checkpoint] = there.checkpoints(ids[0])
-        [run] = there.runs(ids=[ids[0]])
+        [checkpoint] = there.checkpoints.select(ids[0])
+        [run] = there.runs.select(ids=[ids[0]])
     assert checkpoint.path == run.directory / "checkpoints" / "step-000050"
     assert run.directory.is_relative_to(moved)

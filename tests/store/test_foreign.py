@@ -57,20 +57,20 @@ def mine(store: Store, new_run: Callable[..., NewRun], tmp_path: Path) -> RunRec
 def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
     """A run with a metric, a summary, a checkpoint, an evaluation and an analysis."""
     if sweep is not None:
-        store.add_sweep(sweep, {"overrides": ["seed=0"]})
-        store.add_trial(sweep, 0, {"estimator.delta": 0.5}, "a" * 64)
-    [run_id] = store.add_runs([new], sweep)
-    [run] = store.runs(ids=[run_id])
-    store.claim(run_id, Owner.current())
-    store.heartbeat(run_id, step=5, points=[("x", step, step / 8) for step in range(1, 6)])
-    store.set_environment(run_id, {"cores": 2})
-    store.set_summaries(run_id, {"cost/seconds": 3.5})
+        store.runs.add_sweep(sweep, {"overrides": ["seed=0"]})
+        store.trials.add(sweep, 0, {"estimator.delta": 0.5}, "a" * 64)
+    [run_id] = store.runs.add([new], sweep)
+    [run] = store.runs.select(ids=[run_id])
+    store.leases.claim(run_id, Owner.current())
+    store.metrics.record(run_id, [("x", step, step / 8) for step in range(1, 6)], step=5)
+    store.runs.set_environment(run_id, {"cores": 2})
+    store.metrics.set_summaries(run_id, {"cost/seconds": 3.5})
     checkpoint = run.directory / "checkpoints" / "step-000005"
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_text(f"weights of {run.seed}")
     (run.directory / "log.txt").write_text("a log")
     (run.directory / "run.json").write_text(json.dumps({"format": 1, "run": run.identity}))
-    store.add_checkpoint(run_id, 5, checkpoint)
+    store.checkpoints.add(run_id, 5, checkpoint)
     problem = ProblemCounts(
         problem_id="0", prompt="2+2=", level=0, n=4, c=2, distinct=3, unscorable=0, answer_entropy=1
     )
@@ -83,13 +83,13 @@ def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
         settings={"n": 4, "k": [1, 4]},
         problems=[problem],
     )
-    store.add_evaluation(evaluation)
+    store.evaluations.add(evaluation)
     directions = np.ones(2, dtype=np.float32)
-    store.add_analysis(
+    store.analyses.add(
         run_id, NewAnalysis(kind="weights", step=5, settings={}, result={}, directions=directions)
     )
-    store.finish(run_id, Status.DONE)
-    return store.runs(ids=[run_id])[0]
+    store.leases.finish(run_id, Status.DONE)
+    return store.runs.select(ids=[run_id])[0]
 
 
 def _tree(folder: Path) -> dict[str, str]:
@@ -119,7 +119,7 @@ def _sql(store: Store, statement: str, *values: Any) -> None:
 
 def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Path) -> Merged:
     """What a merge did; it may have added folders of sound runs, and nothing else."""
-    before, record = _tree(folder), store.runs(ids=[mine.id])
+    before, record = _tree(folder), store.runs.select(ids=[mine.id])
     planned = merge(store, other, dry_run=True)
     assert _tree(folder) == before
     merged = merge(store, other)
@@ -130,7 +130,7 @@ def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Pa
         assert name.split("/")[0] == "advsweep-runs"
         assert name.split("/")[1] in sound
         assert not after[name].startswith(("link", "special"))
-    assert store.runs(ids=[mine.id]) == record
+    assert store.runs.select(ids=[mine.id]) == record
     assert (planned.left_out, planned.ids()) == (merged.left_out, merged.ids())
     return merged
 
@@ -199,7 +199,7 @@ def test_a_run_with_a_malformed_value_is_left_out(
     assert list(merged.left_out) == [bad.id]
     assert merged.left_out[bad.id].isprintable()
     assert [run.identity for run in merged.runs[Fate.ADDED]] == [good.identity]
-    assert {run.seed for run in store.runs()} == {100, 2}
+    assert {run.seed for run in store.runs.select()} == {100, 2}
 
 
 PATHS = [v for v in RUNS if v[0] in ("identity", "estimator", "seed", "attempt")]
@@ -209,16 +209,16 @@ PATHS = [v for v in RUNS if v[0] in ("identity", "estimator", "seed", "attempt")
 def test_such_a_run_becomes_no_path_in_any_command(store, mine, column, value):
     _sql(store, f"UPDATE runs SET {column} = ? WHERE id = ?", value, mine.id)
     with pytest.raises(StoreError, match=f"run {mine.id}: {column}: expected .* leaves such runs"):
-        store.runs()
+        store.runs.select()
 
 
 @pytest.mark.parametrize("pid", ["../self", "1/../self", -1, 0.5])
 def test_a_pid_becomes_no_path(store, new_run, pid, monkeypatch):
-    [run_id] = store.add_runs([new_run()])
-    store.claim(run_id, Owner.current())
+    [run_id] = store.runs.add([new_run()])
+    store.leases.claim(run_id, Owner.current())
     _sql(store, "UPDATE runs SET pid = ?", pid)
     monkeypatch.setattr("pathlib.Path.read_text", lambda path: pytest.fail(f"{path} was read"))
-    assert store.runs()[0].status is Status.LOST
+    assert store.runs.select()[0].status is Status.LOST
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_run_with_malformed_metrics_is_left_out(
     _sql(other, statement, value)
     merged = _merged_without_harm(store, other, mine, tmp_path)
     assert list(merged.left_out) == [bad.id]
-    assert len(store.runs()) == 1
+    assert len(store.runs.select()) == 1
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_what_is_malformed_beside_a_run_is_left_out(
     [line] = merged.refused
     assert word in line
     assert line.isprintable()
-    assert len(store.runs()) == 2
+    assert len(store.runs.select()) == 2
 
 
 def test_thousands_of_checkpoints_elsewhere_are_left_out(store, other, mine, new_run, tmp_path):
@@ -308,8 +308,8 @@ def test_thousands_of_checkpoints_elsewhere_are_left_out(store, other, mine, new
     merged = merge(store, other)
     assert len(merged.refused) == 3000
     [copied] = merged.runs[Fate.ADDED]
-    [here] = [run for run in store.runs() if run.identity == copied.identity]
-    assert [c.step for c in store.checkpoints(here.id)] == [5]
+    [here] = [run for run in store.runs.select() if run.identity == copied.identity]
+    assert [c.step for c in store.checkpoints.select(here.id)] == [5]
 
 
 def test_an_identity_that_begins_like_mine_takes_nothing_of_mine(
@@ -387,7 +387,7 @@ def test_a_file_larger_than_the_disk_is_not_copied(store, other, mine, new_run):
     with open(run.directory / "sparse", "wb") as file:
         file.truncate(2**43)
     assert "has room for" in merge(store, other).left_out[run.id]
-    assert len(store.runs()) == 1
+    assert len(store.runs.select()) == 1
 
 
 def test_a_view_in_the_place_of_a_table_is_refused(store, other, mine):
@@ -407,7 +407,7 @@ def test_rows_that_are_there_twice_are_left_out(store, other, mine, new_run):
     merged = merge(store, other)
     assert "several" in merged.left_out[run.id]
     assert merged.sweeps == ["demo"]
-    assert len(store.runs()) == 1
+    assert len(store.runs.select()) == 1
 
 
 def test_a_sweeps_executor_and_trackers_are_left_behind(store, other, mine, new_run):
@@ -419,7 +419,7 @@ def test_a_sweeps_executor_and_trackers_are_left_behind(store, other, mine, new_
         "settings": {"executor": executor, "resources": resources, "more": 1},
         "tracking": {"name": "wandb", "entity": "them"},
     }
-    other.add_sweep("demo", spec)
+    other.runs.add_sweep("demo", spec)
     merge(store, other)
-    [sweep] = store.sweeps()
+    [sweep] = store.runs.sweeps()
     assert sweep.spec == {"overrides": ["seed=0"], "settings": {"resources": resources}}

@@ -40,30 +40,30 @@ def _make(
 ) -> RunRecord:
     """A run that came to a step, with a point for each, a checkpoint, a log and an evaluation."""
     if sweep is not None:
-        store.add_sweep(sweep, {"of": store.name[-8:]})
-    [run_id] = store.add_runs([run], sweep)
+        store.runs.add_sweep(sweep, {"of": store.name[-8:]})
+    [run_id] = store.runs.add([run], sweep)
     _work(store, run_id, end, step)
-    return store.runs(ids=[run_id])[0]
+    return store.runs.select(ids=[run_id])[0]
 
 
 def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
-    [run] = store.runs(ids=[run_id])
-    store.claim(run_id, Owner.current())
-    store.heartbeat(run_id, step=step)
-    store.add_points(run_id, [("x", s, s / 8 + run.seed) for s in range(1, step + 1)])
-    store.add_points(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
-    store.set_environment(run_id, {"cores": 2})
-    store.set_summaries(run_id, {"cost/seconds": 3.5})
+    [run] = store.runs.select(ids=[run_id])
+    store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id, step=step)
+    store.metrics.add(run_id, [("x", s, s / 8 + run.seed) for s in range(1, step + 1)])
+    store.metrics.add(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
+    store.runs.set_environment(run_id, {"cores": 2})
+    store.metrics.set_summaries(run_id, {"cost/seconds": 3.5})
     claim_folder(run.directory, run.identity)
     checkpoint = run.directory / "checkpoints" / f"step-{step:06d}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "weights").write_text(f"{run.seed} {step}")
-    store.add_checkpoint(run_id, step, checkpoint)
+    store.checkpoints.add(run_id, step, checkpoint)
     (run.directory / "log.txt").write_text("a log")
     for identity, at in (("base", 0), (_subject(run, step), step)):
-        store.add_evaluation(_evaluation(identity, run_id, at))
+        store.evaluations.add(_evaluation(identity, run_id, at))
     if end is not None:
-        store.finish(run_id, end, error="boom" if end is Status.FAILED else None)
+        store.leases.finish(run_id, end, error="boom" if end is Status.FAILED else None)
 
 
 def _sha(text: str) -> str:
@@ -95,41 +95,44 @@ def _evaluation(
 def _contents(store: Store) -> dict[tuple[str, int], dict[str, Any]]:
     """All that a store holds of each run, ids and folders' places aside."""
     found = {}
-    for run in store.runs():
+    for run in store.runs.select():
         record = {k: v for k, v in vars(run).items() if k not in ("id", "directory", "sweeps")}
         found[run.identity, run.attempt] = {
             **record,
-            "points": repr(store.points(run.id)),
-            "summaries": store.summaries([run.id]),
-            "environment": store.environment(run.id),
+            "points": repr(store.metrics.points(run.id)),
+            "summaries": store.metrics.summaries([run.id]),
+            "environment": store.runs.environment(run.id),
             "evaluations": [
-                (e.identity, e.step, e.c.tolist()) for e in store.evaluations([run.id])
+                (e.identity, e.step, e.c.tolist()) for e in store.evaluations.select([run.id])
             ],
             "checkpoints": [
-                (c.step, c.path.relative_to(run.directory)) for c in store.checkpoints(run.id)
+                (c.step, c.path.relative_to(run.directory))
+                for c in store.checkpoints.select(run.id)
             ],
         }
-        found[run.identity, run.attempt]["summaries"] = [*store.summaries([run.id]).values()]
+        found[run.identity, run.attempt]["summaries"] = [
+            *store.metrics.summaries([run.id]).values()
+        ]
     return found
 
 
 def _plans(store: Store) -> dict[str, list[tuple[int, int]]]:
     """Seeds and attempts of each sweep, in the order of its plan."""
     return {
-        s.name: [(r.seed, r.attempt) for r in store.runs(sweep=s.name, newest_first=False)]
-        for s in store.sweeps()
+        s.name: [(r.seed, r.attempt) for r in store.runs.select(sweep=s.name, newest_first=False)]
+        for s in store.runs.sweeps()
     }
 
 
 def test_evaluations_of_models_come_without_a_run(store, other):
     for name in ("a", "b"):
-        other.add_evaluation(_evaluation(name, None, 0, subject=f"model:{name}"))
-    store.add_evaluation(_evaluation("b", None, 0, subject="model:b"))
+        other.evaluations.add(_evaluation(name, None, 0, subject=f"model:{name}"))
+    store.evaluations.add(_evaluation("b", None, 0, subject="model:b"))
     assert merge(store, other, dry_run=True).evaluations == 1
-    assert [e.subject for e in store.model_evaluations()] == ["model:b"]
+    assert [e.subject for e in store.evaluations.of_models()] == ["model:b"]
     assert merge(store, other).evaluations == 1
-    assert [e.subject for e in store.model_evaluations()] == ["model:b", "model:a"]
-    assert [e.c.tolist() for e in store.model_evaluations()] == [[2], [2]]
+    assert [e.subject for e in store.evaluations.of_models()] == ["model:b", "model:a"]
+    assert [e.c.tolist() for e in store.evaluations.of_models()] == [[2], [2]]
     assert merge(store, other).evaluations == 0
 
 
@@ -137,18 +140,18 @@ def test_a_store_comes_whole_into_an_empty_one(store, other, new_run):
     _make(other, new_run(seed=1), Status.DONE, 100, "demo")
     _make(other, new_run(seed=0), Status.INTERRUPTED, 40, "demo")
     _make(other, new_run(seed=2), Status.FAILED, 30)
-    other.add_runs([new_run(seed=3)], "demo")
+    other.runs.add([new_run(seed=3)], "demo")
     merged = merge(store, other)
     assert [run.seed for run in merged.runs[Fate.ADDED]] == [1, 0, 2, 3]
     assert (merged.sweeps, merged.evaluations, merged.left_out) == (["demo"], 4, {})
     assert [run.seed for run in merged.without_folder] == [3]  # it never began
     assert _contents(store) == _contents(other)
     assert _plans(store) == _plans(other) == {"demo": [(1, 1), (0, 1), (3, 1)]}
-    assert [(s.spec, s.created) for s in store.sweeps()] == [
-        (s.spec, s.created) for s in other.sweeps()
+    assert [(s.spec, s.created) for s in store.runs.sweeps()] == [
+        (s.spec, s.created) for s in other.runs.sweeps()
     ]
-    for run in store.runs(status=Status.DONE):
-        [checkpoint] = store.checkpoints(run.id)
+    for run in store.runs.select(status=Status.DONE):
+        [checkpoint] = store.checkpoints.select(run.id)
         assert (checkpoint.path / "weights").read_text() == "1 100"
         assert (run.directory / "log.txt").read_text() == "a log"
         assert run.directory.is_relative_to(store.runs_directory)
@@ -185,7 +188,7 @@ def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate)
     own = _contents(store)
     merged = merge(store, other)
     assert [f for f, runs in merged.runs.items() if runs] == [fate]
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert run.id == mine.id
     if fate is not Fate.REPLACED:
         left = {key: value | {"evaluations": None} for key, value in _contents(store).items()}
@@ -195,7 +198,7 @@ def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate)
     [record], [wanted] = contents.values(), expected.values()
     assert {e[0] for e in record.pop("evaluations")} >= {e[0] for e in wanted.pop("evaluations")}
     assert record == wanted
-    [checkpoint] = store.checkpoints(run.id)
+    [checkpoint] = store.checkpoints.select(run.id)
     assert (checkpoint.path / "weights").read_text() == f"0 {theirs.step}"
 
 
@@ -203,7 +206,7 @@ def test_a_run_that_is_being_trained_is_left_out_with_a_reason(store, other, new
     run = _make(other, new_run(seed=5), None, 10, "demo")
     merged = merge(store, other)
     assert merged.left_out == {run.id: "a process is training it in the other store"}
-    assert store.runs() == []
+    assert store.runs.select() == []
     assert _plans(store) == {"demo": []}
 
 
@@ -211,21 +214,21 @@ def test_a_lost_run_is_lost_in_both(store, other, clock, new_run):
     run = _make(other, new_run(), None, 10)
     clock.forward(61)
     merge(store, other)
-    [found] = store.runs()
+    [found] = store.runs.select()
     assert (found.status, found.step) == (Status.LOST, run.step)
-    assert store.claim(found.id, Owner.current())
+    assert store.leases.claim(found.id, Owner.current())
 
 
 def test_results_that_differ_are_told(store, other, new_run):
     mine = _make(store, new_run(), Status.DONE, 100)
     theirs = _make(other, new_run(), Status.DONE, 100)
     assert merge(store, other).differing == {}  # times alone
-    other.add_points(theirs.id, [("x", 7, 0.5), ("x", 9, 0.5)])
+    other.metrics.add(theirs.id, [("x", 7, 0.5), ("x", 9, 0.5)])
     # 100 of x, one of nan
     assert merge(store, other).differing == {
         theirs.id: "2 of 101 metric points, first x at step 7: 0.875 here, 0.5 there"
     }
-    assert store.points(mine.id, ["x"])[6] == ("x", 7, 0.875)
+    assert store.metrics.points(mine.id, ["x"])[6] == ("x", 7, 0.875)
 
 
 def test_sweeps_of_one_name_become_one(store, other, new_run):
@@ -233,44 +236,44 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
         _make(store, new_run(seed=seed), Status.DONE, 5, "demo")
     for seed in (1, 0, 3):
         _make(other, new_run(seed=seed), Status.DONE, 5, "demo")
-    spec = store.sweeps()[0].spec
+    spec = store.runs.sweeps()[0].spec
     merge(store, other)
     assert _plans(store) == {"demo": [(2, 1), (0, 1), (1, 1), (3, 1)]}
-    assert store.sweeps()[0].spec == spec
+    assert store.runs.sweeps()[0].spec == spec
 
 
 def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
     _make(other, new_run(0), Status.DONE, 8, "searched")
     for number, delta in enumerate((0.5, 1.5)):
-        other.add_trial("searched", number, {"estimator.delta": delta}, _sha("hash"))
+        other.trials.add("searched", number, {"estimator.delta": delta}, _sha("hash"))
     for _ in range(2):  # merging again adds none
         merge(store, other)
-        assert store.trials("searched") == other.trials("searched")
+        assert store.trials.select("searched") == other.trials.select("searched")
     # Here the search went on by itself: its own numbering stands.
-    store.add_trial("searched", 2, {"estimator.delta": 2.5}, "hash")
-    other.add_trial("searched", 2, {"estimator.delta": 3.5}, "hash")
+    store.trials.add("searched", 2, {"estimator.delta": 2.5}, "hash")
+    other.trials.add("searched", 2, {"estimator.delta": 3.5}, "hash")
     merge(store, other)
-    deltas = [trial.params["estimator.delta"] for trial in store.trials("searched")]
+    deltas = [trial.params["estimator.delta"] for trial in store.trials.select("searched")]
     assert deltas == [0.5, 1.5, 2.5]
 
 
 def test_of_several_attempts_the_latest_is_part_of_the_sweep(store, other, new_run):
     for either in (store, other):
         _make(either, new_run(), Status.DONE, 5, "demo")
-    again = other.new_attempt(1)
+    again = other.runs.new_attempt(1)
     _work(other, again, Status.DONE, 5)
     merge(store, other)
     assert _plans(store) == {"demo": [(0, 2)]}
-    assert sorted(run.attempt for run in store.runs()) == [1, 2]
+    assert sorted(run.attempt for run in store.runs.select()) == [1, 2]
     merge(other, store)
     assert _plans(other) == {"demo": [(0, 2)]}
 
 
 def test_evaluations_come_to_runs_that_are_there(store, other, new_run):
     mine, theirs = (_make(s, new_run(), Status.DONE, 100) for s in (store, other))
-    other.add_evaluation(_evaluation("another n", theirs.id, 100))
+    other.evaluations.add(_evaluation("another n", theirs.id, 100))
     assert merge(store, other).evaluations == 1
-    found = {e.identity for e in store.evaluations([mine.id])}
+    found = {e.identity for e in store.evaluations.select([mine.id])}
     assert found == {_sha("base"), _sha(_subject(mine, 100)), _sha("another n")}
 
 
@@ -292,8 +295,8 @@ def test_without_folders_there_are_no_checkpoints(store, other, new_run):
     _make(other, new_run(), Status.INTERRUPTED, 50)
     merged = merge(store, other, folders=False)
     assert len(merged.without_folder) == 1
-    [run] = store.runs()
-    assert (run.step, store.checkpoints(run.id)) == (50, [])
+    [run] = store.runs.select()
+    assert (run.step, store.checkpoints.select(run.id)) == (50, [])
     assert not run.directory.exists()
 
 
@@ -301,8 +304,8 @@ def test_where_runs_have_one_folder_nothing_is_copied(store, other, new_run):
     other.runs_directory = store.runs_directory
     run = _make(other, new_run(), Status.DONE, 50)
     merge(store, other)
-    assert [c.path for c in store.checkpoints(store.runs()[0].id)] == [
-        c.path for c in other.checkpoints(run.id)
+    assert [c.path for c in store.checkpoints.select(store.runs.select()[0].id)] == [
+        c.path for c in other.checkpoints.select(run.id)
     ]
 
 
@@ -311,7 +314,7 @@ def test_a_folder_that_cannot_be_copied(store, other, new_run):
     store.runs_directory.write_text("in the way")
     with pytest.raises(StoreError, match=r"cannot be copied to .*, then merge again"):
         merge(store, other)
-    assert store.runs() == []
+    assert store.runs.select() == []
     store.runs_directory.unlink()
     assert len(merge(store, other).runs[Fate.ADDED]) == 1
 

@@ -18,7 +18,7 @@ from advsweep.store import Owner, Store, open_store
 
 @pytest.fixture
 def ids(store, new_run) -> list[int]:
-    return store.add_runs([new_run(seed=i, steps=20) for i in range(3)])
+    return store.runs.add([new_run(seed=i, steps=20) for i in range(3)])
 
 
 def _same(a: object, b: object) -> bool:
@@ -26,108 +26,112 @@ def _same(a: object, b: object) -> bool:
 
 
 def test_points_come_back_by_name_and_step(store, ids):
-    store.add_points(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
-    store.add_points(ids[0], [("reward/mean", 1, 0.125)])
-    store.add_points(ids[1], [("reward/std", 1, 1.0)])
-    store.add_points(ids[2], [])
+    store.metrics.add(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
+    store.metrics.add(ids[0], [("reward/mean", 1, 0.125)])
+    store.metrics.add(ids[1], [("reward/std", 1, 1.0)])
+    store.metrics.add(ids[2], [])
     acr, first, second = (
         ("collapse/acr", 1, 0.25),
         ("reward/mean", 1, 0.125),
         ("reward/mean", 2, 0.5),
     )
-    assert store.points(ids[0]) == [acr, first, second]
-    assert store.points(ids[0], ["reward/mean", "unknown"]) == [first, second]
-    assert store.metric_names(ids[0]) == ["collapse/acr", "reward/mean"]
-    assert store.metric_names(ids[2]) == store.points(ids[2]) == []
+    assert store.metrics.points(ids[0]) == [acr, first, second]
+    assert store.metrics.points(ids[0], ["reward/mean", "unknown"]) == [first, second]
+    assert store.metrics.names(ids[0]) == ["collapse/acr", "reward/mean"]
+    assert store.metrics.names(ids[2]) == store.metrics.points(ids[2]) == []
 
 
 def test_of_points_with_the_same_name_and_step_the_last_counts(store, ids):
-    store.add_points(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
-    assert store.points(ids[0]) == [("x", 1, 2.0)]
-    store.add_points(ids[0], [("x", 1, 3.0)])
-    assert store.points(ids[0]) == [("x", 1, 3.0)]
+    store.metrics.add(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
+    assert store.metrics.points(ids[0]) == [("x", 1, 2.0)]
+    store.metrics.add(ids[0], [("x", 1, 3.0)])
+    assert store.metrics.points(ids[0]) == [("x", 1, 3.0)]
 
 
 def test_numbers_come_back_to_the_last_bit(store, ids):
     numbers = [0.1, 1e-308, 0.0, 1 / 3, math.inf, -math.inf, math.nan, 2**53]
-    store.add_points(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
-    assert [repr(float(v)) for _, _, v in store.points(ids[0])] == [repr(float(v)) for v in numbers]
-    store.set_summaries(ids[0], {"nan": math.nan, "inf": math.inf})
-    assert _same(store.summaries(ids), {ids[0]: {"inf": math.inf, "nan": math.nan}})
+    store.metrics.add(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
+    assert [repr(float(v)) for _, _, v in store.metrics.points(ids[0])] == [
+        repr(float(v)) for v in numbers
+    ]
+    store.metrics.set_summaries(ids[0], {"nan": math.nan, "inf": math.inf})
+    assert _same(store.metrics.summaries(ids), {ids[0]: {"inf": math.inf, "nan": math.nan}})
 
 
 def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
     for run_id in ids[:2]:
-        store.claim(run_id, Owner.current())
-        store.heartbeat(run_id, step=9)
-        store.add_points(run_id, [(name, s, float(s)) for name in "xy" for s in range(1, 10)])
+        store.leases.claim(run_id, Owner.current())
+        store.leases.heartbeat(run_id, step=9)
+        store.metrics.add(run_id, [(name, s, float(s)) for name in "xy" for s in range(1, 10)])
         for step in (4, 8):
-            store.add_checkpoint(run_id, step, tmp_path / str(run_id) / str(step))
-    store.truncate(ids[0], 4)
-    assert store.points(ids[0]) == [(name, s, float(s)) for name in "xy" for s in range(1, 5)]
-    assert [c.step for c in store.checkpoints(ids[0])] == [4]
-    assert len(store.points(ids[1])) == 18
-    assert [run.step for run in store.runs(ids=ids)] == [4, 9, 0]
+            store.checkpoints.add(run_id, step, tmp_path / str(run_id) / str(step))
+    store.metrics.truncate(ids[0], 4)
+    assert store.metrics.points(ids[0]) == [
+        (name, s, float(s)) for name in "xy" for s in range(1, 5)
+    ]
+    assert [c.step for c in store.checkpoints.select(ids[0])] == [4]
+    assert len(store.metrics.points(ids[1])) == 18
+    assert [run.step for run in store.runs.select(ids=ids)] == [4, 9, 0]
 
 
 def test_curves_of_several_runs(store, ids):
-    store.add_points(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
-    store.add_points(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
-    store.add_points(ids[1], [("z", 1, math.inf), ("z", 2, -math.inf), ("z", 3, 0.1 + 0.2)])
-    assert store.series(ids, "z")[ids[1]][1].tolist() == [math.inf, -math.inf, 0.1 + 0.2]
-    curves = store.series(ids, "x")
+    store.metrics.add(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
+    store.metrics.add(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
+    store.metrics.add(ids[1], [("z", 1, math.inf), ("z", 2, -math.inf), ("z", 3, 0.1 + 0.2)])
+    assert store.metrics.series(ids, "z")[ids[1]][1].tolist() == [math.inf, -math.inf, 0.1 + 0.2]
+    curves = store.metrics.series(ids, "x")
     assert list(curves) == [ids[0], ids[2]]
     steps, values = curves[ids[0]]
     assert (steps.tolist(), values.tolist()) == ([1, 2, 3], [0.5, 1.0, 1.5])
     assert (steps.dtype, values.dtype) == (np.int64, np.float64)
     assert _same(curves[ids[2]][1].tolist(), [math.nan])
-    assert store.series(ids, "w") == store.series([], "x") == {}
+    assert store.metrics.series(ids, "w") == store.metrics.series([], "x") == {}
 
 
 def test_the_newest_values(store, ids):
-    store.add_points(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
-    store.add_points(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])
-    newest = store.last_values(ids, ["x", "y"])
+    store.metrics.add(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
+    store.metrics.add(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])
+    newest = store.metrics.last_values(ids, ["x", "y"])
     assert _same(newest, {ids[0]: {"x": 2.0, "y": math.nan}, ids[1]: {"y": 5.0}})
 
 
 def test_means_over_the_first_and_the_last_steps(store, ids):
     # steps = 20: the last 10 are 11 to 20, of which the second run has but 11 and 12
-    store.add_points(ids[0], [("x", s, float(s)) for s in range(1, 21)])
-    store.add_points(ids[1], [("x", s, float(s)) for s in range(1, 13)])
-    assert store.means(ids, "x") == {ids[0]: 10.5, ids[1]: 6.5}
-    assert store.means(ids, "x", last=10) == {ids[0]: 15.5, ids[1]: 11.5}
-    assert store.means(ids, "x", first=4) == {ids[0]: 2.5, ids[1]: 2.5}
-    assert store.means(ids, "x", first=100) == {ids[0]: 10.5, ids[1]: 6.5}
-    assert store.means(ids, "y") == {}
+    store.metrics.add(ids[0], [("x", s, float(s)) for s in range(1, 21)])
+    store.metrics.add(ids[1], [("x", s, float(s)) for s in range(1, 13)])
+    assert store.metrics.means(ids, "x") == {ids[0]: 10.5, ids[1]: 6.5}
+    assert store.metrics.means(ids, "x", last=10) == {ids[0]: 15.5, ids[1]: 11.5}
+    assert store.metrics.means(ids, "x", first=4) == {ids[0]: 2.5, ids[1]: 2.5}
+    assert store.metrics.means(ids, "x", first=100) == {ids[0]: 10.5, ids[1]: 6.5}
+    assert store.metrics.means(ids, "y") == {}
 
 
 def test_a_mean_has_the_digits_of_its_points_whatever_their_order(store, ids):
     # Added up one after another they come to 0 and to 2, and by any database to something else.
     values = [1.0, 1e100, 1.0, -1e100]
-    store.add_points(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
-    store.add_points(ids[1], [("x", s, v) for s, v in enumerate(sorted(values), 1)])
-    assert store.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
+    store.metrics.add(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
+    store.metrics.add(ids[1], [("x", s, v) for s, v in enumerate(sorted(values), 1)])
+    assert store.metrics.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
 
 
 def test_means_of_infinite_values(store, ids):
-    store.add_points(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
-    store.add_points(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
+    store.metrics.add(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
+    store.metrics.add(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
     # Of infinities of both signs there is none.
-    assert store.means(ids, "x") == {ids[0]: math.inf}
+    assert store.metrics.means(ids, "x") == {ids[0]: math.inf}
 
 
 def test_means_leave_out_what_is_not_a_number(store, ids):
-    store.add_points(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
-    store.add_points(ids[1], [("x", 1, math.nan)])
-    assert store.means(ids, "x") == {ids[0]: 4.0}
+    store.metrics.add(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
+    store.metrics.add(ids[1], [("x", 1, math.nan)])
+    assert store.metrics.means(ids, "x") == {ids[0]: 4.0}
 
 
 def test_summaries_are_replaced_by_name(store, ids):
-    store.set_summaries(ids[0], {"pass@1": 0.5, "cost": 3.0})
-    store.set_summaries(ids[0], {"pass@1": 0.75})
-    store.set_summaries(ids[1], {})
-    assert store.summaries(ids) == {ids[0]: {"cost": 3.0, "pass@1": 0.75}}
+    store.metrics.set_summaries(ids[0], {"pass@1": 0.5, "cost": 3.0})
+    store.metrics.set_summaries(ids[0], {"pass@1": 0.75})
+    store.metrics.set_summaries(ids[1], {})
+    assert store.metrics.summaries(ids) == {ids[0]: {"cost": 3.0, "pass@1": 0.75}}
 
 
 _POINTS = st.lists(
@@ -146,24 +150,24 @@ def shared_store(tmp_path_factory) -> Iterator[Store]:
 def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, new_run):
     """Whatever is added in whatever batches, a dict of (name, step) says what is there."""
     store = shared_store
-    [run_id] = store.add_runs([new_run(seed=store.count_runs())])
+    [run_id] = store.runs.add([new_run(seed=store.runs.count())])
     expected: dict[tuple[str, int], float] = {}
     for batch in batches:
-        store.add_points(run_id, batch)
+        store.metrics.add(run_id, batch)
         expected.update({(name, step): value for name, step, value in batch})
-    assert store.points(run_id) == [(n, s, v) for (n, s), v in sorted(expected.items())]
-    store.truncate(run_id, back)
+    assert store.metrics.points(run_id) == [(n, s, v) for (n, s), v in sorted(expected.items())]
+    store.metrics.truncate(run_id, back)
     kept = {key: value for key, value in expected.items() if key[1] <= back}
-    assert store.points(run_id) == [(n, s, v) for (n, s), v in sorted(kept.items())]
+    assert store.metrics.points(run_id) == [(n, s, v) for (n, s), v in sorted(kept.items())]
     newest = {name: kept[max(k for k in kept if k[0] == name)] for name, _ in sorted(kept)}
-    assert store.last_values([run_id], list("abc")).get(run_id, {}) == newest
+    assert store.metrics.last_values([run_id], list("abc")).get(run_id, {}) == newest
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_a_full_disk_loses_nothing_that_was_written(store, ids):
     """SQLite is given no more pages than it has, which it reports as a full disk."""
     batch = [(f"metric {i}", s, 1.0) for i in range(10) for s in range(1000)]
-    store.add_points(ids[0], batch)
+    store.metrics.add(ids[0], batch)
 
     @event.listens_for(store._engines.writer, "checkout")
     def _limit(connection: sqlite3.Connection, *_: object) -> None:
@@ -171,9 +175,9 @@ def test_a_full_disk_loses_nothing_that_was_written(store, ids):
 
     limit = 1  # which SQLite takes as: no more than there are
     with pytest.raises(StoreError, match=r"advsweep\.db: the disk is full.*are kept"):
-        store.add_points(ids[1], batch)
-    assert store.points(ids[1]) == []
-    assert len(store.points(ids[0])) == len(batch)
+        store.metrics.add(ids[1], batch)
+    assert store.metrics.points(ids[1]) == []
+    assert len(store.metrics.points(ids[0])) == len(batch)
     limit = 1_000_000
-    store.add_points(ids[1], batch)
-    assert len(store.points(ids[1])) == len(batch)
+    store.metrics.add(ids[1], batch)
+    assert len(store.metrics.points(ids[1])) == len(batch)

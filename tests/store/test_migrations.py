@@ -82,10 +82,10 @@ def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
             "0005: ",
         ]
         assert "runs.stage" in store.upgraded[0]
-        [run] = store.runs(sweep="demo")
+        [run] = store.runs.select(sweep="demo")
         assert (run.seed, run.status, run.stage) == (7, Status.DONE, None)
-        assert store.points(run.id) == [("reward/mean", 50, 0.75)]
-        assert not store.claim(run.id, Owner.current())
+        assert store.metrics.points(run.id) == [("reward/mean", 50, 0.75)]
+        assert not store.leases.claim(run.id, Owner.current())
     with open_store(str(oldest), create=False, upgrade=True) as store:
         assert store.upgraded == []
 
@@ -97,15 +97,15 @@ def test_a_store_of_any_earlier_schema_has_the_same_rows_after_its_upgrade(
     """What a store of that schema holds is what a new one holds, as far as it could."""
     url = str(tmp_path / "new.db")
     with open_store(url) as store:
-        ids = store.add_runs([new_run(seed=seed) for seed in range(3)])
-        store.add_sweep("demo", {"seeds": 3})
-        store.add_runs([new_run(seed=seed) for seed in range(3)], "demo")
+        ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
+        store.runs.add_sweep("demo", {"seeds": 3})
+        store.runs.add([new_run(seed=seed) for seed in range(3)], "demo")
         for run_id in ids:
-            store.claim(run_id, Owner.current())
-            store.add_points(run_id, [("reward/mean", s, 0.1 * s * run_id) for s in range(1, 9)])
-            store.set_summaries(run_id, {"total/seconds": 2.5})
-        store.finish(ids[0], Status.DONE)
-        store.finish(ids[1], Status.FAILED, error="it failed")
+            store.leases.claim(run_id, Owner.current())
+            store.metrics.add(run_id, [("reward/mean", s, 0.1 * s * run_id) for s in range(1, 9)])
+            store.metrics.set_summaries(run_id, {"total/seconds": 2.5})
+        store.leases.finish(ids[0], Status.DONE)
+        store.leases.finish(ids[1], Status.FAILED, error="it failed")
     config, old = _config(), tmp_path / "old.db"
     with create_engine(f"sqlite:///{old}").begin() as connection:
         config.attributes["connection"] = connection
@@ -123,13 +123,13 @@ def test_a_store_of_any_earlier_schema_has_the_same_rows_after_its_upgrade(
         connection.commit()
     open_store(str(old), create=False, upgrade=True).close()
     with open_store(url) as new, open_store(str(old)) as upgraded:
-        expected, got = new.runs(), upgraded.runs()
+        expected, got = new.runs.select(), upgraded.runs.select()
         fields = ("id", "identity", "seed", "status", "step", "error", "config", "sweeps")
         for name in fields:
             assert [getattr(r, name) for r in got] == [getattr(r, name) for r in expected], name
         for run_id in ids:
-            assert upgraded.points(run_id) == new.points(run_id)
-        assert upgraded.summaries(ids) == new.summaries(ids)
+            assert upgraded.metrics.points(run_id) == new.metrics.points(run_id)
+        assert upgraded.metrics.summaries(ids) == new.metrics.summaries(ids)
 
 
 def test_an_upgrade_that_fails_changes_nothing(oldest):

@@ -23,7 +23,7 @@ def test_a_new_store_is_made_at_the_newest_schema(tmp_path):
     store = open_store(str(tmp_path / "a.db"))
     assert store.schema_version() == HEAD
     assert store.upgraded == []
-    assert store.runs() == []
+    assert store.runs.select() == []
     with sqlite3.connect(tmp_path / "a.db") as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(HEAD,)]
         assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
@@ -49,9 +49,9 @@ def test_runs_have_a_folder_for_each_store(tmp_path, monkeypatch):
 
 def test_what_was_written_is_there_when_opened_again(tmp_path):
     with open_store(str(tmp_path / "a.db")) as store:
-        store.add_sweep("demo", {"seeds": 3})
+        store.runs.add_sweep("demo", {"seeds": 3})
     with open_store(str(tmp_path / "a.db"), create=False) as store:
-        assert [(s.name, s.spec) for s in store.sweeps()] == [("demo", {"seeds": 3})]
+        assert [(s.name, s.spec) for s in store.runs.sweeps()] == [("demo", {"seeds": 3})]
 
 
 def test_commands_that_read_make_no_store(tmp_path):
@@ -63,7 +63,7 @@ def test_commands_that_read_make_no_store(tmp_path):
     path.touch()
     with pytest.raises(StoreError, match="no store at"):
         open_store(str(path), create=False)
-    assert open_store(str(path)).runs() == []
+    assert open_store(str(path)).runs.select() == []
 
 
 def test_a_file_that_is_no_database_is_left_alone(tmp_path):
@@ -162,14 +162,14 @@ def test_a_folder_that_cannot_be_written(powerless):
 def archive(powerless: Path, new_run: Callable[..., NewRun]) -> Path:
     """A store with one run in a folder that cannot be written."""
     with open_store(str(powerless / "archive.db")) as store:
-        store.add_runs([new_run(seed=1)])
+        store.runs.add([new_run(seed=1)])
     powerless.chmod(0o500)
     return powerless / "archive.db"
 
 
 def _seeds(path: Path) -> list[int]:
     with open_store(str(path), create=False) as store:
-        return [run.seed for run in store.runs(newest_first=False)]
+        return [run.seed for run in store.runs.select(newest_first=False)]
 
 
 def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
@@ -178,21 +178,21 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
     assert sorted(os.listdir(archive.parent)) == files
     with open_store(str(archive)) as store:
         with pytest.raises(StoreError, match=r"archive\.db: it cannot be opened for writing.*copy"):
-            store.add_sweep("demo", {})
-        assert store.sweeps() == []
+            store.runs.add_sweep("demo", {})
+        assert store.runs.sweeps() == []
 
 
 def test_a_reader_of_such_a_folder_sees_what_others_write_meanwhile(archive, new_run):
     with open_store(str(archive), create=False) as reader:
-        assert len(reader.runs()) == 1
+        assert len(reader.runs.select()) == 1
         archive.parent.chmod(0o700)
         with open_store(str(archive)) as writer:
-            writer.add_runs([new_run(seed=2)])
+            writer.runs.add([new_run(seed=2)])
             archive.parent.chmod(0o500)
-            assert len(reader.runs()) == 2
+            assert len(reader.runs.select()) == 2
             archive.parent.chmod(0o700)
         archive.parent.chmod(0o500)
-        assert len(reader.runs()) == 2
+        assert len(reader.runs.select()) == 2
 
 
 @pytest.mark.parametrize("index", [True, False])
@@ -202,7 +202,7 @@ def test_a_write_ahead_log_in_such_a_folder_is_read(archive, new_run, index, mon
     monkeypatch.setattr(tempfile, "tempdir", str(room))
     archive.parent.chmod(0o700)
     with open_store(str(archive)) as writer:
-        writer.add_runs([new_run(seed=2)])
+        writer.runs.add([new_run(seed=2)])
         crashed = archive.parent / "crashed"
         crashed.mkdir()
         for ending in ("", "-wal", *(["-shm"] if index else [])):
@@ -212,7 +212,7 @@ def test_a_write_ahead_log_in_such_a_folder_is_read(archive, new_run, index, mon
     before = {path.name: path.read_bytes() for path in crashed.iterdir()}
     assert _seeds(crashed / "archive.db") == [1, 2]
     store = open_store(str(crashed / "archive.db"), create=False)
-    assert len(store.runs()) == len(store.runs()) == 2
+    assert len(store.runs.select()) == len(store.runs.select()) == 2
     assert {path.name: path.read_bytes() for path in crashed.iterdir()} == before
     if index:
         assert list(room.iterdir()) == []
@@ -240,9 +240,9 @@ def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
     path = powerless / "warm-up.db"
     path.chmod(0o400)
     store = open_store(str(path), create=False)
-    assert store.runs() == []
+    assert store.runs.select() == []
     with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
-        store.add_sweep("demo", {})
+        store.runs.add_sweep("demo", {})
 
 
 def test_processes_that_make_the_same_store_at_once(tmp_path):
@@ -267,7 +267,7 @@ def test_processes_that_make_the_same_store_at_once(tmp_path):
         assert process.stdout.readline() == "ready\n"
     errors = [process.communicate("go\n")[1] for process in processes]
     assert errors == [""] * 3
-    assert len(open_store(str(tmp_path / "a.db")).sweeps()) == 3
+    assert len(open_store(str(tmp_path / "a.db")).runs.sweeps()) == 3
 
 
 def test_opening_loads_neither_torch_nor_alembic(tmp_path):

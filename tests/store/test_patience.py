@@ -132,18 +132,18 @@ def test_a_call_within_a_repeated_one_is_repeated_with_it():
 
 
 def test_connections_that_the_server_ends_are_replaced(server_store, postgres_server, new_run):
-    [run_id] = server_store.add_runs([new_run()])
-    server_store.claim(run_id, Owner.current())
+    [run_id] = server_store.runs.add([new_run()])
+    server_store.leases.claim(run_id, Owner.current())
     terminate_all(postgres_server)
-    server_store.heartbeat(run_id, step=3, points=[("reward/mean", 3, 0.5)])
-    assert server_store.points(run_id) == [("reward/mean", 3, 0.5)]
+    server_store.metrics.record(run_id, [("reward/mean", 3, 0.5)], step=3)
+    assert server_store.metrics.points(run_id) == [("reward/mean", 3, 0.5)]
 
 
 def test_a_statement_that_the_server_ends_is_repeated(
     server_store, postgres_server, postgres_url, new_run
 ):
-    [run_id] = server_store.add_runs([new_run()])
-    server_store.claim(run_id, Owner.current())
+    [run_id] = server_store.runs.add([new_run()])
+    server_store.leases.claim(run_id, Owner.current())
     with session(postgres_server, postgres_url) as other:
         other.cursor().execute("LOCK TABLE runs")
 
@@ -152,8 +152,8 @@ def test_a_statement_that_the_server_ends_is_repeated(
             other.rollback()
 
         with later(0.5, disturb):
-            server_store.heartbeat(run_id, step=3)
-    assert server_store.runs()[0].step == 3
+            server_store.leases.heartbeat(run_id, step=3)
+    assert server_store.runs.select()[0].step == 3
 
 
 def test_reset_connections_are_replaced_without_a_traceback(
@@ -161,12 +161,12 @@ def test_reset_connections_are_replaced_without_a_traceback(
 ):
     url = postgres_proxy.url(database_of(postgres_url))
     with open_store(url, patience=PATIENT) as store:
-        [run_id] = store.add_runs([new_run()])
-        store.claim(run_id, Owner.current())
+        [run_id] = store.runs.add([new_run()])
+        store.leases.claim(run_id, Owner.current())
         for step in range(1, 4):
             postgres_proxy.order("reset")
-            store.heartbeat(run_id, step=step)
-        assert store.runs()[0].step == 3
+            store.leases.heartbeat(run_id, step=step)
+        assert store.runs.select()[0].step == 3
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -192,48 +192,48 @@ def test_what_was_committed_before_the_connection_broke_is_done_once(
 ):
     store, me = server_store, Owner.current()
     break_commit()
-    store.add_sweep("demo", {})
+    store.runs.add_sweep("demo", {})
     break_commit()
-    ids = store.add_runs([new_run(seed=seed) for seed in range(3)], "demo")
-    assert [run.id for run in store.runs(newest_first=False)] == ids
+    ids = store.runs.add([new_run(seed=seed) for seed in range(3)], "demo")
+    assert [run.id for run in store.runs.select(newest_first=False)] == ids
     break_commit()
-    assert store.claim(ids[0], me)
+    assert store.leases.claim(ids[0], me)
     break_commit()
-    assert store.claim_next(me) == ids[1]
-    assert store.runs(ids=[ids[2]])[0].status is Status.PENDING
+    assert store.leases.claim_next(me) == ids[1]
+    assert store.runs.select(ids=[ids[2]])[0].status is Status.PENDING
     break_commit()
-    store.heartbeat(ids[0], step=2, points=[("reward/mean", 2, 0.5)])
-    assert store.points(ids[0]) == [("reward/mean", 2, 0.5)]
+    store.leases.heartbeat(ids[0], step=2, points=[("reward/mean", 2, 0.5)])
+    assert store.metrics.points(ids[0]) == [("reward/mean", 2, 0.5)]
     break_commit()
-    store.finish(ids[0], Status.DONE)
-    assert store.runs(ids=[ids[0]])[0].status is Status.DONE
+    store.leases.finish(ids[0], Status.DONE)
+    assert store.runs.select(ids=[ids[0]])[0].status is Status.DONE
     break_commit()
-    again = store.new_attempt(ids[0])
-    pending = store.runs(sweep="demo", status=Status.PENDING)
+    again = store.runs.new_attempt(ids[0])
+    pending = store.runs.select(sweep="demo", status=Status.PENDING)
     assert {(run.id, run.attempt) for run in pending} == {(ids[2], 1), (again, 2)}
-    assert len(store.runs()) == 4
+    assert len(store.runs.select()) == 4
     break_commit()
-    assert store.add_trial("demo", 0, {"delta": 0.5}, "0" * 64)
-    assert not store.add_trial("demo", 0, {"delta": 0.5}, "0" * 64)
+    assert store.trials.add("demo", 0, {"delta": 0.5}, "0" * 64)
+    assert not store.trials.add("demo", 0, {"delta": 0.5}, "0" * 64)
 
 
 def test_a_repeated_call_does_not_take_a_run_back_from_another_process(
     server_store, new_run, break_commit, monkeypatch
 ):
-    [run_id] = server_store.add_runs([new_run()])
-    server_store.claim(run_id, Owner.current())
+    [run_id] = server_store.runs.add([new_run()])
+    server_store.leases.claim(run_id, Owner.current())
     with open_store(server_store.url) as other:
         repeat = server_store._patience.repeat
 
         def taken_over_meanwhile(*arguments):
-            assert other.claim(run_id, ELSEWHERE, holder=Owner.current())
+            assert other.leases.claim(run_id, ELSEWHERE, holder=Owner.current())
             return repeat(*arguments)
 
         monkeypatch.setattr(server_store._patience, "repeat", taken_over_meanwhile)
         break_commit()
         with pytest.raises(StoreError, match="was taken over"):
-            server_store.heartbeat(run_id, step=5)
-        assert other.owner(run_id) == ELSEWHERE
+            server_store.leases.heartbeat(run_id, step=5)
+        assert other.leases.owner(run_id) == ELSEWHERE
 
 
 @pytest.mark.usefixtures("short_locks")
@@ -246,8 +246,8 @@ def test_a_locked_table_is_waited_for_longer_than_one_statement_waits(
     ):
         other.cursor().execute("LOCK TABLE runs")
         with later(1.0, other.rollback):
-            store.add_runs([new_run()])
-        assert len(store.runs()) == 1
+            store.runs.add([new_run()])
+        assert len(store.runs.select()) == 1
 
 
 @pytest.mark.usefixtures("short_locks")
@@ -264,7 +264,7 @@ def test_a_store_that_stays_locked_names_the_session_that_locks_it(
             StoreUnavailableError,
             match=rf"locked for 0\.2 s: session {pid} \(somebody, idle in transaction, {since}\)",
         ):
-            store.add_runs([new_run()])
+            store.runs.add([new_run()])
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -274,8 +274,8 @@ def test_a_locked_file_is_waited_for_longer_than_one_statement_waits(store_url, 
         other = sqlite3.connect(store_url, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
         with later(1.0, lambda: other.execute("ROLLBACK")):
-            store.add_runs([new_run()])
-        assert len(store.runs()) == 1
+            store.runs.add([new_run()])
+        assert len(store.runs.select()) == 1
         other.close()
 
 
@@ -289,10 +289,10 @@ def test_a_full_disk_of_the_server_is_waited_for(
         "CREATE TRIGGER full_disk BEFORE INSERT ON points EXECUTE FUNCTION full_disk()",
     ):
         postgres_server.ask(database, statement)
-    [run_id] = server_store.add_runs([new_run()])
+    [run_id] = server_store.runs.add([new_run()])
     with later(1.0, lambda: postgres_server.ask(database, "DROP TRIGGER full_disk ON points")):
-        server_store.add_points(run_id, [("reward/mean", 1, 0.5)])
-    assert server_store.points(run_id) == [("reward/mean", 1, 0.5)]
+        server_store.metrics.add(run_id, [("reward/mean", 1, 0.5)])
+    assert server_store.metrics.points(run_id) == [("reward/mean", 1, 0.5)]
 
 
 def test_a_server_that_accepts_and_never_answers_is_an_error(
@@ -312,14 +312,14 @@ def test_a_server_that_stops_answering_is_given_up_and_tried_again(
     monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 1.0)
     url = postgres_proxy.url(database_of(postgres_url))
     with open_store(url, patience=PATIENT) as store:
-        [run_id] = store.add_runs([new_run()])
-        store.claim(run_id, Owner.current())
+        [run_id] = store.runs.add([new_run()])
+        store.leases.claim(run_id, Owner.current())
         postgres_proxy.order("hold")
         with store.trying_once(), pytest.raises(StoreUnavailableError, match="no connection"):
-            store.runs()
+            store.runs.select()
         with later(1.0, lambda: postgres_proxy.order("go")):
-            store.heartbeat(run_id, step=3)
-        assert [run.step for run in store.runs()] == [3]
+            store.leases.heartbeat(run_id, step=3)
+        assert [run.step for run in store.runs.select()] == [3]
 
 
 def test_a_worker_may_wait_for_its_server_before_it_opens_the_store(postgres_server, postgres_url):
@@ -331,7 +331,7 @@ def test_a_worker_may_wait_for_its_server_before_it_opens_the_store(postgres_ser
         back = threading.Timer(0.5, postgres_server.start)
         back.start()
     with open_store(postgres_url, patience=PATIENT, wait=True) as store:
-        assert store.runs() == []
+        assert store.runs.select() == []
     back.join()
 
 
@@ -373,9 +373,9 @@ def test_a_transaction_of_a_stopped_process_does_not_keep_the_store_locked(
     with open_store(postgres_url) as sleeper, open_store(postgres_url, patience=PATIENT) as store:
         with pytest.raises(StoreError), sleeper._engines.write_alone() as connection:  # noqa: PT012
             # Nothing is said in the transaction until the server has ended it.
-            store.add_runs([new_run()])
+            store.runs.add([new_run()])
             connection.exec_driver_sql("SELECT 1")
-        assert len(store.runs()) == 1
+        assert len(store.runs.select()) == 1
 
 
 @pytest.mark.usefixtures("server_store")

@@ -32,10 +32,10 @@ def test_a_store_is_made_in_an_empty_database_and_opened_again(empty_database, p
     with pytest.raises(StoreError, match=r"no store at postgresql://advsweep@/empty; run"):
         open_store(empty_database, create=False)
     with open_store(empty_database) as store:
-        store.add_sweep("demo", {"seeds": 3})
+        store.runs.add_sweep("demo", {"seeds": 3})
         assert (store.schema_version(), store.upgraded) == (HEAD, [])
     with open_store(empty_database, create=False) as store:
-        assert [sweep.name for sweep in store.sweeps()] == ["demo"]
+        assert [sweep.name for sweep in store.runs.sweeps()] == ["demo"]
     assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
 
 
@@ -63,7 +63,7 @@ def test_processes_that_make_the_same_store_at_once(empty_database):
         process.stdin.write("go\n")
         process.stdin.flush()
     assert [process.communicate()[1] for process in processes] == [""] * 3
-    assert len(open_store(empty_database).sweeps()) == 3
+    assert len(open_store(empty_database).runs.sweeps()) == 3
 
 
 def test_a_database_of_another_program_is_left_alone(empty_database, postgres_server):
@@ -122,10 +122,10 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
             store._engines.write_alone(),
             pytest.raises(StoreError, match=r"another process has kept it locked for 0\.1 s"),
         ):
-            other.add_runs([new_run()])
-        assert other.runs() == []
-        other.add_runs([new_run()])
-        assert len(store.runs()) == 1
+            other.runs.add([new_run()])
+        assert other.runs.select() == []
+        other.runs.add([new_run()])
+        assert len(store.runs.select()) == 1
 
 
 def test_two_that_add_the_same_runs_in_opposite_orders_never_block_each_other(
@@ -137,7 +137,7 @@ def test_two_that_add_the_same_runs_in_opposite_orders_never_block_each_other(
     def add(order: int) -> int:
         with open_store(postgres_url) as store:
             together.wait()
-            return len(set(store.add_runs(runs[::order])))
+            return len(set(store.runs.add(runs[::order])))
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(add, (1, -1))) == [3000, 3000]
@@ -145,13 +145,13 @@ def test_two_that_add_the_same_runs_in_opposite_orders_never_block_each_other(
 
 def test_a_server_that_is_restarted_is_waited_for(postgres_server, postgres_url, new_run):
     with open_store(postgres_url) as store:
-        [run_id] = store.add_runs([new_run()])
-        store.claim(run_id, Owner.current())
+        [run_id] = store.runs.add([new_run()])
+        store.leases.claim(run_id, Owner.current())
         postgres_server.stop()
         back = threading.Timer(1, postgres_server.start)
         back.start()
-        store.heartbeat(run_id, step=3)
-        assert [run.step for run in store.runs()] == [3]
+        store.leases.heartbeat(run_id, step=3)
+        assert [run.step for run in store.runs.select()] == [3]
         back.join()
 
 
@@ -161,10 +161,10 @@ def test_a_server_that_stays_away_is_an_error(postgres_server, postgres_url, new
         postgres_server.stop()
         try:
             with pytest.raises(StoreError, match="no connection to the server"):
-                store.add_runs([new_run()])
+                store.runs.add([new_run()])
         finally:
             postgres_server.start()
-        assert store.runs() == []
+        assert store.runs.select() == []
 
 
 def test_times_are_those_of_the_server_whatever_the_clock_here(
@@ -177,8 +177,8 @@ def test_times_are_those_of_the_server_whatever_the_clock_here(
 
     monkeypatch.setattr("advsweep.store.base.datetime", Wrong)
     with open_store(postgres_url) as store:
-        store.add_runs([new_run()])
-        [run] = store.runs()
+        store.runs.add([new_run()])
+        [run] = store.runs.select()
     assert abs(run.created - datetime.now(UTC)) < timedelta(minutes=10)
 
 

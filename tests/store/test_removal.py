@@ -30,17 +30,17 @@ def evaluation(identity, run_id, step, problem="a", subject="weights"):
 @pytest.fixture
 def pair(store, new_run, tmp_path):
     """Two finished runs of the sweep `pair` that share the evaluation of their base model."""
-    store.add_sweep("pair", {})
-    ids = store.add_runs([new_run(0), new_run(1)], "pair")
-    store.add_evaluation(evaluation("base", ids[0], 0))
-    store.link_evaluation(ids[1], "base", 0)
+    store.runs.add_sweep("pair", {})
+    ids = store.runs.add([new_run(0), new_run(1)], "pair")
+    store.evaluations.add(evaluation("base", ids[0], 0))
+    store.evaluations.link(ids[1], "base", 0)
     for run_id in ids:
-        store.claim(run_id, Owner.current())
-        store.add_points(run_id, [("reward/mean", 1, 0.5)])
-        store.set_summaries(run_id, {"time/run": 1.0})
-        store.add_checkpoint(run_id, 1, tmp_path / str(run_id))
-        store.add_evaluation(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
-        store.finish(run_id, Status.DONE)
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.add(run_id, [("reward/mean", 1, 0.5)])
+        store.metrics.set_summaries(run_id, {"time/run": 1.0})
+        store.checkpoints.add(run_id, 1, tmp_path / str(run_id))
+        store.evaluations.add(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
+        store.leases.finish(run_id, Status.DONE)
     return ids
 
 
@@ -55,10 +55,10 @@ def rows(store):
 
 def test_an_evaluation_of_a_model_goes_alone(store, pair):
     for name, problem in (("m1", "a"), ("m2", "of a model")):
-        store.add_evaluation(evaluation(name, None, 0, problem, subject=f"model:{name}"))
+        store.evaluations.add(evaluation(name, None, 0, problem, subject=f"model:{name}"))
     before = rows(store)
-    store.remove_model_evaluations(["m2", "base"])
-    assert [e.identity for e in store.model_evaluations()] == ["m1"]
+    store.evaluations.remove_of_models(["m2", "base"])
+    assert [e.identity for e in store.evaluations.of_models()] == ["m1"]
     # A run's evaluation is none of a model, though it is named.
     after = rows(store)
     changed = {name: n - after[name] for name, n in before.items() if after[name] != n}
@@ -68,10 +68,10 @@ def test_an_evaluation_of_a_model_goes_alone(store, pair):
 def test_a_run_goes_with_what_is_its_own(store, pair):
     gone, left = pair
     before = rows(store)
-    store.remove_runs([gone])
-    assert [run.id for run in store.runs(sweep="pair")] == [left]
-    assert [e.identity for e in store.evaluations([left])] == ["base", f"own {left}"]
-    assert store.points(left) == [("reward/mean", 1, 0.5)]
+    store.runs.remove([gone])
+    assert [run.id for run in store.runs.select(sweep="pair")] == [left]
+    assert [e.identity for e in store.evaluations.select([left])] == ["base", f"own {left}"]
+    assert store.metrics.points(left) == [("reward/mean", 1, 0.5)]
     after = rows(store)
     # Names of metrics stay; of two links to evaluations and one of its own each, one run's go.
     halved = {"runs", "sweep_runs", "points", "summaries", "checkpoints", "run_evaluations"}
@@ -81,40 +81,40 @@ def test_a_run_goes_with_what_is_its_own(store, pair):
 
 
 def test_the_last_run_takes_what_was_shared(store, pair):
-    store.remove_runs(pair)
-    store.remove_sweep("pair")
+    store.runs.remove(pair)
+    store.runs.remove_sweep("pair")
     left = {name for name, count in rows(store).items() if count}
     assert left == {"metrics"}
 
 
 def test_a_sweep_goes_without_its_runs(store, pair):
-    store.remove_sweep("pair")
-    assert [run.sweeps for run in store.runs()] == [(), ()]
+    store.runs.remove_sweep("pair")
+    assert [run.sweeps for run in store.runs.select()] == [(), ()]
     with pytest.raises(NotFoundError, match="no sweep 'pair'"):
-        store.remove_sweep("pair")
+        store.runs.remove_sweep("pair")
 
 
 def test_a_sweep_goes_with_the_trials_of_its_search(store):
-    store.add_sweep("searched", {})
-    store.add_trial("searched", 0, {"estimator.delta": 0.5}, "hash")
-    store.remove_sweep("searched")
-    store.add_sweep("searched", {})
-    assert store.trials("searched") == []
+    store.runs.add_sweep("searched", {})
+    store.trials.add("searched", 0, {"estimator.delta": 0.5}, "hash")
+    store.runs.remove_sweep("searched")
+    store.runs.add_sweep("searched", {})
+    assert store.trials.select("searched") == []
 
 
 def test_a_run_that_a_process_has_keeps_all_of_them(store, pair, new_run):
-    [running] = store.add_runs([new_run(2)])
-    store.claim(running, Owner.current())
+    [running] = store.runs.add([new_run(2)])
+    store.leases.claim(running, Owner.current())
     with pytest.raises(StoreError, match=f"run {running} is being trained by process"):
-        store.remove_runs([*pair, running])
-    assert len(store.runs()) == 3
+        store.runs.remove([*pair, running])
+    assert len(store.runs.select()) == 3
     with pytest.raises(NotFoundError, match="no run 77"):
-        store.remove_runs([77])
+        store.runs.remove([77])
 
 
 def test_a_lost_run_can_be_removed(store, new_run, clock):
-    [lost] = store.add_runs([new_run(0)])
-    store.claim(lost, Owner.current())
+    [lost] = store.runs.add([new_run(0)])
+    store.leases.claim(lost, Owner.current())
     clock.forward(61)
-    store.remove_runs([lost])
-    assert store.runs() == []
+    store.runs.remove([lost])
+    assert store.runs.select() == []

@@ -40,7 +40,7 @@ def _add(store: Store, config: dict[str, Any], number: int) -> int:
         estimator=config["estimator"]["name"],
         backend="fake",
     )
-    return store.add_runs([new])[0]
+    return store.runs.add([new])[0]
 
 
 def test_only_what_both_configs_have_outside_the_component_must_agree(store):
@@ -65,7 +65,7 @@ def test_only_what_both_configs_have_outside_the_component_must_agree(store):
     ]
     for number, config in enumerate([old, *others]):
         _add(store, config, number)
-    runs = store.runs(newest_first=False)
+    runs = store.runs.select(newest_first=False)
     assert [run.id for run in alike(runs, [wanted], "estimator")] == [1]
     assert [run.id for run in alike(runs, [wanted], "estimator", but=["seed"])] == [1, 4]
     # Outside the optimizer the estimators share their name alone.
@@ -76,7 +76,7 @@ def test_only_what_both_configs_have_outside_the_component_must_agree(store):
 def test_many_hashes_are_not_listed(store):
     for number in range(14):
         _add(store, {"estimator": {"name": "avspo"}, "seed": 0}, number << 224)
-    *older, newest = store.runs(newest_first=False)
+    *older, newest = store.runs.select(newest_first=False)
     text = Mixture("estimator", "avspo", {None: older, 2: [newest]}).text
     assert "an older revision in runs 1-13, revision 2 in run 14" in text
     assert "config_hash" not in text

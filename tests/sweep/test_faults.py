@@ -112,7 +112,7 @@ class Forking(Executor):
             logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
             self.begin()
             with open_store(job.store_url, create=False) as store:
-                [record] = store.runs(ids=[job.run_id])
+                [record] = store.runs.select(ids=[job.run_id])
                 code = work(store, record, job.evaluations, parent)
         finally:
             os._exit(code)
@@ -161,12 +161,12 @@ def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 def workers(store: Store) -> list[int]:
     """The processes that have, or had, a run and are still there."""
-    pids = [run.pid for run in store.runs() if run.pid not in (None, os.getpid())]
+    pids = [run.pid for run in store.runs.select() if run.pid not in (None, os.getpid())]
     return [pid for pid in pids if pid is not None and process_started(pid) is not None]
 
 
 def training(store: Store, step: int = 1) -> list[RunRecord]:
-    return [run for run in store.runs(status=Status.RUNNING) if run.step >= step]
+    return [run for run in store.runs.select(status=Status.RUNNING) if run.step >= step]
 
 
 def kill(run: RunRecord, number: signal.Signals = signal.SIGKILL) -> None:
@@ -188,8 +188,8 @@ def kill_all(parents: Sequence[Child], store: Store) -> None:
 def measured(store: Store) -> Measured:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -222,10 +222,10 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Meas
 
 def assert_sound(store: Store, undisturbed: Measured, plan: Plan) -> None:
     """Everything is done once, as if nothing had happened, and nothing is left to do."""
-    assert {run.status for run in store.runs()} == {Status.DONE}
+    assert {run.status for run in store.runs.select()} == {Status.DONE}
     assert measured(store) == undisturbed
     again = execute(plan, store)
-    assert (again.skipped, again.done, again.exit_code) == (len(store.runs()), 0, 0)
+    assert (again.skipped, again.done, again.exit_code) == (len(store.runs.select()), 0, 0)
 
 
 @dataclass(kw_only=True)
@@ -317,7 +317,7 @@ def test_runs_killed_at_random_moments_go_on_by_themselves(
     assert (outcome.done, outcome.exit_code) == (runs, 0)
     assert len(kills) >= 20
     assert len({run.step for run in kills}) >= 3
-    for run in store.runs():
+    for run in store.runs.select():
         steps = [int(step) for step in re.findall(r" step (\d+) of 20: ", log_of(run))]
         twice = [before - now + 1 for before, now in pairwise(steps) if now <= before]
         # At most one interval between checkpoints is trained twice.
@@ -335,12 +335,12 @@ def test_a_parent_and_its_runs_killed_at_random_moments(
         # Of the eighty steps of both, in stretches of twelve.
         moment = 12 * i + moments.randint(1, 12)
         with parents(forty, url=store.url) as [parent]:
-            wait_until(lambda moment=moment: sum(run.step for run in store.runs()) >= moment)
+            wait_until(lambda moment=moment: sum(run.step for run in store.runs.select()) >= moment)
             if i % 2:
                 kill_all([parent], store)
             else:
                 parent.kill()
-        assert Status.RUNNING not in {run.status for run in store.runs()}
+        assert Status.RUNNING not in {run.status for run in store.runs.select()}
     assert execute(forty, store).exit_code == 0
     assert_sound(store, undisturbed, forty)
 
@@ -356,7 +356,7 @@ def test_a_run_that_wakes_up_after_it_was_taken_over_writes_nothing(
         # Its parent sleeps as well, and so cannot end it.
         os.kill(parent.process, signal.SIGSTOP)
         stop_between_writes(sleeping, store)
-        wait_until(lambda: {run.status for run in store.runs()} == {Status.LOST})
+        wait_until(lambda: {run.status for run in store.runs.select()} == {Status.LOST})
         halfway = threading.Event()
 
         def wake(event: Event) -> None:
@@ -474,7 +474,7 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
     inject(**{fault: 7})
     forty = forked(plan(STEPS, "seed=0,1"))
     outcome = execute(forty, store, policy=Policy(retries=0))
-    failed, sound = store.runs(ids=outcome.run_ids)
+    failed, sound = store.runs.select(ids=outcome.run_ids)
     assert (failed.status, failed.failure, failed.error) == (Status.FAILED, failure, error)
     assert failed.step <= 6
     assert sound.status is Status.DONE
@@ -486,7 +486,7 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
 
 def limited(plan: Plan, store: Store, policy: Policy) -> tuple[Outcome, RunRecord]:
     outcome = execute(plan, store, policy=policy)
-    return outcome, store.runs(ids=outcome.run_ids)[0]
+    return outcome, store.runs.select(ids=outcome.run_ids)[0]
 
 
 def test_a_run_that_takes_ever_more_memory_is_ended(
@@ -534,7 +534,7 @@ def test_a_run_that_heeds_no_request_is_killed_after_a_while(
         parent.stop()
         wait_until(lambda: parent.poll() is not None)
     assert parent.code == 130
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
     assert run.error == "killed by signal 9 (SIGKILL) while stopping"
     assert execute(forty, store).done == 1
@@ -551,9 +551,9 @@ def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
     runs = [run for each in plans for run in each.runs]
     together = replace(plans[0], name="together", runs=runs, executor=Forking())
     outcome = execute(together, store, policy=Policy(fail_fast=True))
-    failed, stopped, never = store.runs(ids=outcome.run_ids)
+    failed, stopped, never = store.runs.select(ids=outcome.run_ids)
     assert (failed.status, stopped.status) == (Status.FAILED, Status.INTERRUPTED)
-    assert (stopped.step == 0) or store.checkpoints(stopped.id)[-1].step == stopped.step
+    assert (stopped.step == 0) or store.checkpoints.select(stopped.id)[-1].step == stopped.step
     assert never.status is Status.PENDING
     assert (len(outcome.failed), outcome.unfinished, outcome.exit_code) == (1, 2, 1)
 
@@ -592,7 +592,7 @@ def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
         assert outcome.failed
         for error in outcome.failed.values():
             assert "disk" in error or "No space left" in error or "File too large" in error
-        left = {run.status for run in store.runs(ids=list(outcome.failed))}
+        left = {run.status for run in store.runs.select(ids=list(outcome.failed))}
         assert left <= {Status.FAILED, Status.LOST}
     filler.unlink()
     # The room that a small disk lacks is found on a larger one.
@@ -621,7 +621,7 @@ def test_files_that_may_not_grow_are_a_failure_of_the_disk(
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert len(outcome.failed) == 2
         assert all("ulimit -f" in error for error in outcome.failed.values())
-        left = {(run.status, run.failure) for run in store.runs(ids=list(outcome.failed))}
+        left = {(run.status, run.failure) for run in store.runs.select(ids=list(outcome.failed))}
         assert left <= {(Status.FAILED, Failure.DISK), (Status.LOST, None)}
         assert execute(forty, store).exit_code == 0
         assert_sound(store, undisturbed, forty)
@@ -684,7 +684,7 @@ def test_a_store_locked_for_longer_than_a_lease_costs_time_and_nothing_else(
     outcome = execute(forty, store, on_event=lock, policy=Policy(retries=0))
     assert locks[0].wait() == 0
     assert (outcome.done, outcome.exit_code) == (2, 0)
-    assert all(log_of(run).count("training grpo") == 1 for run in store.runs())
+    assert all(log_of(run).count("training grpo") == 1 for run in store.runs.select())
     assert_sound(store, undisturbed, forty)
 
 
@@ -707,19 +707,19 @@ def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
         with parents(forty, forty, url=store.url) as sweeps:
             wait_until(lambda: len(training(store, step=8)) == 2)
             # They have no occasion to beat by the new clock before both sweeps look at them.
-            had = store.runs()
+            had = store.runs.select()
             stop_between_writes(had, store)
             clock.value = -3600
             time.sleep(2 * LOOK_SECONDS)
             for run in had:
                 kill(run, signal.SIGCONT)
-            assert [run.pid for run in store.runs()] == [run.pid for run in had]
+            assert [run.pid for run in store.runs.select()] == [run.pid for run in had]
             wait_until(lambda: len(training(store, step=16)) == 2)
-            assert [run.pid for run in store.runs()] == [run.pid for run in had]
+            assert [run.pid for run in store.runs.select()] == [run.pid for run in had]
             # Who is killed now was alive an hour later.
             kill_all(sweeps, store)
-        assert {run.status for run in store.runs()} == {Status.LOST}
-        assert all(log_of(run).count("training grpo") == 1 for run in store.runs())
+        assert {run.status for run in store.runs.select()} == {Status.LOST}
+        assert all(log_of(run).count("training grpo") == 1 for run in store.runs.select())
         assert execute(forty, store).done == 2
         assert_sound(store, undisturbed, forty)
 
@@ -732,7 +732,7 @@ def test_many_sweeps_at_once_train_each_run_once(
     with parents(*plans, url=store.url) as children:
         wait_until(lambda: all(child.poll() is not None for child in children))
     assert [child.code for child in children] == [0] * 4
-    for run in store.runs():
+    for run in store.runs.select():
         assert len(run.sweeps) == 4
         assert log_of(run).count("training grpo") == 1
     assert_sound(store, undisturbed, plans[0])
@@ -769,9 +769,11 @@ def test_a_truncated_checkpoint_is_passed_over(
         wait_until(lambda: len(training(store, step=12)) == 2)
         parent.stop()
         wait_until(lambda: parent.poll() is not None)
-    for run in store.runs():
-        newest = store.checkpoints(run.id)[-1].path / "state.json"
+    for run in store.runs.select():
+        newest = store.checkpoints.select(run.id)[-1].path / "state.json"
         os.truncate(newest, newest.stat().st_size // 2)
     assert execute(forty, store).exit_code == 0
-    assert all("is damaged (state.json: wrong length)" in log_of(run) for run in store.runs())
+    assert all(
+        "is damaged (state.json: wrong length)" in log_of(run) for run in store.runs.select()
+    )
     assert_sound(store, undisturbed, forty)

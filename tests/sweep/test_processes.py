@@ -70,7 +70,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def workers(store: Store) -> list[int]:
     """The processes that have, or had, a run and are still there."""
-    pids = [run.pid for run in store.runs() if run.pid not in (None, os.getpid())]
+    pids = [run.pid for run in store.runs.select() if run.pid not in (None, os.getpid())]
     return [pid for pid in pids if pid is not None and process_started(pid) is not None]
 
 
@@ -78,7 +78,7 @@ def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
     """Whether so many runs are being trained and have that many steps behind them."""
 
     def check() -> bool:
-        running = store.runs(status=Status.RUNNING)
+        running = store.runs.select(status=Status.RUNNING)
         return sum(run.step >= step for run in running) >= runs
 
     return check
@@ -87,8 +87,8 @@ def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
 def measured(store: Store) -> Measured:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -106,14 +106,14 @@ def test_killed_runs_and_killed_parents_change_nothing(
 ) -> None:
     process = launch(plan(*SLOW, "seed=0,1"))
     wait_until(trained_past(store, 8, runs=2))
-    killed, left = store.runs(status=Status.RUNNING)
+    killed, left = store.runs.select(status=Status.RUNNING)
     assert killed.pid is not None
     os.kill(killed.pid, signal.SIGKILL)
-    wait_until(lambda: store.runs(ids=[killed.id])[0].status is Status.FAILED)
+    wait_until(lambda: store.runs.select(ids=[killed.id])[0].status is Status.FAILED)
     process.kill()
     wait_until(lambda: not workers(store), seconds=15)
 
-    failed, stopped = store.runs(ids=[killed.id, left.id])
+    failed, stopped = store.runs.select(ids=[killed.id, left.id])
     assert failed.error == "killed by signal 9 (SIGKILL)"
     assert stopped.status is Status.INTERRUPTED
     assert stopped.error == "the process that started it is gone"
@@ -132,12 +132,12 @@ def test_parent_and_runs_killed_at_once(
     process = launch(plan(*SLOW, "seed=0,1"))
     wait_until(trained_past(store, 8, runs=2))
     process.kill()
-    killed = store.runs(status=Status.RUNNING)
+    killed = store.runs.select(status=Status.RUNNING)
     for run in killed:
         assert run.pid is not None
         os.kill(run.pid, signal.SIGKILL)
     wait_until(lambda: not workers(store))
-    assert [r.status for r in store.runs()] == [Status.LOST] * 2
+    assert [r.status for r in store.runs.select()] == [Status.LOST] * 2
 
     outcome = execute(plan(*SLOW, "seed=0,1"), store, jobs=2)
     assert (outcome.done, outcome.exit_code) == (2, 0)
@@ -154,7 +154,7 @@ def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
 
     def disturb(event: Event) -> None:
         """Sends each seed's signal to its run while that is trained."""
-        for run in store.runs(status=Status.RUNNING):
+        for run in store.runs.select(status=Status.RUNNING):
             if run.seed in signals and run.step >= 5 and run.pid is not None:
                 os.kill(run.pid, signals[run.seed])
 
@@ -166,7 +166,7 @@ def test_whatever_ends_a_run_ends_it_alone(plan: Planner, store: Store) -> None:
     runs = [run for each in plans for run in each.runs]
     together = dataclasses.replace(plans[0], name="together", runs=runs)
     outcome = execute(together, store, jobs=3, on_event=disturb, policy=Policy(retries=0))
-    exited, not_finite, segfault, stopped, sound = store.runs(ids=outcome.run_ids)
+    exited, not_finite, segfault, stopped, sound = store.runs.select(ids=outcome.run_ids)
     assert exited.error == "its process ended with exit status 70"
     assert (not_finite.error or "").startswith("step 5: expected a finite loss")
     assert segfault.error == "killed by signal 11 (SIGSEGV)"
@@ -182,12 +182,12 @@ def test_ctrl_c_stops_everything_cleanly(plan: Planner, store: Store, launch: La
     os.kill(process.pid, signal.SIGINT)
     assert exit_code(process, seconds=15) == 130
     assert not workers(store)
-    *stopped, never = store.runs(newest_first=False)
+    *stopped, never = store.runs.select(newest_first=False)
     assert len(stopped) == 2
     for run in stopped:
         assert run.status is Status.INTERRUPTED
         # Each has a checkpoint of the very step at which it stopped.
-        assert store.checkpoints(run.id)[-1].step == run.step >= 7
+        assert store.checkpoints.select(run.id)[-1].step == run.step >= 7
     assert never.status is Status.PENDING
 
 
@@ -200,7 +200,7 @@ def test_a_second_request_kills_what_hangs(plan: Planner, store: Store, launch: 
     assert process.is_alive()
     os.kill(process.pid, signal.SIGTERM)
     assert exit_code(process, seconds=15) == 130
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
     assert run.error == "killed by signal 9 (SIGKILL) while stopping"
 
@@ -211,9 +211,9 @@ def test_two_sweeps_at_once_train_each_run_once(
     first = launch(plan(*SLOW, "seed=0,1", name="first"))
     second = launch(plan(*SLOW, "seed=1,0", name="second"))
     assert (exit_code(first, 60), exit_code(second, 60)) == (0, 0)
-    assert [run.status for run in store.runs()] == [Status.DONE] * 2
+    assert [run.status for run in store.runs.select()] == [Status.DONE] * 2
     assert measured(store) == undisturbed
-    for run in store.runs():
+    for run in store.runs.select():
         assert run.sweeps == ("first", "second")
         log = (run.directory / "log.txt").read_text(encoding="utf-8")
         assert log.count("done") == 1

@@ -54,10 +54,10 @@ def running(plan: Planner, store: Store) -> tuple[Plan, list[RunRecord]]:
     """Two runs, the first of them being trained."""
     pair = plan("seed=0,1", name="pair")
     make_units(pair, store, force=False)
-    store.claim(1, Owner.current())
-    store.heartbeat(1, step=6, stage="training")
-    store.add_points(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
-    return pair, store.runs(newest_first=False)
+    store.leases.claim(1, Owner.current())
+    store.leases.heartbeat(1, step=6, stage="training")
+    store.metrics.add(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
+    return pair, store.runs.select(newest_first=False)
 
 
 def shown(console: Console) -> str:
@@ -113,10 +113,10 @@ def test_a_single_run_shows_a_bar_of_each_stage(
     pair, (first, _) = running
     view = BarView(pair, store, console)
     with view.shown():
-        store.heartbeat(1, stage="pretraining 120/600")
+        store.leases.heartbeat(1, stage="pretraining 120/600")
         view.take(RunEvent(EventKind.STARTED, first))
         view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
-        store.heartbeat(1, stage="training")
+        store.leases.heartbeat(1, stage="training")
         view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
     text = shown(console)
     assert "pretraining" in text

@@ -80,7 +80,7 @@ class Forking(Executor):
             logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
             patience = store_patience()
             with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
-                [record] = store.runs(ids=[job.run_id])
+                [record] = store.runs.select(ids=[job.run_id])
                 code = work(store, record, job.evaluations, parent)
         finally:
             os._exit(code)
@@ -110,8 +110,8 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Meas
 
 def measured(store: Store) -> Measured:
     return {
-        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -141,7 +141,7 @@ class Once:
     def __call__(self, event: Event) -> None:
         if self.began:
             return
-        running = self._store.runs(status=Status.RUNNING)
+        running = self._store.runs.select(status=Status.RUNNING)
         if len([run for run in running if run.step >= self._step]) == 2:
             self.began = True
             self._thread.start()
@@ -162,7 +162,7 @@ def ride_out(
         disturb.end()
         assert (outcome.done, outcome.failed, outcome.exit_code) == (2, {}, 0)
         assert measured(store) == undisturbed
-        runs = store.runs()
+        runs = store.runs.select()
         assert all(log_of(run).count("training grpo") == 1 for run in runs)
         return runs
 
@@ -282,7 +282,7 @@ def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
             postgres_server.start()
         monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "1m")
         deadline = time.monotonic() + 30
-        while Status.RUNNING in {run.status for run in store.runs()}:
+        while Status.RUNNING in {run.status for run in store.runs.select()}:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert execute(forty, store).exit_code == 0

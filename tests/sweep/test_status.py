@@ -13,13 +13,13 @@ from advsweep.sweep.status import SILENT, look
 
 def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -> None:
     execute(plan("backend.fail_at=3"), store)
-    [run] = store.runs()
-    store.claim(run.id, Owner.current())
-    store.truncate(run.id, after_step=0)
+    [run] = store.runs.select()
+    store.leases.claim(run.id, Owner.current())
+    store.metrics.truncate(run.id, after_step=0)
     # 0.3 + 0.1 s a step, of which there are 20; three are done.
     points = [("time/rollout", s, 0.3) for s in (1, 2, 3)]
-    store.add_points(run.id, points + [("time/update", s, 0.1) for s in (1, 2, 3)])
-    store.heartbeat(run.id, step=3, stage="training")
+    store.metrics.add(run.id, points + [("time/update", s, 0.1) for s in (1, 2, 3)])
+    store.leases.heartbeat(run.id, step=3, stage="training")
     [running] = look(store, failures=9).running
     assert running.steps_per_second == pytest.approx(2.5)
     assert running.seconds_left == pytest.approx(6.8)
@@ -30,14 +30,14 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -
 
 def test_a_run_without_steps_has_no_speed(plan, store: Store) -> None:
     execute(plan("backend.fail_at=1"), store)
-    store.claim(1, Owner.current())
+    store.leases.claim(1, Owner.current())
     [running] = look(store, failures=9).running
     assert (running.steps_per_second, running.seconds_left) == (None, None)
 
 
 def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
     execute(plan("seed=0,1", "backend.fail_at=3", name="failing"), store)
-    store.claim(1, replace(Owner.current(), started=-1.0))
+    store.leases.claim(1, replace(Owner.current(), started=-1.0))
     standing = look(store, "failing", failures=9)
     assert [(f.id, f.status) for f in standing.failures] == [(1, Status.LOST), (2, Status.FAILED)]
     assert standing.failures[0].error == SILENT
@@ -49,9 +49,9 @@ def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
 def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: Store) -> None:
     execute(plan("backend.fail_at=1", "seed=0,1"), store)
     for run_id, seconds in ((1, 0.3), (2, 0.1)):
-        store.claim(run_id, Owner.current())
-        store.add_points(run_id, [("time/rollout", 1, seconds)])
-        store.heartbeat(run_id, step=1)
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.add(run_id, [("time/rollout", 1, seconds)])
+        store.leases.heartbeat(run_id, step=1)
     # 0.3 + 0.1 s for a step of both, and 19 of them left.
     for running in look(store, failures=9).running:
         assert running.steps_per_second == pytest.approx(2.5)

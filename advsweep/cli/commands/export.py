@@ -35,7 +35,7 @@ def export(
     from advsweep.store import open_store
 
     opened = open_store(store, create=False)
-    record = opened.find_run(run)
+    record = opened.runs.find(run)
     spec = build_run(record.config)
     last = record.step if step is None else step
     spec.backend.export(spec, record.directory, last, directory)

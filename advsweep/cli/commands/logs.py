@@ -39,7 +39,7 @@ def logs(
     from advsweep.store import open_store
 
     with open_store(store, create=False) as opened:
-        record = opened.find_run(run)
+        record = opened.runs.find(run)
         path = log_path(record)
         if follow:
             try:
@@ -89,7 +89,7 @@ def followed(store: Store, run: RunRecord) -> Iterator[str]:
 def _has_ended(store: Store, run_id: int) -> bool:
     from advsweep.store import Status
 
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     return run.status not in (Status.PENDING, Status.RUNNING)
 
 

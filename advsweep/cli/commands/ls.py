@@ -44,16 +44,16 @@ def ls(
     opened = open_store(store, create=False)
     if models:
         _refuse_filters(sweep, status)
-        print_listing([_model(e) for e in reversed(opened.model_evaluations())][:limit], output)
+        print_listing([_model(e) for e in reversed(opened.evaluations.of_models())][:limit], output)
         return
-    runs = opened.runs(sweep=sweep, status=parse_status(status), limit=limit)
+    runs = opened.runs.select(sweep=sweep, status=parse_status(status), limit=limit)
     for mixture in find_mixtures(opened, runs):
         echo_line(f"advsweep: {mixture.text}", err=True)
     if output is ListFormat.JSON:
         print_listing([_whole(r, sweep) for r in runs], output)
         return
     print_listing([_row(r) for r in runs], output)
-    left = opened.count_runs(sweep=sweep, status=parse_status(status)) - len(runs)
+    left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
         echo_line(f"... and {left} older ones (--all shows them)", err=True)
     if not runs:

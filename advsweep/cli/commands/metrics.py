@@ -25,13 +25,13 @@ def metrics(
     from advsweep.store import open_store
 
     opened = open_store(store, create=False)
-    record = opened.find_run(run)
-    known = opened.metric_names(record.id)
+    record = opened.runs.find(run)
+    known = opened.metrics.names(record.id)
     for wanted in name or ():
         if wanted not in known:
             hint = nearest(wanted, known)
             raise NotFoundError(f"run {record.id} has no metric '{wanted}'; {hint}")
-    points = opened.points(record.id, name)
+    points = opened.metrics.points(record.id, name)
     if output is ListFormat.CSV:
         print_csv(("name", "step", "value"), points)
     elif output is ListFormat.JSON:

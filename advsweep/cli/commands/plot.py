@@ -223,13 +223,15 @@ def _material(
     from advsweep.report.figures.data import Material
 
     if not keys:
-        return Material(store, store.runs(newest_first=False), Path(store.name).stem, where, task)
+        return Material(
+            store, store.runs.select(newest_first=False), Path(store.name).stem, where, task
+        )
     try:
         targets = find_targets(store, keys)
     except NotFoundError as error:
         if len(keys) > 1:
             raise
-        sweeps = [sweep.name for sweep in store.sweeps()]
+        sweeps = [sweep.name for sweep in store.runs.sweeps()]
         raise NotFoundError(f"{error}; of sweeps: {nearest(keys[0], sweeps)}") from error
     names = [*targets.sweeps]
     if targets.named:

@@ -109,7 +109,7 @@ def _settings(
         recorded_settings,
     )
 
-    sweeps = store.sweeps()
+    sweeps = store.runs.sweeps()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
     found: dict[str, Settings] = {}
     untracked: set[str] = set()

@@ -49,9 +49,9 @@ def rm(
         _refuse(runs, force=force)
         if not yes:
             _ask(runs, found.sweeps)
-        opened.remove_runs([run.id for run in runs])
+        opened.runs.remove([run.id for run in runs])
         for sweep in found.sweeps:
-            opened.remove_sweep(sweep)
+            opened.runs.remove_sweep(sweep)
         for run in runs:
             remove_folder(opened, run)
     kept = len(found.runs) - len(runs)
@@ -62,7 +62,7 @@ def rm(
 
 
 def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
-    evaluations = store.model_evaluations()
+    evaluations = store.evaluations.of_models()
     found: set[str] = set()
     for target in targets:
         named = [e.identity for e in evaluations if e.settings["model"] == target]
@@ -75,7 +75,7 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
         found.update(named or begun)
     if not yes:
         _confirm(f"{len(found)} evaluations of models")
-    store.remove_model_evaluations(sorted(found))
+    store.evaluations.remove_of_models(sorted(found))
     echo_line(f"removed {len(found)} evaluations of models", err=True)
 
 

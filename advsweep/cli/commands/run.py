@@ -56,7 +56,7 @@ def run(
         print_warnings(outdated(plan, opened))
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
-        [record] = opened.runs(ids=outcome.run_ids)
+        [record] = opened.runs.select(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
             print_json(show.whole(opened, record))
         else:

@@ -24,19 +24,19 @@ def whole(store: Store, run: RunRecord) -> dict[str, Any]:
     from dataclasses import fields
 
     record = {f.name: getattr(run, f.name) for f in fields(run)}
-    names = store.metric_names(run.id)
+    names = store.metrics.names(run.id)
     return {
         **record,
         "sweep": run.sweeps[0] if run.sweeps else None,
-        "environment": store.environment(run.id),
-        "metrics": store.last_values([run.id], names).get(run.id, {}),
-        "summaries": store.summaries([run.id]).get(run.id, {}),
-        "evaluations": [evaluation_record(e) for e in store.evaluations([run.id])],
+        "environment": store.runs.environment(run.id),
+        "metrics": store.metrics.last_values([run.id], names).get(run.id, {}),
+        "summaries": store.metrics.summaries([run.id]).get(run.id, {}),
+        "evaluations": [evaluation_record(e) for e in store.evaluations.select([run.id])],
         "analyses": [
             {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
-            for a in store.analyses([run.id])
+            for a in store.analyses.select([run.id])
         ],
-        "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints(run.id)],
+        "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints.select(run.id)],
     }
 
 
@@ -85,21 +85,21 @@ def print_whole(store: Store, run: RunRecord) -> None:
     )
     echo("\nconfig")
     _print_pairs(dict(flat(run.config)), indent="  ")
-    if environment := store.environment(run.id):
+    if environment := store.runs.environment(run.id):
         echo("\nenvironment")
         _print_pairs(dict(flat(environment)), indent="  ")
-    for evaluation in store.evaluations([run.id]):
+    for evaluation in store.evaluations.select([run.id]):
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
-    names = store.metric_names(run.id)
-    if last := store.last_values([run.id], names).get(run.id):
+    names = store.metrics.names(run.id)
+    if last := store.metrics.last_values([run.id], names).get(run.id):
         echo("\nmetrics, last values")
         _print_pairs({name: f"{value:.6g}" for name, value in sorted(last.items())}, indent="  ")
-    if checkpoints := store.checkpoints(run.id):
+    if checkpoints := store.checkpoints.select(run.id):
         echo("\ncheckpoints")
         for checkpoint in checkpoints:
             echo_line(f"  step {checkpoint.step}: {checkpoint.path}")
-    if analyses := store.analyses([run.id]):
+    if analyses := store.analyses.select([run.id]):
         echo("\nanalyses")
         for analysis in analyses:
             echo_line(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
@@ -120,10 +120,10 @@ def print_summary(store: Store, run: RunRecord) -> None:
         echo_line(f"  {run.error}")
     rows = []
     for name, label in SUMMARISED:
-        values = store.series([run.id], name).get(run.id)
+        values = store.metrics.series([run.id], name).get(run.id)
         if values is not None and len(values[1]):
             rows.append((label, values[1][0], values[1][-1]))
-    evaluations = store.evaluations([run.id])
+    evaluations = store.evaluations.select([run.id])
     if len(evaluations) > 1:
         ks = run.config["evaluation"]["k"]
         first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
@@ -192,7 +192,7 @@ def show(
     from advsweep.store import open_store
 
     opened = open_store(store, create=False)
-    record = opened.find_run(run)
+    record = opened.runs.find(run)
     if output is RecordFormat.JSON:
         print_json(whole(opened, record))
     else:

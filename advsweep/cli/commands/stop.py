@@ -36,7 +36,7 @@ def stop(
         open_ = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
         waiting = [run for run in runs if run.status in open_]
         for run in [*running, *waiting]:
-            opened.request_stop(run.id)
+            opened.leases.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
     echo(
         f"asked {len(running)} running and {len(waiting)} waiting runs to stop; "
@@ -54,7 +54,7 @@ def _kill(store: Store, run_id: int) -> bool:
     import os
     import signal
 
-    owner = store.owner(run_id)
+    owner = store.leases.owner(run_id)
     # The pid alone may be another process's by now, and others may write to the store.
     if owner is None or not owner.is_here() or owner.has_ended():
         return False

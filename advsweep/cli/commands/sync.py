@@ -117,7 +117,7 @@ def _trackings(
     from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.tracking.base import REMEMBERED
 
-    remembered = {sweep.name: sweep.spec.get(REMEMBERED, {}) for sweep in store.sweeps()}
+    remembered = {sweep.name: sweep.spec.get(REMEMBERED, {}) for sweep in store.runs.sweeps()}
     made: dict[str, Tracking] = {}
 
     def tracking_of(run: RunRecord) -> Tracking:

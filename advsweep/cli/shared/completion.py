@@ -105,12 +105,12 @@ def _store(context: typer.Context) -> Store | None:
 
 def _sweeps(store: Store | None) -> list[str]:
     """Names that a shell reads as one plain word: what is completed is run by it."""
-    names = [] if store is None else [sweep.name for sweep in store.sweeps()]
+    names = [] if store is None else [sweep.name for sweep in store.runs.sweeps()]
     return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 
 def _runs(store: Store | None) -> list[tuple[str, str]]:
-    runs = [] if store is None else store.runs(limit=OFFERED)
+    runs = [] if store is None else store.runs.select(limit=OFFERED)
     return [
         (str(r.id), printable_line(f"{r.estimator} seed={r.seed} {r.status.value}")) for r in runs
     ]

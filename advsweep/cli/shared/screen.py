@@ -80,7 +80,7 @@ class Reader:
 
     def read(self, words: str) -> View:
         """The runs whose line has all of these words."""
-        lines = self._store.run_lines(self._sweep)
+        lines = self._store.runs.lines(self._sweep)
         found = [line for line in lines if _fits(line, words)]
         shown = sorted(found, key=lambda line: _ORDER.index(line.status))[:SHOWN_RUNS]
         running = [line for line in lines if line.status is Status.RUNNING]
@@ -98,7 +98,7 @@ class Reader:
         # The points of a run's last steps are there for sure when its status is another.
         stands = {line.id: (line.step, line.status) for line in lines}
         stale = [i for i, stand in stands.items() if self._curves.get(i, (None,))[0] != stand]
-        series = {name: self._store.series(stale, name) for name in METRICS}
+        series = {name: self._store.metrics.series(stale, name) for name in METRICS}
         for run_id in stale:
             own = {name: curves[run_id] for name, curves in series.items() if run_id in curves}
             short = {name: sparkline(values.tolist()) for name, (_, values) in own.items()}
@@ -151,7 +151,7 @@ class LogScreen(ModalScreen[None]):
 
     def __init__(self, store: Store, run_id: int) -> None:
         super().__init__()
-        [run] = store.runs(ids=[run_id])
+        [run] = store.runs.select(ids=[run_id])
         self._tail = Tail(log_path(run), last=LOG_BYTES)
         self._title = f"run {run_id}: {log_path(run)}"
 
@@ -332,7 +332,7 @@ class Watch(App[None]):
         if line.status not in (Status.RUNNING, Status.PENDING):
             self.notify(f"run {line.id} is {line.status.value}", severity="warning")
             return
-        self._store.request_stop(line.id)
+        self._store.leases.request_stop(line.id)
         self.notify(f"run {line.id}: asked to stop")
         self.refresh_view()
 

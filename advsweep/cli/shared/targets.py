@@ -39,7 +39,7 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
     Raises:
         NotFoundError: a key means nothing, or both a sweep and a run.
     """
-    names = {sweep.name for sweep in store.sweeps()}
+    names = {sweep.name for sweep in store.runs.sweeps()}
     runs: dict[int, RunRecord] = {}
     named = set()
     sweeps = []
@@ -47,9 +47,9 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
         if key in names:
             _refuse_ambiguous(store, key)
             sweeps.append(key)
-            found = store.runs(sweep=key, newest_first=False)
+            found = store.runs.select(sweep=key, newest_first=False)
         else:
-            found = [store.find_run(key)]
+            found = [store.runs.find(key)]
             named.add(found[0].id)
         runs.update((run.id, run) for run in found)
     return Targets(list(runs.values()), named, sweeps)
@@ -57,7 +57,7 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
 
 def _refuse_ambiguous(store: Store, name: str) -> None:
     try:
-        run = store.find_run(name)
+        run = store.runs.find(name)
     except NotFoundError:
         return
     raise NotFoundError(

@@ -104,8 +104,8 @@ def choose_evaluations(
         ReportError: there is none for any task; the message names the keys that differ.
     """
     steps = {run.id: run.steps for run in runs}
-    of_runs = store.evaluations(list(steps), ends_only=not along)
-    of_models = store.model_evaluations()
+    of_runs = store.evaluations.select(list(steps), ends_only=not along)
+    of_models = store.evaluations.of_models()
     ways = _Protocols(of_runs, of_models)
     by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
     for record in of_runs:
@@ -139,7 +139,7 @@ def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
 
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
     """The evaluations of models without a run, by their protocols."""
-    records = store.model_evaluations()
+    records = store.evaluations.of_models()
     ways = _Protocols([], records)
     found: dict[str, list[EvaluationRecord]] = {}
     for record in records:

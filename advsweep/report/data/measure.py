@@ -62,7 +62,7 @@ def measure(
         else:
             assert column.metric is not None
             ids = [run.id for run in runs]
-            values[column.name] = store.means(
+            values[column.name] = store.metrics.means(
                 ids, column.metric, first=column.first, last=column.last
             )
     return values
@@ -125,7 +125,7 @@ def _means_until(
     assert column.metric is not None
     found: dict[int, float] = {}
     ids = [run.id for run in runs if run.id in moments]
-    for run_id, (steps, values) in store.series(ids, column.metric).items():
+    for run_id, (steps, values) in store.metrics.series(ids, column.metric).items():
         last = math.floor(moments[run_id])
         used = ~np.isnan(values) & (steps <= last)
         if column.first is not None:
@@ -217,11 +217,11 @@ def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve
     if cost == "rollouts":
         # Recorded per rollout that a step asks for.
         asked = {r.id: r.config["prompts_per_step"] * r.config["group_size"] for r in runs}
-        relative = store.series(ids, _ROLLOUTS)
+        relative = store.metrics.series(ids, _ROLLOUTS)
         return {i: _summed(steps, values * asked[i]) for i, (steps, values) in relative.items()}
     if cost == "tokens":
-        return {i: _summed(*curve) for i, curve in store.series(ids, _TOKENS).items()}
-    parts = [store.series(ids, name) for name in _SECONDS]
+        return {i: _summed(*curve) for i, curve in store.metrics.series(ids, _TOKENS).items()}
+    parts = [store.metrics.series(ids, name) for name in _SECONDS]
     found: dict[int, Curve] = {}
     for run_id in set.intersection(*(set(part) for part in parts)):
         steps = parts[0][run_id][0]

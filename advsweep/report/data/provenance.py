@@ -51,7 +51,7 @@ def describe_provenance(
     evaluations: Sequence[Mapping[str, Any]],
 ) -> Provenance:
     """Puts together what the store knows of how some runs were made."""
-    environments = store.distinct_environments([run.id for run in runs])
+    environments = store.runs.distinct_environments([run.id for run in runs])
     git = [state for e in environments if (state := e.get("git"))]
     versions: dict[str, set[str]] = {}
     for environment in environments:
@@ -75,7 +75,7 @@ def describe_provenance(
 
 
 def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    last = store.last_values([run.id for run in runs], [_LEARNING_RATE])
+    last = store.metrics.last_values([run.id for run in runs], [_LEARNING_RATE])
     found: dict[tuple[str, str | None], dict[str, set[float]]] = {}
     for run in runs:
         optimizer = run.config.get("optimizer", {})

@@ -87,7 +87,7 @@ def choose_runs(
 def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord]:
     records = {run.id: run for run in runs if isinstance(run, RunRecord)}
     outlined = [run.id for run in runs if run.id not in records]
-    records |= {run.id: run for run in store.runs(ids=outlined)}
+    records |= {run.id: run for run in store.runs.select(ids=outlined)}
     return [records[run.id] for run in runs]
 
 
@@ -115,7 +115,7 @@ def _unknown(store: Store, runs: Sequence[RunRecord | RunOutline], name: str) ->
 
 def _metrics(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[str]:
     costs = [f"total/{cost}" for cost in COSTS]
-    return [*store.metric_names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
+    return [*store.metrics.names(runs[0].id), ANSWER_ENTROPY, "pass@1", *costs]
 
 
 def split_columns(

@@ -122,7 +122,7 @@ class Material:
     @cached_property
     def metric_names(self) -> set[str]:
         """The metrics that a run of each configuration recorded."""
-        return {name for row in self.rows for name in self._store.metric_names(row.runs[0].id)}
+        return {name for row in self.rows for name in self._store.metrics.names(row.runs[0].id)}
 
     def on_task(self, name: str) -> str:
         """The name of a column of evaluations, on the task if one was asked for."""
@@ -140,7 +140,7 @@ class Material:
             self._series[metric] = (
                 curves(self._along, column)
                 if column is not None and column.is_evaluated
-                else self._store.series([run.id for run in self.runs], metric)
+                else self._store.metrics.series([run.id for run in self.runs], metric)
             )
         if not self._series[metric]:
             raise NotFoundError(self._unknown("metric", metric))

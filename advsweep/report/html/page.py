@@ -137,7 +137,7 @@ def render_page(
     data: dict[str, Any] = {}
     # Models that were evaluated without a run have neither curves nor configs.
     if report.over == "seeds":
-        runs = store.runs(sweep=provenance.sweep, newest_first=False)
+        runs = store.runs.select(sweep=provenance.sweep, newest_first=False)
         material = Material(store, runs, title, where)
         listed = material.runs if where else runs
         data = {

@@ -68,8 +68,8 @@ def _last_values(store: Store, runs: Sequence[RunRecord]) -> dict[int, dict[str,
     # Replicates record the same metrics.
     names: set[str] = set()
     for _, members in group_runs(runs):
-        names |= set(store.metric_names(members[0].id))
-    return store.last_values([run.id for run in runs], sorted(names))
+        names |= set(store.metrics.names(members[0].id))
+    return store.metrics.last_values([run.id for run in runs], sorted(names))
 
 
 def collect_runs(store: Store, runs: Sequence[RunRecord]) -> dict[str, Any]:
@@ -81,11 +81,11 @@ def collect_runs(store: Store, runs: Sequence[RunRecord]) -> dict[str, Any]:
         as values of the metrics.
     """
     ids = [run.id for run in runs]
-    environments = store.environments(ids)
+    environments = store.runs.environments(ids)
     last = _last_values(store, runs)
     metrics = sorted({name for own in last.values() for name in own})
     evaluations: dict[int, list[EvaluationRecord]] = {}
-    for evaluation in store.evaluations(ids, ends_only=True):
+    for evaluation in store.evaluations.select(ids, ends_only=True):
         assert evaluation.run_id is not None
         evaluations.setdefault(evaluation.run_id, []).append(evaluation)
     places: dict[tuple[str, str], int] = {}

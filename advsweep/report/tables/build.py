@@ -179,8 +179,8 @@ def _read_runs(
 ) -> Sequence[RunRecord | RunOutline]:
     """The runs to choose from; in outline where conditions leave most of them out."""
     if where and run_ids is None:
-        return store.run_outlines(sweep)
-    return store.runs(sweep=sweep, ids=run_ids, newest_first=False)
+        return store.runs.outlines(sweep)
+    return store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
 
 
 def _latest_attempts(runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord | RunOutline]:
@@ -209,7 +209,7 @@ def _nothing_finished(
         states = f" ({count_states(left_out)})" if left_out else ""
         return f"{what} has no finished run with {describe(where)}{states}{_values(runs, where)}"
     models = "; `report --models` has what `eval --model` evaluated" if sweep is None else ""
-    models = models if models and store.model_evaluations() else ""
+    models = models if models and store.evaluations.of_models() else ""
     if not left_out:
         start = "start some with `advsweep run` or `advsweep sweep`"
         return f"{what} has no runs to report; {start}{models}"
@@ -308,9 +308,9 @@ def _curves(
         return curves(evaluated, column)
     if column is None or column.metric is None or column.first or column.last:
         raise NotFoundError(f"--at: expected a metric or a pass@k, got '{name}'")
-    found = store.series([run.id for run in runs], column.metric)
+    found = store.metrics.series([run.id for run in runs], column.metric)
     if not found:
-        known = store.metric_names(runs[0].id)
+        known = store.metrics.names(runs[0].id)
         raise NotFoundError(f"--at: no run has a metric '{name}'; {nearest(name, known)}")
     window = np.ones(_SMOOTHED) / _SMOOTHED
     return {

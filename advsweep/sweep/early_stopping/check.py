@@ -43,12 +43,12 @@ class Judge:
 
         What was measured up to this step must be in the store.
         """
-        [own] = self.store.runs(ids=[self.run_id])
+        [own] = self.store.runs.select(ids=[self.run_id])
         if own.stopping != self.rule.plain():
             # Whoever planned the run since wants it to go by another rule, or to its end.
             return None
-        means = functools.cache(functools.partial(self.store.peers_means, self.run_id))
-        trials = {peer.id: _trial(peer, means) for peer in self.store.peers(self.run_id)}
+        means = functools.cache(functools.partial(self.store.metrics.peers_means, self.run_id))
+        trials = {peer.id: _trial(peer, means) for peer in self.store.runs.peers(self.run_id)}
         judged = trials.pop(self.run_id)
         return self.rule.judge(judged, list(trials.values()), step)
 

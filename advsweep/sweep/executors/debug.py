@@ -36,7 +36,7 @@ class DebugExecutor(Executor):
                 ids = [job.run_id, *job.others]
                 code = work_together(store, ids, job.evaluations, None, holder=me)
             else:
-                [record] = store.runs(ids=[job.run_id])
+                [record] = store.runs.select(ids=[job.run_id])
                 code = work(store, record, job.evaluations, None, holder=me)
         if code == STOPPED:
             # The request reached the run alone; the sweep is to hear of it too.

@@ -92,7 +92,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         slots: workers side by side.
         force: what is done is to be trained again.
     """
-    records = [] if store is None else store.run_outlines()
+    records = [] if store is None else store.runs.outlines()
     latest = {record.identity: record for record in records}
     pace = Pace(store, records)
     gpus = plan.executor.resources.gpus
@@ -212,7 +212,7 @@ def _shape(config: Mapping[str, Any]) -> str:
 def _rates(store: Store, records: Sequence[RunRecord | RunOutline]) -> dict[str, list[float]]:
     """Seconds per step of the runs that are done, by shape."""
     done = [record for record in records if record.status is Status.DONE]
-    summaries = store.summaries([record.id for record in done])
+    summaries = store.metrics.summaries([record.id for record in done])
     rates: dict[str, list[float]] = {}
     for record in done:
         took = summaries.get(record.id, {}).get(RUN_SECONDS)

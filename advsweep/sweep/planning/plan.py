@@ -291,11 +291,11 @@ def outdated(plan: Plan, store: Store | None) -> list[str]:
     raised = [p for p in plan.runs if p.run.revisions and not p.run.absent]
     if store is None or not raised:
         return []
-    records = store.runs(newest_first=False)
+    records = store.runs.select(newest_first=False)
     planned = {p.run.identity for p in plan.runs}
     had = {record.identity for record in records}
     strange = [r for r in records if r.identity not in planned and r.started is not None]
-    recorded = store.revisions([record.id for record in strange])
+    recorded = store.runs.revisions([record.id for record in strange])
     wanted: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for p in raised:
         if p.run.identity not in had:

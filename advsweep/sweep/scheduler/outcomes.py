@@ -144,10 +144,10 @@ class Settling:
         if status is Status.INTERRUPTED and self._record(unit).status is not Status.LOST:
             return True  # it was ended before it began
         me = Owner.current()
-        unit.taken = unit.taken or self._store.claim(unit.run_id, me, holder=me)
+        unit.taken = unit.taken or self._store.leases.claim(unit.run_id, me, holder=me)
         if not unit.taken:
             return False
-        self._store.finish(unit.run_id, status, failure=failure, error=unit.message)
+        self._store.leases.finish(unit.run_id, status, failure=failure, error=unit.message)
         unit.taken = False
         return True
 
@@ -186,7 +186,7 @@ class Settling:
         return record
 
     def _records(self, units: Sequence[Unit]) -> list[RunRecord]:
-        return self._store.runs(ids=[unit.run_id for unit in units])
+        return self._store.runs.select(ids=[unit.run_id for unit in units])
 
     def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
         unit.end, unit.message = kind, message

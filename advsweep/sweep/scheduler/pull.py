@@ -124,7 +124,7 @@ class _Joining(Execution):
         if not self._queue and self._free_slots > 0:
             if time.monotonic() < self._next_claim:
                 return
-            run_id = self._store.claim_next(self._me, self._sweep)
+            run_id = self._store.leases.claim_next(self._me, self._sweep)
             if run_id is None:
                 # Until then others may have added, lost or interrupted some.
                 self._next_claim = time.monotonic() + LOOK_SECONDS
@@ -172,7 +172,7 @@ class _Joining(Execution):
 
     def _resources(self, record: RunRecord) -> Resources:
         if record.id not in self._wanted:
-            sweeps = [s for s in self._store.sweeps() if self._sweep in (None, s.name)]
+            sweeps = [s for s in self._store.runs.sweeps() if self._sweep in (None, s.name)]
             recorded = recorded_settings(record, sweeps)["resources"]
             check_literal(recorded, "resources of the store")
             self._wanted[record.id] = self._changed(recorded)
@@ -189,7 +189,7 @@ class _Joining(Execution):
         """Some of the runs that are left of these sweeps (None: of all), to prepare for."""
         for sweep in sweeps:
             for status in LEFT:
-                yield from self._store.runs(sweep=sweep, status=status, limit=LOOKED_AT)
+                yield from self._store.runs.select(sweep=sweep, status=status, limit=LOOKED_AT)
 
     def _sort(self, unit: Unit, record: RunRecord) -> bool:
         # It is recorded as running, but by this very process.
@@ -207,7 +207,7 @@ class _Joining(Execution):
         """Beats for runs until their workers do so themselves."""
         for run_id in list(self._held):
             try:
-                self._store.heartbeat(run_id)
+                self._store.leases.heartbeat(run_id)
             except LeaseLostError:
                 self._held.remove(run_id)
 
@@ -226,4 +226,6 @@ class _Joining(Execution):
         if run_id in self._held:
             self._held.remove(run_id)
             with contextlib.suppress(LeaseLostError):
-                self._store.finish(run_id, Status.INTERRUPTED, error="stopped before it began")
+                self._store.leases.finish(
+                    run_id, Status.INTERRUPTED, error="stopped before it began"
+                )

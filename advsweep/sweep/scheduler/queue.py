@@ -79,9 +79,9 @@ def submit(
         names = _read(folder)
         known = executor.queued(names.values())
         names = {run_id: name for run_id, name in names.items() if name in known}
-        jobs, records = {}, {record.id: record for record in store.runs(ids=ids)}
+        jobs, records = {}, {record.id: record for record in store.runs.select(ids=ids)}
         free = [r for r in records.values() if r.status is not Status.RUNNING]
-        store.withdraw_stops([record.id for record in free if record.stop_requested])
+        store.leases.withdraw_stops([record.id for record in free if record.stop_requested])
         skipped, pruned = 0, {}
         for unit in units:
             record = records[unit.run_id]
@@ -153,7 +153,7 @@ def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
     if not submitted:
         return []
     ended = (Status.DONE, Status.PRUNED)
-    lines = {line.id: line for line in store.run_lines(sweep) if line.status not in ended}
+    lines = {line.id: line for line in store.runs.lines(sweep) if line.status not in ended}
     found = []
     for executor, names in submitted:
         open_ = {run_id: name for run_id, name in names.items() if run_id in lines}

@@ -130,7 +130,7 @@ class Execution(Settling):
         """Queues units as far as something is left to do; earlier requests to stop are over."""
         records = {r.id: r for r in self._records(units)}
         free = [r for r in records.values() if r.status is not Status.RUNNING]
-        self._store.withdraw_stops([r.id for r in free if r.stop_requested])
+        self._store.leases.withdraw_stops([r.id for r in free if r.stop_requested])
         records.update((r.id, replace(r, stop_requested=False)) for r in free)
         for unit in units:
             unit.alone = batching.must_be_alone(records[unit.run_id])
@@ -257,7 +257,7 @@ class Execution(Settling):
         active = {record.id: record for record in self._records(self._active)}
         if silent := [i for i, record in active.items() if record.status is Status.LOST]:
             # Whoever keeps the store locked keeps them from renewing their leases.
-            self._store.await_writable(silent)
+            self._store.leases.await_writable(silent)
         for worker in self._workers:
             records = [active[unit.run_id] for unit in worker.units]
             worker.look({record.status for record in records})

@@ -77,17 +77,17 @@ class Unit:
 def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
     """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
-        store.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
-    ids = store.add_runs([new_run(planned) for planned in plan.runs], plan.name)
+        store.runs.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
+    ids = store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
     units: dict[int, Unit] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):
         units.setdefault(run_id, Unit(run_id, [])).wanted.append(planned)
     if force:
-        for record in store.runs(ids=list(units)):
+        for record in store.runs.select(ids=list(units)):
             if record.status in (Status.DONE, Status.PRUNED):
-                units[record.id].run_id = store.new_attempt(record.id)
+                units[record.id].run_id = store.runs.new_attempt(record.id)
     if plan.stopping is not None:
-        store.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
+        store.runs.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
     return list(units.values())
 
 

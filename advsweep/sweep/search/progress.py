@@ -49,9 +49,9 @@ def look_out(study: Study, store: Store | None, slots: int) -> Outlook:
         slots: workers side by side.
     """
     results = _results(study, store)
-    done = store.runs(sweep=study.name, status=Status.DONE) if store and results else []
+    done = store.runs.select(sweep=study.name, status=Status.DONE) if store and results else []
     own = Pace(store, done)
-    other = Pace(store, [] if store is None or done else store.runs(status=Status.DONE))
+    other = Pace(store, [] if store is None or done else store.runs.select(status=Status.DONE))
     batches = [_left(study, store, r, slots).runs for r in results if not r.is_over]
     if done:
         batches = [

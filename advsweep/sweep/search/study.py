@@ -79,14 +79,14 @@ class Study:
             NotFoundError: the search was never started.
         """
         by_config: dict[str, list[RunRecord]] = {}
-        for run in store.runs(sweep=self.name, newest_first=False):
+        for run in store.runs.select(sweep=self.name, newest_first=False):
             if run.seed in self.seeds:
                 by_config.setdefault(run.config_hash, []).append(run)
         ids = [run.id for runs in by_config.values() for run in runs]
-        measured = [store.means(ids, m, last=self.search.last) for m in self.search.metrics]
+        measured = [store.metrics.means(ids, m, last=self.search.last) for m in self.search.metrics]
         return [
             _result(trial, by_config.get(trial.config_hash, []), len(self.seeds), measured)
-            for trial in store.trials(self.name)
+            for trial in store.trials.select(self.name)
             if fits(trial.params, self.dimensions)
         ]
 
@@ -111,7 +111,7 @@ class Study:
 
     def next_number(self, store: Store) -> int:
         """The number of the next trial."""
-        trials = store.trials(self.name)
+        trials = store.trials.select(self.name)
         return trials[-1].number + 1 if trials else 0
 
     def ask(
@@ -141,7 +141,7 @@ class Study:
         unmeasured = next((r for r in results if r.state is State.UNMEASURED), None)
         if unmeasured is None:
             return
-        known = store.metric_names(unmeasured.runs[0])
+        known = store.metrics.names(unmeasured.runs[0])
         for metric in self.search.metrics:
             if metric not in known:
                 raise UnknownNameError(
@@ -151,7 +151,7 @@ class Study:
 
     def add(self, store: Store, number: int, params: Mapping[str, Any], plan: Plan) -> bool:
         """Records a trial; False where another process has taken its number."""
-        return store.add_trial(self.name, number, params, plan.runs[0].run.config_hash)
+        return store.trials.add(self.name, number, params, plan.runs[0].run.config_hash)
 
 
 def plan_search(

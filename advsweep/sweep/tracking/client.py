@@ -226,7 +226,7 @@ def of_sweeps(store: Store, say: Callable[[str], None], *, trusted: bool) -> Tra
     def trackings(run: RunRecord) -> list[Tracking]:
         if not known.keys() >= set(run.sweeps):
             try:
-                sweeps = store.sweeps()
+                sweeps = store.runs.sweeps()
             except StoreError as error:
                 say(f"run {run.id} is not tracked: {error}")
                 return []

@@ -107,7 +107,7 @@ class Follower:
     def _serve(self, feed: _Feed, *, last: bool) -> bool:
         """True when nothing of the run is left to do."""
         try:
-            [record] = self._store.runs(ids=[feed.run_id])
+            [record] = self._store.runs.select(ids=[feed.run_id])
             if feed.sender is None:
                 feed.sender = Sender(self._store, record, feed.outlet.tracking)
             if last:

@@ -35,7 +35,7 @@ class Sender:
     def send(self, record: RunRecord) -> None:
         """Sends the steps that have come since."""
         # Their step is looked at again, as its evaluation may have come after it.
-        self._log(record, self._store.points(self._run_id, since=self._sent.last_step))
+        self._log(record, self._store.metrics.points(self._run_id, since=self._sent.last_step))
 
     def finish(self, record: RunRecord) -> bool:
         """Sends all that is missing and how the run ended; False if nothing was missing.
@@ -45,9 +45,9 @@ class Sender:
         end = _end(record)
         if end is not None and end == self._sent.end:
             return False
-        self._log(record, self._store.points(self._run_id))
+        self._log(record, self._store.metrics.points(self._run_id))
         track = self._opened(record)
-        track.close(record, self._store.summaries([self._run_id]).get(self._run_id, {}))
+        track.close(record, self._store.metrics.summaries([self._run_id]).get(self._run_id, {}))
         self._track = None
         self._sent.end = end
         self._file.write(self._sent)

@@ -55,8 +55,8 @@ class SharedCosts:
 
 
 def _add(store: Store, run_id: int, seconds: float) -> None:
-    earlier = store.summaries([run_id]).get(run_id, {})
-    store.set_summaries(
+    earlier = store.metrics.summaries([run_id]).get(run_id, {})
+    store.metrics.set_summaries(
         run_id,
         {
             RUN_SECONDS: earlier.get(RUN_SECONDS, 0.0) + seconds,

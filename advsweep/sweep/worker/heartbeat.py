@@ -76,14 +76,14 @@ class Heartbeat(threading.Thread):
             _log.warning("no heartbeat: %s", error)
 
     def _look(self) -> None:
-        if self._run_id is not None and self._store.stop_requested(self._run_id):
+        if self._run_id is not None and self._store.leases.stop_requested(self._run_id):
             self._stop_request.request("asked to stop")
 
     def _beat(self) -> None:
         if self._run_id is None:
             return
         try:
-            self._store.heartbeat(self._run_id)
+            self._store.leases.heartbeat(self._run_id)
         except LeaseLostError as error:
             _log.error("%s", error)
             os._exit(ELSEWHERE)

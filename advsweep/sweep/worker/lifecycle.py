@@ -115,7 +115,7 @@ def record_end(
     """
 
     def finish() -> None:
-        store.finish(
+        store.leases.finish(
             record.id, end.status, failure=end.failure, error=end.error, traceback=end.traceback
         )
 
@@ -174,7 +174,7 @@ def begin_training(
             f"sweep again, which plans it anew"
         )
     claim_folder(record.directory, record.identity)
-    store.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
+    store.runs.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
     _discard_strange_checkpoints(record)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
             return work_together(
                 store, options.run, options.evaluation, options.parent_pid, holder=holder
             )
-        [record] = store.runs(ids=options.run)
+        [record] = store.runs.select(ids=options.run)
         return work(store, record, options.evaluation, options.parent_pid, holder)
     except StoreError as error:
         _log.error("%s", error)
@@ -105,8 +105,8 @@ def work(
         holder: a process that may have claimed the run for this one.
     """
     costs = Costs()
-    claimed = store.claim(record.id, Owner.current(), holder=holder)
-    [record] = store.runs(ids=[record.id])
+    claimed = store.leases.claim(record.id, Owner.current(), holder=holder)
+    [record] = store.runs.select(ids=[record.id])
     if not claimed and record.status is not Status.DONE:
         return ELSEWHERE
     lease = record.id if claimed else None
@@ -143,7 +143,7 @@ def _supervised(
     """
     try:
         if train:
-            store.set_environment(record.id, describe_environment())
+            store.runs.set_environment(record.id, describe_environment())
         with stop.interruptible():
             evaluators = make_evaluators(store, record, evaluations)
         if train and (early := _train(store, record, evaluators[0], stop)):

@@ -116,16 +116,16 @@ class StoreReporter:
 
     def checkpoint(self, step: int, path: Path) -> None:
         self.flush()
-        self._store.add_checkpoint(self._run_id, step, path)
+        self._store.checkpoints.add(self._run_id, step, path)
         self._saved = step
 
     def pruned(self, path: Path) -> None:
-        self._store.remove_checkpoint(self._run_id, path)
+        self._store.checkpoints.remove(self._run_id, path)
 
     def resumed(self, step: int) -> None:
         self._position(step)
         self.step = self._saved = step
-        self._store.heartbeat(self._run_id, step=step, stage="training")
+        self._store.leases.heartbeat(self._run_id, step=step, stage="training")
         self.log(f"going on after step {step}")
 
     def stop_requested(self) -> bool:
@@ -156,7 +156,7 @@ class StoreReporter:
         if done == total or now - self._staged >= BATCH_SECONDS:
             self._staged = now
             with suppress(StoreUnavailableError), self._store.trying_once():
-                self._store.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
+                self._store.leases.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
     def flush(self) -> None:
         """Writes what is waiting; after it the store holds all that was reported.
@@ -178,7 +178,7 @@ class StoreReporter:
             self._write()
 
     def _write(self, stage: str | None = None) -> None:
-        self._store.heartbeat(self._run_id, step=self.step, stage=stage, points=self._points)
+        self._store.metrics.record(self._run_id, self._points, step=self.step, stage=stage)
         self._points = []
         self._flushed = time.monotonic()
 
@@ -186,4 +186,4 @@ class StoreReporter:
         """Voids what an earlier process reported past the step that this one starts from."""
         if not self._positioned:
             self._positioned = True
-            self._store.truncate(self._run_id, after_step=step)
+            self._store.metrics.truncate(self._run_id, after_step=step)

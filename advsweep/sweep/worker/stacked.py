@@ -63,7 +63,7 @@ def work_together(
     costs = SharedCosts(run_ids)
     everyone = StopRequest()
     with everyone.installed():
-        mine = [i for i in run_ids if store.claim(i, Owner.current(), holder=holder)]
+        mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
         others = [i for i in run_ids if i not in mine]
         for run_id in others:
             costs.leave(run_id)
@@ -72,7 +72,7 @@ def work_together(
             _log.info("other processes have, or had, %s", ", ".join(map(str, others)))
         if not mine:
             return TOGETHER
-        records = store.runs(ids=mine)
+        records = store.runs.select(ids=mine)
         reserve = Reserve(records[0].directory)
         seats = [Seat(store, record, everyone, costs, reserve) for record in records]
         with reserve.held(), SharedHeartbeat(store, seats, everyone, parent_pid):
@@ -159,7 +159,7 @@ class Seat:
 
         record = self._record
         make_private_folder(record.directory)
-        self._store.set_environment(record.id, describe_environment())
+        self._store.runs.set_environment(record.id, describe_environment())
         with self.stop.interruptible():
             self._evaluators = make_evaluators(self._store, record, evaluations)
         if record.id != first:
@@ -253,11 +253,11 @@ class SharedHeartbeat(Heartbeat):
         self._seats = {seat.run_id: seat for seat in seats}
 
     def _look(self) -> None:
-        for run_id in self._store.stops_requested(self._open()):
+        for run_id in self._store.leases.stops_requested(self._open()):
             self._seats[run_id].stop.request("asked to stop")
 
     def _beat(self) -> None:
-        for run_id in self._store.beat(self._open()):
+        for run_id in self._store.leases.beat(self._open()):
             self._seats.pop(run_id).lose()
 
     def _open(self) -> list[int]:

@@ -66,12 +66,12 @@ def test_from_prompts_to_a_report_killed_on_the_way(data: Path, tmp_path: Path) 
     assert "%|" not in done.stderr
 
     with open_store(str(folder / "killed.db"), create=False) as store:
-        [run] = store.runs()
+        [run] = store.runs.select()
         assert (run.status, run.step) == (Status.DONE, STEPS)
-        assert [c.step for c in store.checkpoints(run.id)] == [4, 8, 12]
-        evaluations = store.evaluations([run.id])
+        assert [c.step for c in store.checkpoints.select(run.id)] == [4, 8, 12]
+        evaluations = store.evaluations.select([run.id])
         assert [(e.step, len(e.c)) for e in evaluations] == [(0, 20), (6, 20), (12, 20)]
-        rewards = [value for _, _, value in store.points(run.id, ["reward/mean"])]
+        rewards = [value for _, _, value in store.metrics.points(run.id, ["reward/mean"])]
     # Some rollouts were right, and which is not a matter of chance alone.
     assert len(rewards) == STEPS
     assert 0 < max(rewards) < 1

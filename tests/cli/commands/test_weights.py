@@ -139,8 +139,8 @@ def analysed(tmp_path: Path) -> None:
         ["backend=tiny", "estimator=grpo", "seed=0,1,2", "model.pretraining_steps=1"], name="three"
     )
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.add_sweep("three", {})
-        ids = store.add_runs([new_run(planned) for planned in plan.runs], "three")
+        store.runs.add_sweep("three", {})
+        ids = store.runs.add([new_run(planned) for planned in plan.runs], "three")
         keys = [planned.run.backend.base_key(planned.run) for planned in plan.runs]
         for run, step, directions in (
             (0, 50, [1.0, 0, 1, 0]),
@@ -158,7 +158,7 @@ def analysed(tmp_path: Path) -> None:
             settings = {"base": keys[run], "values": "auto", "delta": 0.01, "revision": 1}
             result = {"matrices": matrices, "left_out": {}, "vectors": 0, "tied": True,
                       "delta": 0.01}  # fmt: skip
-            store.add_analysis(
+            store.analyses.add(
                 ids[run],
                 NewAnalysis(
                     kind="weights",

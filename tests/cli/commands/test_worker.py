@@ -37,7 +37,7 @@ def test_what_a_worker_cannot_take(finished):
 def test_a_worker_does_what_is_left_in_the_folder_that_is_named(advsweep, fake_folder, tmp_path):
     shutil.copy(fake_folder / "advsweep.db", tmp_path / "advsweep.db")
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        again = store.new_attempt(1)
+        again = store.runs.new_attempt(1)
     done = advsweep("worker", "two", "--jobs", "1", "--runs", "elsewhere")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-2:] == [f"run {again} (grpo seed=0) done", "worker: 1 done"]

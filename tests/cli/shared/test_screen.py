@@ -28,15 +28,15 @@ Drive = Callable[[Pilot[Any]], Awaitable[None]]
 def store(tmp_path) -> Iterator[Store]:
     """Run 1 is running at step 3 of 9, run 2 failed, run 3 is pending; all are of `three`."""
     with open_store(str(tmp_path / "advsweep.db")) as opened:
-        opened.add_sweep("three", {})
+        opened.runs.add_sweep("three", {})
         names = enumerate(("grpo", "fade", "avspo"))
-        opened.add_runs([new_run(name, seed) for seed, name in names], "three")
+        opened.runs.add([new_run(name, seed) for seed, name in names], "three")
         for run_id in (1, 2):
-            opened.claim(run_id, Owner.current())
-        opened.add_points(1, [("reward/mean", step, float(step)) for step in (1, 2, 3)])
-        opened.add_points(1, [("time/update", step, 2.0) for step in (1, 2, 3)])
-        opened.heartbeat(1, step=3, stage="training")
-        opened.finish(2, Status.FAILED, error="[red] herring")
+            opened.leases.claim(run_id, Owner.current())
+        opened.metrics.add(1, [("reward/mean", step, float(step)) for step in (1, 2, 3)])
+        opened.metrics.add(1, [("time/update", step, 2.0) for step in (1, 2, 3)])
+        opened.leases.heartbeat(1, step=3, stage="training")
+        opened.leases.finish(2, Status.FAILED, error="[red] herring")
         yield opened
 
 
@@ -103,8 +103,8 @@ def test_runs_come_in_order_with_their_progress(store):
         assert pending[:5] == ["3", "avspo", "2", "pending", "0/9"]
         assert text(pilot, "#head") == "sweep three: 1 pending, 1 running, 1 failed"
         assert f"at work: {socket.gethostname()} 1" in text(pilot, "#foot")
-        store.heartbeat(1, step=4)
-        store.add_points(1, [("reward/mean", 4, 0.0)])
+        store.leases.heartbeat(1, step=4)
+        store.metrics.add(1, [("reward/mean", 4, 0.0)])
         await until(pilot, lambda: rows(pilot)[0][4] == "4/9")
         assert len(rows(pilot)[0][6]) == 4
 
@@ -125,7 +125,7 @@ def test_a_filter_by_words(store):
 
 
 def test_a_log_is_opened_and_grows(store):
-    [run] = store.runs(ids=[1])
+    [run] = store.runs.select(ids=[1])
     run.directory.mkdir(parents=True)
     log_path(run).write_text("step 1 [of] 9\n")
 
@@ -153,7 +153,7 @@ def test_stop_asks_the_selected_run_alone(store):
         await pilot.pause()
 
     drive(store, keys)
-    assert [run.id for run in store.runs() if run.stop_requested] == [1]
+    assert [run.id for run in store.runs.select() if run.stop_requested] == [1]
 
 
 def test_start_again_is_for_runs_that_need_it(store, monkeypatch):
@@ -188,9 +188,9 @@ def test_a_pruned_run_goes_on_without_the_rule_that_stopped_it(store, monkeypatc
         started.append((run_id, settings))
         raise AssertionError("the view is closed with this")
 
-    store.claim(3, Owner.current())
-    store.finish(3, Status.PRUNED, error="its ACR is high")
-    store.finish(1, Status.DONE)
+    store.leases.claim(3, Owner.current())
+    store.leases.finish(3, Status.PRUNED, error="its ACR is high")
+    store.leases.finish(1, Status.DONE)
 
     async def keys(pilot: Pilot[Any]) -> None:
         assert [row[3] for row in rows(pilot)] == ["failed", "pruned", "done"]
@@ -223,7 +223,7 @@ def test_an_empty_filter_result_has_nothing_to_act_on(store):
         await pilot.pause()
 
     drive(store, keys)
-    assert not any(run.stop_requested for run in store.runs())
+    assert not any(run.stop_requested for run in store.runs.select())
 
 
 def test_a_store_that_cannot_be_read_for_once_does_not_end_the_view(store, monkeypatch):
@@ -239,7 +239,7 @@ def test_a_store_that_cannot_be_read_for_once_does_not_end_the_view(store, monke
 
     async def keys(pilot: Pilot[Any]) -> None:
         await until(pilot, lambda: "it is locked" in messages(pilot))
-        store.heartbeat(1, step=5)
+        store.leases.heartbeat(1, step=5)
         await until(pilot, lambda: rows(pilot)[0][4] == "5/9")
 
     drive(store, keys)

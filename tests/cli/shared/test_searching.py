@@ -76,8 +76,8 @@ def test_a_trial_without_results_has_none_in_any_format(
     assert study is not None
     params = {"backend.learning_rate": 0.5, "group_size": 4}
     with open_store(str(tmp_path / "a.db")) as store:
-        store.add_sweep("s", {})
-        store.add_trial("s", 0, params, study.plan(params).runs[0].run.config_hash)
+        store.runs.add_sweep("s", {})
+        store.trials.add("s", 0, params, study.plan(params).runs[0].run.config_hash)
     printed = {}
     for how in ListFormat:
         print_search(study, str(tmp_path / "a.db"), 2, how)

@@ -38,7 +38,7 @@ def shell(tmp_path: Path) -> Shell:
 
 def _statuses(folder: Path) -> list[Status]:
     with open_store(str(folder / "advsweep.db"), create=False) as store:
-        return [run.status for run in store.runs(newest_first=False)]
+        return [run.status for run in store.runs.select(newest_first=False)]
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_few_points_stay_as_they_are():
 
 
 def _material(lab) -> Material:
-    return Material(lab.store, lab.store.runs(newest_first=False), "demo")
+    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo")
 
 
 def test_metrics_that_do_not_fit_are_named(demo):

@@ -201,7 +201,7 @@ def test_results_from_before_and_after_a_fix_are_kept_apart(lab):
     with lab.store._engines.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET config = (SELECT config FROM runs WHERE id=1)")
     rows = build_report(lab.store, "demo").rows[1:]
-    hashes = [run.config_hash[:8] for run in lab.store.runs(ids=ids)]
+    hashes = [run.config_hash[:8] for run in lab.store.runs.select(ids=ids)]
     assert [row.group for row in rows] == [
         {"estimator": "grpo", "config_hash": hashes[0]},
         {"estimator": "grpo", "config_hash": hashes[1]},
@@ -240,11 +240,11 @@ def test_runs_that_are_not_done_are_left_out_and_counted(lab):
 
 def test_of_several_attempts_the_newest_that_is_done_counts(lab):
     first = lab.run("grpo", 0, solved=(2, 0))
-    second = lab.store.new_attempt(first)
+    second = lab.store.runs.new_attempt(first)
     assert build_report(lab.store, None).provenance.runs == 1
-    lab.store.claim(second, Owner.current())
+    lab.store.leases.claim(second, Owner.current())
     lab.evaluate(second, "again", 20, (4, 4))
-    lab.store.finish(second, Status.DONE)
+    lab.store.leases.finish(second, Status.DONE)
     assert _rows(build_report(lab.store, None))["grpo"].cells["pass@1"].values == (1.0,)
 
 
@@ -287,7 +287,7 @@ def test_samples_that_could_not_be_scored_count_as_not_correct(lab):
     notes = "\n".join(lay_out(report).notes)
     assert "37.50% of the samples could not be scored" in notes
     assert "left out of pass@k" not in notes
-    [_, last] = lab.store.evaluations([1])
+    [_, last] = lab.store.evaluations.select([1])
     assert last.scores()["evaluation/unscorable"] == 3 / 8
 
 
@@ -302,7 +302,7 @@ def test_problems_of_which_nothing_could_be_scored_are_left_out_of_pass_at_k(lab
     notes = "\n".join(lay_out(report).notes)
     assert "left out of pass@k, as none of their samples could be scored: 1 " in notes
     assert "of the samples could not be scored" not in notes
-    assert "evaluation/unscorable" not in lab.store.evaluations([1])[-1].scores()
+    assert "evaluation/unscorable" not in lab.store.evaluations.select([1])[-1].scores()
 
 
 def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
@@ -365,7 +365,7 @@ def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
     ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
     for run_id in ids:
         # Made later: evaluations of the same age would be told apart by nothing.
-        lab.store._now = lambda: lab.store.runs()[0].created.replace(hour=13)
+        lab.store._now = lambda: lab.store.runs.select()[0].created.replace(hour=13)
         lab.evaluate(run_id, f"run {run_id}", 20, (8, 8), n=8)
     report = build_report(lab.store, "demo")
     assert report.provenance.evaluations == [
@@ -500,8 +500,10 @@ def test_a_reference_that_was_not_used_makes_no_rows(lab):
 
 def test_versions_that_differ_are_all_named(lab):
     first, second = lab.run("grpo", 0), lab.run("grpo", 1)
-    lab.store.set_environment(first, {"git": {"commit": "bbb", "dirty": True}, "python": "3.12.0"})
-    lab.store.set_environment(second, {"git": None, "python": "3.11.7"})
+    lab.store.runs.set_environment(
+        first, {"git": {"commit": "bbb", "dirty": True}, "python": "3.12.0"}
+    )
+    lab.store.runs.set_environment(second, {"git": None, "python": "3.11.7"})
     p = build_report(lab.store, "demo").provenance
     assert (p.commits, p.dirty, p.versions["python"]) == (["bbb"], True, ["3.11.7", "3.12.0"])
     assert p.hardware == []

@@ -30,25 +30,25 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 def states(store: Store) -> list[tuple[Status, int]]:
-    return [(run.status, run.step) for run in store.runs(newest_first=False)]
+    return [(run.status, run.step) for run in store.runs.select(newest_first=False)]
 
 
 def measured(store: Store, run_id: int) -> list[tuple[str, int, float]]:
-    return [p for p in store.points(run_id) if not p[0].startswith("time/")]
+    return [p for p in store.metrics.points(run_id) if not p[0].startswith("time/")]
 
 
 def test_a_run_is_pruned_with_a_reason_and_a_checkpoint(plan: Planner, store: Store) -> None:
     events: list[Event] = []
     outcome = execute(plan(*ACR, name="p"), store, on_event=events.append)
     assert kinds(events) == ["started", "pruned"]
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert (run.status, run.step, run.steps) == (Status.PRUNED, 7, 20)
     assert run.error is not None
     assert run.error.startswith("ACR over the first 7 steps is ")
     assert outcome.pruned == {run.id: run.error}
     assert (outcome.done, outcome.unfinished, outcome.exit_code) == (0, 0, 0)
-    assert [c.step for c in store.checkpoints(run.id)] == [5, 7]
-    assert not store.claim(run.id, Owner.current())
+    assert [c.step for c in store.checkpoints.select(run.id)] == [5, 7]
+    assert not store.leases.claim(run.id, Owner.current())
 
 
 def test_the_same_rule_leaves_a_pruned_run_alone(plan: Planner, store: Store) -> None:
@@ -78,14 +78,14 @@ def test_another_rule_takes_a_pruned_run_up(plan: Planner, store: Store) -> None
     execute(plan(*ACR, "stopping.first=12"), store)
     # The next judgement comes at its own step.
     assert states(store) == [(Status.PRUNED, 12)]
-    assert [c.step for c in store.checkpoints(1)] == [10, 12]
+    assert [c.step for c in store.checkpoints.select(1)] == [10, 12]
 
 
 def test_force_makes_a_new_attempt(plan: Planner, store: Store) -> None:
     execute(plan(*ACR, name="p"), store)
     outcome = execute(plan(*ACR, name="p"), store, force=True)
     assert outcome.run_ids == [2]
-    assert [(r.attempt, r.status, r.step) for r in store.runs()] == [
+    assert [(r.attempt, r.status, r.step) for r in store.runs.select()] == [
         (2, Status.PRUNED, 7),
         (1, Status.PRUNED, 7),
     ]
@@ -104,7 +104,7 @@ def test_an_evaluation_of_the_same_step_is_judged_by(plan: Planner, store: Store
     rule = (*MEDIAN, "stopping.minimum=2", "stopping.window=1", "stopping.metric=pass@1")
     execute(plan(RATES, *rule), store)
     assert states(store) == [(Status.DONE, 20)] * 2 + [(Status.PRUNED, 10)]
-    error = store.runs()[0].error
+    error = store.runs.select()[0].error
     assert error is not None
     assert error.startswith("pass@1 over steps 10 to 10 is ")
 
@@ -122,7 +122,7 @@ def test_a_rule_that_is_taken_back_during_the_run_stops_nothing(
     def step(trainer: Any, now: int) -> Any:
         if now == 6:
             # As another sweep does that shares the run and wants its end.
-            store.set_stopping([1], None)
+            store.runs.set_stopping([1], None)
         return plain(trainer, now)
 
     monkeypatch.setattr(fake._Trainer, "step", step)
@@ -133,11 +133,11 @@ def test_a_rule_that_is_taken_back_during_the_run_stops_nothing(
 def test_only_another_rule_frees_a_pruned_run(plan: Planner, store: Store) -> None:
     execute(plan(*ACR), store)
     rule = plan(*ACR).stopping.rule()
-    store.set_stopping([1], rule)
+    store.runs.set_stopping([1], rule)
     assert states(store) == [(Status.PRUNED, 7)]
-    store.set_stopping([1], None)
+    store.runs.set_stopping([1], None)
     assert states(store) == [(Status.INTERRUPTED, 7)]
-    assert store.runs()[0].stopping is None
+    assert store.runs.select()[0].stopping is None
 
 
 def test_a_report_says_what_was_pruned_and_whom_that_flatters(plan: Planner, store: Store) -> None:

@@ -24,27 +24,27 @@ def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -
         if isinstance(event, RunEvent):
             events.append((event.run.seed, event.kind.value, event.message))
             if event.kind is EventKind.DONE and event.run.seed == 0:
-                store.request_stop(2)
+                store.leases.request_stop(2)
 
     outcome = execute(plan("seed=0,1,2"), store, on_event=on_event)
     assert (1, "interrupted", "asked to stop") in events
     assert (1, "started", "") not in events
     assert (outcome.done, outcome.unfinished, outcome.stopped) == (2, 1, False)
-    assert store.runs(ids=[2])[0].status is Status.PENDING
+    assert store.runs.select(ids=[2])[0].status is Status.PENDING
     # The next execution is a wish of its own.
     assert execute(plan("seed=0,1,2"), store).done == 1
-    assert not store.stop_requested(2)
+    assert not store.leases.stop_requested(2)
 
 
 def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store) -> None:
     quick = plan()
     [unit] = make_units(quick, store, force=False)
     other = open_store(store.url)
-    other.claim(unit.run_id, Owner.current())
+    other.leases.claim(unit.run_id, Owner.current())
 
     def stop() -> None:
-        other.request_stop(unit.run_id)
-        other.finish(unit.run_id, Status.INTERRUPTED, error="asked to stop")
+        other.leases.request_stop(unit.run_id)
+        other.leases.finish(unit.run_id, Status.INTERRUPTED, error="asked to stop")
 
     ending = threading.Timer(0.4, stop)
     ending.start()
@@ -58,17 +58,17 @@ def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store
 
 def test_runs_are_started_again_from_their_records(plan, store: Store) -> None:
     execute(plan("seed=0,1", "backend.fail_at=7"), store)
-    records, sweeps = store.runs(newest_first=False), store.sweeps()
+    records, sweeps = store.runs.select(newest_first=False), store.runs.sweeps()
     again = replace(plan_again(records), executor=DebugExecutor())
     outcome = execute(again, store)
     assert list(outcome.failed) == [1, 2]
     assert [p.config for p in again.runs] == [record.config for record in records]
-    assert store.sweeps() == sweeps
+    assert store.runs.sweeps() == sweeps
 
 
 def test_a_run_that_would_be_another_by_now_is_refused(plan, store: Store) -> None:
     execute(plan("backend.fail_at=7"), store)
-    [record] = store.runs()
+    [record] = store.runs.select()
     with pytest.raises(ConfigError, match="has revised a part of it"):
         plan_again([replace(record, identity="0" * 64)])
 
@@ -79,21 +79,21 @@ def test_a_worker_heeds_a_request_and_goes_on_when_it_is_started_again(plan, sto
 
     def stop_in_the_middle() -> None:
         with open_store(store.url) as other:
-            while not any(run.step >= 5 for run in other.runs()):
+            while not any(run.step >= 5 for run in other.runs.select()):
                 time.sleep(0.05)
-            other.request_stop(1)
+            other.leases.request_stop(1)
 
     asking = threading.Thread(target=stop_in_the_middle)
     asking.start()
     slow = plan("executor=local", f"steps={steps}", "backend.step_seconds=0.05", name="slow")
     outcome = execute(slow, store)
     asking.join()
-    [stopped] = store.runs()
+    [stopped] = store.runs.select()
     assert (outcome.unfinished, outcome.stopped) == (1, False)
     assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
     assert 5 <= stopped.step < steps
-    assert store.checkpoints(1)[-1].step == stopped.step
+    assert store.checkpoints.select(1)[-1].step == stopped.step
 
     assert execute(plan_again([stopped]), store).done == 1
-    points = [step for _, step, _ in store.points(1, ["reward/mean"])]
+    points = [step for _, step, _ in store.metrics.points(1, ["reward/mean"])]
     assert points == list(range(1, steps + 1))

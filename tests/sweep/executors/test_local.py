@@ -190,7 +190,7 @@ def test_what_can_never_fit_is_refused(
     with pytest.raises(ConfigError) as raised:
         execute(plan("executor=local", *overrides), store)
     assert message in str(raised.value)
-    assert store.runs() == []
+    assert store.runs.select() == []
 
 
 def test_a_plan_for_gpus_can_be_made_where_there_are_none(

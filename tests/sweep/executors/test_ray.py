@@ -41,7 +41,7 @@ def cluster() -> Iterator[Any]:
 
 
 def running_past(store: Store, step: int) -> list[RunRecord]:
-    return [run for run in store.runs(status=Status.RUNNING) if run.step >= step]
+    return [run for run in store.runs.select(status=Status.RUNNING) if run.step >= step]
 
 
 def parent_of(run: RunRecord) -> int:
@@ -70,8 +70,8 @@ def once(condition: Callable[[], object], do: Callable[[], None]) -> Callable[[E
 def measured(store: Store) -> dict[int, list[tuple[str, int, float]]]:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -94,9 +94,9 @@ def test_a_sweep_on_ray_gives_the_same_table(
     assert measured(store) == measured(undisturbed)
     tables = [render(build_report(each, "same"), "csv") for each in (store, undisturbed)]
     assert tables[0] == tables[1]
-    for run in store.runs():
+    for run in store.runs.select():
         assert "done" in (run.directory / "log.txt").read_text(encoding="utf-8")
-        assert store.environment(run.id)["command"] != ""
+        assert store.runs.environment(run.id)["command"] != ""
 
 
 @pytest.mark.slow
@@ -125,10 +125,10 @@ def test_a_request_to_stop_reaches_the_workers(cluster: Any, plan: Planner, stor
     )
     outcome = execute(on_ray, store, on_event=ask)
     assert (outcome.done, outcome.unfinished, outcome.exit_code) == (0, 3, 130)
-    runs = sorted(store.runs(), key=lambda run: run.status.value)
+    runs = sorted(store.runs.select(), key=lambda run: run.status.value)
     assert [run.status for run in runs] == [Status.INTERRUPTED] * 2 + [Status.PENDING]
     for run in runs[:2]:
-        assert store.checkpoints(run.id)[-1].step == run.step >= 7
+        assert store.checkpoints.select(run.id)[-1].step == run.step >= 7
 
 
 @pytest.mark.slow
@@ -141,12 +141,12 @@ def test_runs_on_an_existing_cluster_end_with_their_command(
     command = [sys.executable, "-c", script, "sweep", *slow.spec["overrides"]]
     process = subprocess.Popen([*command, "--store", store.url])
     try:
-        wait_until(lambda: store.runs() and running_past(store, 8))
+        wait_until(lambda: store.runs.select() and running_past(store, 8))
     finally:
         process.kill()
         process.wait()
-    wait_until(lambda: store.runs()[0].status is not Status.RUNNING)
-    [run] = store.runs()
+    wait_until(lambda: store.runs.select()[0].status is not Status.RUNNING)
+    [run] = store.runs.select()
     # Ray kills the worker, unless that has noticed first that its actor is gone.
     assert run.status in (Status.INTERRUPTED, Status.LOST)
     assert run.step >= 8

@@ -135,9 +135,9 @@ def test_processes_of_submitit_give_the_same_table(
     assert (outcome.submitted, outcome.done, outcome.exit_code) == (2, 0, 0)
     again = execute(local, store)
     assert (again.submitted, again.queued + again.skipped) == (0, 2)
-    wait_until(lambda: all(run.status is Status.DONE for run in store.runs()))
+    wait_until(lambda: all(run.status is Status.DONE for run in store.runs.select()))
     assert table(store) == undisturbed
-    for run in store.runs():
+    for run in store.runs.select():
         assert "done" in (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
@@ -169,16 +169,18 @@ def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(
     slurm: Path, plan: Planner, store: Store
 ) -> None:
     execute(plan(*ON_SLURM, "steps=60", "backend.step_seconds=0.05"), store)
-    wait_until(lambda: store.runs(status=Status.RUNNING) and store.runs()[0].step >= 8)
-    [run] = store.runs()
+    wait_until(
+        lambda: store.runs.select(status=Status.RUNNING) and store.runs.select()[0].step >= 8
+    )
+    [run] = store.runs.select()
     assert run.pid is not None
     job = int(Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(job, signal.SIGUSR2)  # what Slurm sends ahead of the end
-    wait_until(lambda: store.runs()[0].status is Status.DONE)
+    wait_until(lambda: store.runs.select()[0].status is Status.DONE)
     log = (run.directory / "log.txt").read_text(encoding="utf-8")
     assert "interrupted: asked to stop" in log
     assert "going on after step" in log
-    steps = [step for _, step, _ in store.points(run.id, ["reward/mean"])]
+    steps = [step for _, step, _ in store.metrics.points(run.id, ["reward/mean"])]
     assert steps == list(range(1, 61))
 
 
@@ -251,7 +253,7 @@ def order(
 
     def make(*overrides: str) -> tuple[int, Order]:
         [unit] = make_units(plan(*overrides), store, force=False)
-        [record] = store.runs(ids=[unit.run_id])
+        [record] = store.runs.select(ids=[unit.run_id])
         job = Job(run_id=record.id, store_url=store.url, directory=record.directory)
         return record.id, Order.of(job, 1)
 
@@ -262,7 +264,7 @@ Orders = Callable[..., tuple[int, Order]]
 
 
 def log_of(store: Store, run_id: int) -> str:
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     return (run.directory / "log.txt").read_text(encoding="utf-8")
 
 
@@ -270,7 +272,7 @@ def log_of(store: Store, run_id: int) -> str:
 def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Orders) -> None:
     run_id, crashing = order("backend.crash_at=13")
     assert Work(crashing, Policy(retries=2), retries=1)() == "failed"
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
     assert run.error == "killed by signal 11 (SIGSEGV)"
     # One of its two retries was made before.
@@ -284,7 +286,7 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
 ) -> None:
     run_id, slow = order("backend.step_seconds=0.5")
     assert Work(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3))() == "failed"
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
     assert run.error == "took longer than its time limit of 3s"
     assert log_of(store, run_id).count(" training grpo") <= 1
@@ -301,11 +303,13 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     assert works[1] == works[0]
 
     def kill_and_interrupt() -> None:
-        wait_until(lambda: store.runs()[0].step >= 6)
-        first = store.runs()[0].pid
+        wait_until(lambda: store.runs.select()[0].step >= 6)
+        first = store.runs.select()[0].pid
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: store.runs()[0].pid != first and store.runs()[0].stage is not None)
+        wait_until(
+            lambda: store.runs.select()[0].pid != first and store.runs.select()[0].stage is not None
+        )
         os.kill(os.getpid(), signal.SIGUSR2)
 
     def take(number: int, frame: object) -> None:
@@ -321,7 +325,7 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     finally:
         disturbance.join()
         signal.signal(signal.SIGUSR2, before)
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     # Its worker was killed once before it was interrupted.
     assert works[2] == Work(slow, Policy(retries=3), retries=2)
@@ -332,14 +336,14 @@ def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
     slurm: Path, plan: Planner, store: Store, order: Orders
 ) -> None:
     run_id, its = order("steps=20")
-    store.request_stop(run_id)
+    store.leases.request_stop(run_id)
     assert Work(its, Policy())() == "interrupted"
-    assert store.runs()[0].status is Status.PENDING
-    assert not store.runs()[0].directory.exists()
+    assert store.runs.select()[0].status is Status.PENDING
+    assert not store.runs.select()[0].directory.exists()
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
     execute(plan(*ON_SLURM, "steps=20"), store)
-    assert not store.stop_requested(run_id)
+    assert not store.leases.stop_requested(run_id)
 
 
 def test_a_job_gives_up_a_run_that_another_process_keeps(
@@ -347,10 +351,10 @@ def test_a_job_gives_up_a_run_that_another_process_keeps(
 ) -> None:
     monkeypatch.setattr(owners, "LEASE", timedelta(seconds=0.6))
     run_id, its = order()
-    store.claim(run_id, Owner.of(os.getppid()))
+    store.leases.claim(run_id, Owner.of(os.getppid()))
 
     def beat(self: object, sofar: object = None) -> None:
-        store.heartbeat(run_id)
+        store.leases.heartbeat(run_id)
 
     monkeypatch.setattr(Attending, "_tell_progress", beat)
     assert Work(its, Policy())() == "elsewhere"
@@ -360,8 +364,8 @@ def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, sto
     rule = ("stopping=acr", "stopping.last=5")
     sweep = plan(*ON_SLURM, *rule, "seed=0,1")
     ids = [unit.run_id for unit in make_units(sweep, store, force=False)]
-    store.claim(ids[0], Owner.current())
-    store.finish(ids[0], Status.PRUNED, error="its ACR is high")
+    store.leases.claim(ids[0], Owner.current())
+    store.leases.finish(ids[0], Status.PRUNED, error="its ACR is high")
     (slurm / "hold").touch()
     (slurm / "start").write_text(IDLE)
     outcome = execute(sweep, store)
@@ -377,7 +381,7 @@ def test_nobody_counts_the_failures_of_jobs(option: str, plan: Planner, store: S
     asked = Policy(**{option: 1})
     with pytest.raises(ConfigError, match=f"--{option.replace('_', '-')}: executor 'slurm' hands"):
         execute(plan(*ON_SLURM), store, policy=asked)
-    assert store.runs() == []
+    assert store.runs.select() == []
 
 
 def test_status_asks_the_queue_once_and_only_about_runs_that_are_not_at_their_end(
@@ -400,8 +404,8 @@ def test_status_asks_the_queue_once_and_only_about_runs_that_are_not_at_their_en
     assert len(queued_runs(store)) == 4
     assert len((slurm / "squeues").read_text().splitlines()) == 2
     for run_id in (1, 2, 3):
-        store.claim(run_id, Owner.current())
-        store.finish(run_id, Status.DONE)
+        store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, Status.DONE)
     assert queued_runs(store, "three") == []
     assert len((slurm / "squeues").read_text().splitlines()) == 2
 

@@ -19,14 +19,14 @@ Planner = Callable[..., Plan]
 
 def record(store: Store, plan: Plan) -> Sequence[int]:
     """The plan's runs, in the store and not begun."""
-    return store.add_runs([new_run(planned) for planned in plan.runs])
+    return store.runs.add([new_run(planned) for planned in plan.runs])
 
 
 def finish(store: Store, run_id: int, step: int, status: Status, seconds: float) -> None:
-    store.claim(run_id, Owner.current())
-    store.heartbeat(run_id, step=step)
-    store.set_summaries(run_id, {"time/run": seconds})
-    store.finish(run_id, status)
+    store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id, step=step)
+    store.metrics.set_summaries(run_id, {"time/run": seconds})
+    store.leases.finish(run_id, status)
 
 
 def test_without_a_store_all_is_missing_and_nothing_tells_the_time(plan: Planner) -> None:
@@ -60,8 +60,8 @@ def test_each_state_of_the_store_is_told(plan: Planner, store: Store) -> None:
     ids = record(store, plan("seed=0,1,2,3"))
     for run_id, status in zip(ids, (Status.DONE, Status.FAILED, Status.INTERRUPTED), strict=False):
         finish(store, run_id, 20 if status is Status.DONE else 15, status, 10.0)
-    store.claim(ids[3], Owner("here", 1, None))
-    store.heartbeat(ids[3], step=8)
+    store.leases.claim(ids[3], Owner("here", 1, None))
+    store.leases.heartbeat(ids[3], step=8)
     left = estimate(plan("seed=0,1,2,3,4"), store, slots=1)
     assert [(run.run_id, run.status, run.step, run.steps_left) for run in left.runs] == [
         (ids[0], "done", 20, 0),

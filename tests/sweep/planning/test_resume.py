@@ -24,8 +24,8 @@ from advsweep.sweep.scheduler.task import make_units
 
 def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: Store) -> None:
     execute(plan("seed=0,1", "resources.cpus=2", "backend.fail_at=7", name="two"), store)
-    records = store.runs()
-    settings = recorded_settings(records[0], store.sweeps())
+    records = store.runs.select()
+    settings = recorded_settings(records[0], store.runs.sweeps())
     again = plan_again(records, settings)
     assert isinstance(again.executor, DebugExecutor)
     assert again.executor.resources.cpus == 2
@@ -36,8 +36,8 @@ def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: St
 def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
     for cpus, name in ((2, "a"), (3, "b")):
         make_units(plan(f"resources.cpus={cpus}", name=name), store, force=False)
-    [run] = store.runs()
-    sweeps = store.sweeps()
+    [run] = store.runs.select()
+    sweeps = store.runs.sweeps()
     assert recorded_settings(run, sweeps)["resources"]["cpus"] == 3
     assert recorded_settings(run, sweeps[:1])["resources"]["cpus"] == 2
     # One of an earlier version has none recorded, and the run may be of none at all.
@@ -48,7 +48,7 @@ def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
 def test_the_same_sweep_with_other_settings_is_recorded_with_those(plan, store: Store) -> None:
     for cpus in (2, 3):
         make_units(plan(f"resources.cpus={cpus}", name="a"), store, force=False)
-    assert recorded_settings(store.runs()[0], store.sweeps())["resources"]["cpus"] == 3
+    assert recorded_settings(store.runs.select()[0], store.runs.sweeps())["resources"]["cpus"] == 3
 
 
 def test_settings_are_changed_as_a_command_line_says() -> None:
@@ -83,8 +83,8 @@ def test_changes_that_do_not_fit_are_refused(override: str, message: str) -> Non
 def test_a_plan_of_runs_again_changes_no_rule(plan, store: Store) -> None:
     sweep = plan("stopping=median", "backend.fail_at=3", name="ruled")
     execute(sweep, store)
-    execute(plan_again(store.runs(), {**DEFAULTS, "executor": {"name": "debug"}}), store)
-    assert store.runs()[0].stopping == sweep.stopping.rule()
+    execute(plan_again(store.runs.select(), {**DEFAULTS, "executor": {"name": "debug"}}), store)
+    assert store.runs.select()[0].stopping == sweep.stopping.rule()
 
 
 SLURM = {"name": "slurm", "cluster": "local", "setup": ["touch owned"]}
@@ -129,15 +129,17 @@ def test_stored_settings_that_are_no_plain_nodes_are_refused(
 ) -> None:
     monkeypatch.setenv("SECRET", "2")
     make_units(plan(name="a"), store, force=False)
-    store.add_sweep("a", spec)
+    store.runs.add_sweep("a", spec)
     with pytest.raises(ConfigError, match=r"expected (a mapping|plain values|settings)"):
-        allowed_settings(recorded_settings(store.runs()[0], store.sweeps()), [], trusted=True)
+        allowed_settings(
+            recorded_settings(store.runs.select()[0], store.runs.sweeps()), [], trusted=True
+        )
 
 
 def test_what_executors_look_at_is_built_once_for_runs_that_are_alike(plan, store: Store) -> None:
     several = plan("seed=0,1", "estimator=grpo,fade", "backend.learning_rate=0.5,1", name="s")
     ids = [unit.run_id for unit in make_units(several, store, force=False)]
-    records = store.runs(ids=ids)
+    records = store.runs.select(ids=ids)
     broken = replace(records[0], config={**records[0].config, "estimator": {"name": "gone"}})
     built = build_alike([*records, broken])
     assert len(built) == 8

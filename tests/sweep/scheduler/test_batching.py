@@ -125,7 +125,7 @@ def test_the_runs_of_a_plan_are_divided_among_workers(plan: Planner, store: Stor
     # In the order of the plan, those of the same group size first.
     by_size = [[1, 3, 5], [2, 4, 6], [7, 9, 8], [10]]
     assert given(stacked, store) == by_size
-    assert {run.status for run in store.runs()} == {Status.DONE}
+    assert {run.status for run in store.runs.select()} == {Status.DONE}
 
 
 def test_a_backend_that_stacks_nothing_has_a_worker_for_each(plan: Planner, store: Store) -> None:
@@ -147,7 +147,7 @@ def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: 
     given(plan(*STACK, "seed=0,1", "backend.fail_at=2"), store)
     given(plan(*STACK, "seed=2,3"), store)
     again = plan(*STACK, "seed=0,1,2,3,4,5", "backend.fail_at=2,0", "evaluation.n=4")
-    numbers = {(r.seed, r.config["backend"]["fail_at"]): r.id for r in store.runs()}
+    numbers = {(r.seed, r.config["backend"]["fail_at"]): r.id for r in store.runs.select()}
     failed = {numbers[0, 2], numbers[1, 2]}
     trained = {numbers[2, 0], numbers[3, 0]}
     workers = given(again, store)
@@ -161,14 +161,14 @@ def test_runs_that_another_process_has_are_waited_for(plan: Planner, store: Stor
     stacked = plan(*STACK, "seed=0,1,2")
     given(plan(*STACK, "seed=1", "steps=2"), store)
     with open_store(store.url) as other:
-        [run_id] = [store.new_attempt(1)]
-        assert other.claim(run_id, Owner.current())
+        [run_id] = [store.runs.new_attempt(1)]
+        assert other.leases.claim(run_id, Owner.current())
         seen: list[list[int]] = []
 
         def on_event(event: Any) -> None:
             if not seen and getattr(event, "waiting", None):
                 seen.append(list(event.waiting))
-                other.finish(run_id, Status.DONE)
+                other.leases.finish(run_id, Status.DONE)
 
         workers = given(stacked, store, on_event=on_event)
     assert seen == [[run_id]]
@@ -188,6 +188,6 @@ def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
 def test_a_plan_tells_how_many_runs_can_be_trained_together(plan: Planner) -> None:
     stacked = replace(plan(*STACK, "seed=0,1"), executor=Noting())
     other = plan(*STACK, "seed=0", "task.train_per_level=60")
-    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs])) == 2
+    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs.select])) == 2
     assert count_stackable(replace(stacked, executor=Apart())) == 0
     assert count_stackable(plan(*STACK[1:], "seed=0,1")) == 0

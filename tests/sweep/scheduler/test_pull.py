@@ -35,8 +35,8 @@ Measured = dict[int, list[tuple[str, int, float]]]
 def add(plan: Plan, store: Store) -> list[int]:
     """Puts a plan's runs into the store, and starts none."""
     assert plan.name is not None
-    store.add_sweep(plan.name, {})
-    return store.add_runs([new_run(planned) for planned in plan.runs], plan.name)
+    store.runs.add_sweep(plan.name, {})
+    return store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
 
 
 def joined(store: Store, sweep: str | None = None) -> tuple[Outcome, list[tuple[int, str]]]:
@@ -49,8 +49,8 @@ def joined(store: Store, sweep: str | None = None) -> tuple[Outcome, list[tuple[
 def measured(store: Store) -> Measured:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.points(run.id) if not p[0].startswith("time/")]
-        for run in store.runs()
+        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        for run in store.runs.select()
     }
 
 
@@ -69,7 +69,7 @@ def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: St
     outcome, events = joined(store, "demo")
     assert events == [(i, kind) for i in ids for kind in ("started", "done")]
     assert (outcome.run_ids, outcome.done, outcome.exit_code) == (ids, 3, 0)
-    assert [run.status for run in store.runs(ids=others)] == [Status.PENDING]
+    assert [run.status for run in store.runs.select(ids=others)] == [Status.PENDING]
     assert joined(store)[0].run_ids == others
     assert joined(store)[0].run_ids == []
 
@@ -80,7 +80,7 @@ def test_a_worker_measures_what_a_sweep_does(
     add(plan("seed=0,1", name="demo"), store)
     assert joined(store)[0].done == 2
     assert measured(store) == undisturbed
-    assert {e.step for e in store.evaluations([1])} == {0, 10, 20}
+    assert {e.step for e in store.evaluations.select([1])} == {0, 10, 20}
 
 
 def test_a_run_that_fails_stops_no_worker_and_is_not_tried_again(
@@ -95,7 +95,7 @@ def test_a_run_that_fails_stops_no_worker_and_is_not_tried_again(
 def test_runs_of_others_are_neither_taken_nor_waited_for(plan: Planner, store: Store) -> None:
     ids = add(plan("seed=0,1", name="demo"), store)
     with open_store(store.url) as other:
-        other.claim(ids[0], Owner("elsewhere", 1, 0.0))
+        other.leases.claim(ids[0], Owner("elsewhere", 1, 0.0))
         assert joined(store)[0].run_ids == [ids[1]]
 
 
@@ -120,7 +120,7 @@ def test_a_run_whose_process_could_not_be_started_is_recorded(
     monkeypatch.setattr(DebugExecutor, "start", no_start)
     outcome, _ = joined(store)
     assert outcome.exit_code == 1
-    assert [run.status for run in store.runs()] == [Status.FAILED] * 2
+    assert [run.status for run in store.runs.select()] == [Status.FAILED] * 2
 
 
 def no_start(*_: object) -> None:
@@ -181,9 +181,9 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: S
         join(store, None, Roomy())
     with pytest.raises(ConfigError, match="expected a key of resources, as what a run is"):
         join(store, None, Roomy(), overrides=["executor=ray"])
-    [run] = store.runs()
+    [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
-    assert store.claim_next(Owner.current()) == run.id
+    assert store.leases.claim_next(Owner.current()) == run.id
 
 
 def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
@@ -194,7 +194,7 @@ def test_without_its_checkpoints_a_run_begins_anew_and_measures_the_same(
     here, away = store.runs_directory, store.runs_directory.with_name("first-machine")
     shutil.move(here, away)
     interrupted_at(8, plan, store, monkeypatch)
-    assert max(step for _, step, _ in store.points(1)) == 8
+    assert max(step for _, step, _ in store.metrics.points(1)) == 8
     # Of the two checkpoints of the first machine the second is ahead of what is measured.
     shutil.rmtree(here)
     shutil.move(away, here)
@@ -219,7 +219,7 @@ def interrupted_at(step: int, plan: Planner, store: Store, monkeypatch: pytest.M
         patch.setattr(StoreReporter, "metrics", stopping)
         outcome = join(store, "demo", DebugExecutor())
     assert outcome.exit_code == 130
-    assert [run.status for run in store.runs()] == [Status.INTERRUPTED]
+    assert [run.status for run in store.runs.select()] == [Status.INTERRUPTED]
 
 
 def work(url: str, started: str) -> None:
@@ -249,17 +249,17 @@ def test_eight_workers_lose_and_repeat_nothing(
         ids = add(plan("steps=5", "seed=range(40)", name="demo"), store)
         workers = [fork(work, shared_url, str(started)) for _ in range(8)]
         # Two are killed in the middle; what they had is for the others, or for a last one.
-        wait_until(lambda: store.count_runs(status=Status.DONE) >= 4)
+        wait_until(lambda: store.runs.count(status=Status.DONE) >= 4)
         for worker in workers[:2]:
             worker.kill()
         for worker in workers:
             worker.join()
         work(shared_url, str(started))
-        runs = store.runs(ids=ids)
+        runs = store.runs.select(ids=ids)
         assert {run.status for run in runs} == {Status.DONE}
         assert len({run.pid for run in runs}) > 2
         for run_id in ids:
-            points = store.points(run_id, ["reward/mean"])
+            points = store.metrics.points(run_id, ["reward/mean"])
             assert [step for _, step, _ in points] == [1, 2, 3, 4, 5]
     # A worker notes a run when it is over, in this very process: all but what the killed had.
     noted = [int(line) for line in started.read_text(encoding="utf-8").split()]
@@ -315,12 +315,12 @@ def worker(plan: Planner, store: Store) -> Iterator[multiprocessing.process.Base
 def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(
     store: Store, worker: multiprocessing.process.BaseProcess
 ) -> None:
-    wait_until(lambda: sum(run.step >= 2 for run in store.runs()) == 2)
+    wait_until(lambda: sum(run.step >= 2 for run in store.runs.select()) == 2)
     worker.terminate()
     worker.join(timeout=60)
     assert worker.exitcode == 130
-    *taken, left = store.runs(newest_first=False)
+    *taken, left = store.runs.select(newest_first=False)
     assert {run.status for run in taken} == {Status.INTERRUPTED}
-    assert all(store.checkpoints(run.id)[-1].step == run.step for run in taken)
+    assert all(store.checkpoints.select(run.id)[-1].step == run.step for run in taken)
     assert left.status is Status.PENDING
-    assert store.claim_next(Owner.current()) == taken[0].id
+    assert store.leases.claim_next(Owner.current()) == taken[0].id

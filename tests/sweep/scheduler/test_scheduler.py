@@ -48,18 +48,18 @@ def test_a_sweep_trains_evaluates_and_records(plan: Planner, store: Store) -> No
     assert outcome == Outcome([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)
     assert outcome.exit_code == 0
     assert kinds(events) == ["started"] * 1 + ["done", "started"] * 3 + ["done"]
-    for record in store.runs(sweep="pair"):
+    for record in store.runs.select(sweep="pair"):
         assert (record.status, record.step, record.error) == (Status.DONE, 20, None)
-        steps, _ = store.series([record.id], "reward/mean")[record.id]
+        steps, _ = store.metrics.series([record.id], "reward/mean")[record.id]
         assert steps.tolist() == list(range(1, 21))
-        assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
-        steps, _ = store.series([record.id], "pass@8")[record.id]
+        assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
+        steps, _ = store.metrics.series([record.id], "pass@8")[record.id]
         assert steps.tolist() == [0, 10, 20]
-        assert [c.step for c in store.checkpoints(record.id)] == [15, 20]
-        assert set(store.summaries([record.id])[record.id]) == {"time/run", "memory/peak"}
-        environment = store.environment(record.id)
+        assert [c.step for c in store.checkpoints.select(record.id)] == [15, 20]
+        assert set(store.metrics.summaries([record.id])[record.id]) == {"time/run", "memory/peak"}
+        environment = store.runs.environment(record.id)
         assert {"git", "python", "packages", "cpu", "cores", "memory_bytes"} <= set(environment)
-    bases = [e for e in store.evaluations([1, 2, 3, 4]) if e.step == 0]
+    bases = [e for e in store.evaluations.select([1, 2, 3, 4]) if e.step == 0]
     assert len({e.identity for e in bases}) == 1
 
 
@@ -77,7 +77,7 @@ def test_two_sweeps_share_their_common_runs(plan: Planner, store: Store) -> None
     run(plan("seed=0,1", name="first"), store)
     outcome, _ = run(plan("seed=1,2", name="second"), store)
     assert (outcome.done, outcome.skipped) == (1, 1)
-    assert {r.seed: r.sweeps for r in store.runs()} == {
+    assert {r.seed: r.sweeps for r in store.runs.select()} == {
         0: ("first",),
         1: ("first", "second"),
         2: ("second",),
@@ -87,22 +87,22 @@ def test_two_sweeps_share_their_common_runs(plan: Planner, store: Store) -> None
 def test_force_makes_a_new_attempt_of_what_is_done(plan: Planner, store: Store) -> None:
     run(plan(name="again"), store)
     outcome, _ = run(plan(name="again"), store, force=True)
-    [record] = store.runs(sweep="again")
+    [record] = store.runs.select(sweep="again")
     assert (outcome.run_ids, outcome.done) == ([record.id], 1)
     assert (record.attempt, record.status) == (2, Status.DONE)
-    first, second = ([e.identity for e in store.evaluations([i])] for i in (1, 2))
+    first, second = ([e.identity for e in store.evaluations.select([i])] for i in (1, 2))
     assert first[0] == second[0]  # the base model's
     assert set(first[1:]).isdisjoint(second[1:])
-    assert store.points(1, ["reward/mean"]) == store.points(2, ["reward/mean"])
+    assert store.metrics.points(1, ["reward/mean"]) == store.metrics.points(2, ["reward/mean"])
 
 
 def test_another_n_evaluates_without_training(plan: Planner, store: Store) -> None:
     run(plan(), store)
-    trained = store.points(1)
+    trained = store.metrics.points(1)
     outcome, _ = run(plan("evaluation.n=16"), store)
     assert outcome.done == 1
-    assert store.points(1) == trained
-    found = {(e.step, e.settings["n"]) for e in store.evaluations([1])}
+    assert store.metrics.points(1) == trained
+    found = {(e.step, e.settings["n"]) for e in store.evaluations.select([1])}
     assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
     outcome, _ = run(plan("evaluation.n=16"), store)
     assert outcome.skipped == 1
@@ -111,7 +111,7 @@ def test_another_n_evaluates_without_training(plan: Planner, store: Store) -> No
 def test_one_plan_may_evaluate_a_training_in_two_ways(plan: Planner, store: Store) -> None:
     outcome, _ = run(plan("evaluation.n=8,16"), store)
     assert (outcome.run_ids, outcome.done) == ([1], 1)
-    found = {(e.step, e.settings["n"]) for e in store.evaluations([1])}
+    found = {(e.step, e.settings["n"]) for e in store.evaluations.select([1])}
     assert {(0, 8), (20, 8), (0, 16), (20, 16)} <= found
 
 
@@ -119,12 +119,12 @@ def test_a_failing_run_does_not_hurt_the_others(plan: Planner, store: Store) -> 
     outcome, events = run(plan("backend.fail_at=7,0", "backend.nan_at=12,0"), store)
     # fail_at=7 fails whatever nan_at is; nan_at=12 alone fails at 12; neither is done.
     assert (outcome.done, len(outcome.failed), outcome.exit_code) == (1, 3, 1)
-    first, _, third, fourth = store.runs(newest_first=False)
+    first, _, third, fourth = store.runs.select(newest_first=False)
     assert first.error == "RuntimeError: step 7 fails, as the fake backend was told"
     assert first.traceback is not None
     assert "in _fault" in first.traceback
     assert first.step == 6
-    assert len(store.points(first.id, ["reward/mean"])) == 6
+    assert len(store.metrics.points(first.id, ["reward/mean"])) == 6
     assert third.error is not None
     assert third.error.startswith("step 12: expected a finite loss")
     assert third.traceback is None
@@ -144,18 +144,18 @@ def test_failed_runs_are_tried_again_when_the_sweep_is_started_again(
 def test_a_damaged_checkpoint_is_passed_over(plan: Planner, store: Store) -> None:
     quick = plan("backend.fail_at=13")
     run(quick, store)
-    [record] = store.runs()
-    newest = max(c.path for c in store.checkpoints(record.id))
+    [record] = store.runs.select()
+    newest = max(c.path for c in store.checkpoints.select(record.id))
     (newest / "manifest.json").write_bytes(b"{")
     run(quick, store)
-    steps = [step for _, step, _ in store.points(record.id, ["reward/mean"])]
+    steps = [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])]
     assert steps == list(range(1, 13))
 
 
 def other_process(store: Store, run_id: int, owner: Owner) -> Store:
     """Another handle on the store, through which a run is held."""
     other = open_store(store.url)
-    assert other.claim(run_id, owner)
+    assert other.leases.claim(run_id, owner)
     return other
 
 
@@ -171,7 +171,7 @@ def test_a_run_that_another_process_has_is_waited_for(
     quick = plan()
     units = make_units(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
-    ending = threading.Timer(0.4, lambda: other.finish(1, status, error="as it was told"))
+    ending = threading.Timer(0.4, lambda: other.leases.finish(1, status, error="as it was told"))
     ending.start()
     outcome, events = run(quick, store)
     ending.join()
@@ -186,7 +186,7 @@ def test_a_run_that_another_process_leaves_is_taken_up(
     quick = plan()
     units = make_units(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
-    ending = threading.Timer(0.4, lambda: other.finish(1, Status.INTERRUPTED))
+    ending = threading.Timer(0.4, lambda: other.leases.finish(1, Status.INTERRUPTED))
     ending.start()
     outcome, events = run(quick, store)
     ending.join()
@@ -271,7 +271,7 @@ def test_a_worker_that_dies_without_a_word_is_recorded(
 ) -> None:
     told, _ = scripted(plan(), code)
     outcome, events = run(told, store, policy=Policy(retries=0))
-    [record] = store.runs()
+    [record] = store.runs.select()
     assert (record.status, record.failure, record.error) == (Status.FAILED, failure, reason)
     assert outcome.failed == {record.id: reason}
     assert kinds(events) == ["started", "failed"]
@@ -313,7 +313,7 @@ def test_a_run_that_is_killed_goes_on_by_itself(
     monkeypatch.setattr(type(quick.executor), "start", killed_once)
     _, events = run(quick, store)
     assert kinds(events) == ["started", "retrying", "started", "done"]
-    [record] = store.runs()
+    [record] = store.runs.select()
     assert (record.status, record.failure, record.error) == (Status.DONE, None, None)
     [message] = [e.message for e in events if isinstance(e, RunEvent) and e.message]
     assert message == "killed by signal 9 (SIGKILL); retry 1 of 2 in 0 s"
@@ -336,12 +336,12 @@ def test_pauses_are_short_again_once_a_run_gets_further(
 
     def killed_at_a_step(executor: Executor, job: Job) -> Handle:
         with open_store(store.url) as worker:
-            assert worker.claim(job.run_id, Owner.current())
-            worker.heartbeat(job.run_id, step=next(steps))
+            assert worker.leases.claim(job.run_id, Owner.current())
+            worker.leases.heartbeat(job.run_id, step=next(steps))
         return Ended(-9)
 
     monkeypatch.setattr(type(quick.executor), "start", killed_at_a_step)
-    monkeypatch.setattr(store, "claim", partial(store.claim, holder=Owner.current()))
+    monkeypatch.setattr(store, "claim", partial(store.leases.claim, holder=Owner.current()))
     _, events = run(quick, store, policy=Policy(retries=6))
     messages = [e.message for e in events if isinstance(e, RunEvent) and "retry" in e.message]
     assert [message.split()[-2] for message in messages] == [
@@ -364,7 +364,7 @@ def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
     monkeypatch.setattr(type(both.executor), "start", killed_in_the_end)
     outcome, events = run(both, store)
     assert kinds(events) == ["started", "done", "started", "failed"]
-    done, failed = store.runs(ids=outcome.run_ids)
+    done, failed = store.runs.select(ids=outcome.run_ids)
     assert (done.status, failed.failure) == (Status.DONE, Failure.ERROR)
     assert outcome.failed == {failed.id: failed.error}
 
@@ -390,7 +390,7 @@ def test_a_retry_is_no_failure_yet(plan: Planner, store: Store, no_pause: None) 
 def test_limits_that_an_executor_cannot_hold_to_are_refused(plan: Planner, store: Store) -> None:
     with pytest.raises(ConfigError, match=r"--time-limit: executor 'debug' cannot hold"):
         run(plan(), store, policy=Policy(time_limit=1.0))
-    assert store.runs() == []
+    assert store.runs.select() == []
 
 
 def test_a_process_that_cannot_be_started_fails_its_run_alone(plan: Planner, store: Store) -> None:
@@ -421,14 +421,14 @@ def test_a_failed_evaluation_leaves_the_training_done(plan: Planner, store: Stor
     run(plan(), store)
     told, _ = scripted(plan("evaluation.n=16"), FAILED)
     outcome, _ = run(told, store)
-    assert store.runs()[0].status is Status.DONE
+    assert store.runs.select()[0].status is Status.DONE
     assert outcome.failed[1].startswith("evaluation: ")
 
 
 def test_a_store_without_room_does_not_end_the_sweep(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish, refusals = store.finish, iter([True])
+    finish, refusals = store.leases.finish, iter([True])
 
     def full_once(*args: Any, **options: Any) -> None:
         if next(refusals, False):
@@ -439,7 +439,7 @@ def test_a_store_without_room_does_not_end_the_sweep(
     told, _ = scripted(plan("seed=0,1"), -9, 70)
     outcome, _ = run(told, store, policy=Policy(retries=0))
     assert set(outcome.failed) == {1, 2}
-    assert [r.status for r in store.runs()] == [Status.FAILED] * 2
+    assert [r.status for r in store.runs.select()] == [Status.FAILED] * 2
 
 
 @pytest.fixture

@@ -112,13 +112,13 @@ def test_a_search_side_by_side_that_was_killed_loses_and_repeats_nothing(
     three = study("search.trials=3")
     with pytest.raises(KeyboardInterrupt):
         execute_search(three, store, 3, Recorder(dies_at=dies_at))
-    before = {run.id: run.finished for run in store.runs() if run.finished}
-    asked = store.trials("s")
+    before = {run.id: run.finished for run in store.runs.select() if run.finished}
+    asked = store.trials.select("s")
     outcome = execute_search(three, store, 3)
     assert (outcome.done, outcome.skipped) == (6 - len(before), len(before))
-    assert store.trials("s")[: len(asked)] == asked
+    assert store.trials.select("s")[: len(asked)] == asked
     assert [r.state for r in three.results(store)] == [State.DONE] * 3
-    after = {run.id: run.finished for run in store.runs()}
+    after = {run.id: run.finished for run in store.runs.select()}
     assert len(after) == 6
     assert {run_id: after[run_id] for run_id in before} == before
 
@@ -135,8 +135,8 @@ def test_two_processes_that_search_together_share_the_trials(store: Store) -> No
     two = study("search.trials=2")
     outcome = execute_search(two, store, 2, meanwhile)
     assert (outcome.done, outcome.skipped) == (0, 4)
-    assert len(store.trials("s")) == 2
-    assert len(store.runs()) == 4
+    assert len(store.trials.select("s")) == 2
+    assert len(store.runs.select()) == 4
 
 
 def test_of_two_that_ask_for_the_same_number_one_asks_again(
@@ -173,7 +173,7 @@ def test_so_many_failures_end_a_search(store: Store) -> None:
     for jobs in (1, 2):
         outcome = execute_search(failing, store, jobs, policy=Policy(max_failures=1))
         assert outcome.halted
-        assert len(store.trials("s")) == jobs
+        assert len(store.trials.select("s")) == jobs
 
 
 def test_pruned_trials_are_told_so_and_go_on_without_the_rule(store: Store) -> None:
@@ -199,7 +199,7 @@ def test_a_trial_without_a_number_is_told_from_others(tmp_path: Path) -> None:
         two = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=2")
         execute_search(two, store, 2)
         first = two.results(store)[0]
-        store.add_points(first.runs[0], [("cost/rollouts", 6, float("nan"))])
+        store.metrics.add(first.runs[0], [("cost/rollouts", 6, float("nan"))])
         assert [r.state for r in two.results(store)] == [State.UNMEASURED, State.DONE]
         more = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=3")
         assert execute_search(more, store, 2).done == 2
@@ -220,4 +220,4 @@ def test_a_space_with_hardly_a_run_is_given_up(
     sizes = ("estimator=passk_loo", "estimator.k=1000", "group_size=int(interval(1000,8000))")
     with pytest.raises(ConfigError, match="got 3 in a row that cannot"):
         execute_search(study(*sizes), store)
-    assert store.trials("s") == []
+    assert store.trials.select("s") == []

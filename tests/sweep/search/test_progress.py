@@ -31,11 +31,11 @@ def add(study: Study, store: Store) -> Callable[..., None]:
     """`add(steps, *seconds)`: a trial, with a run that took so long for each number."""
 
     def added(steps: int, *seconds: float | None) -> None:
-        store.add_sweep(study.name, {})
+        store.runs.add_sweep(study.name, {})
         params = {"steps": steps, "group_size": 4}
         plan = study.plan(params)
-        number = len(store.trials(study.name))
-        store.add_trial(study.name, number, params, plan.runs[0].run.config_hash)
+        number = len(store.trials.select(study.name))
+        store.trials.add(study.name, number, params, plan.runs[0].run.config_hash)
         _train(plan, store, *seconds)
 
     return added
@@ -45,11 +45,11 @@ def _train(plan: Plan, store: Store, *seconds: float | None) -> None:
     """Runs that are done, with how long they took, or are running where that is None."""
     owner = Owner.current()
     for planned, took in zip(plan.runs, seconds, strict=False):
-        [run_id] = store.add_runs([new_run(planned)], plan.name)
-        assert store.claim(run_id, owner, holder=owner)
+        [run_id] = store.runs.add([new_run(planned)], plan.name)
+        assert store.leases.claim(run_id, owner, holder=owner)
         if took is not None:
-            store.set_summaries(run_id, {RUN_SECONDS: took})
-            store.finish(run_id, Status.DONE)
+            store.metrics.set_summaries(run_id, {RUN_SECONDS: took})
+            store.leases.finish(run_id, Status.DONE)
 
 
 def test_without_a_store_all_is_to_come(study: Study) -> None:

@@ -98,7 +98,7 @@ def test_a_sweep_file_may_search(in_file: Callable[..., Study | None], store: St
     assert (study.name, study.search.trials, study.seeds) == ("tune", 2, [3, 4])
     assert list(study.dimensions) == ["backend.learning_rate", "estimator"]
     assert execute_search(study, store).done == 4
-    assert {(r.seed, r.config["group_size"]) for r in store.runs()} == {(3, 4), (4, 4)}
+    assert {(r.seed, r.config["group_size"]) for r in store.runs.select()} == {(3, 4), (4, 4)}
 
 
 def test_the_command_line_beats_a_file_that_searches(in_file: Callable[..., Study | None]) -> None:

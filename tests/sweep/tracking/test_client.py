@@ -132,7 +132,7 @@ def test_a_process_that_cannot_be_started_is_spoken_of_once(plan, store, monkeyp
 def test_a_run_that_is_retried_goes_on(plan, store, tmp_path):
     """Its process is started, and ends, twice."""
     [run_id] = execute(plan("backend.fail_at=15"), store).run_ids
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     assert run.status is Status.FAILED
     with feeding(store, lambda run: [Odd(patience=200)], lambda line: None) as feed:
         for _ in range(2):
@@ -164,7 +164,7 @@ def test_a_full_pipe_is_not_waited_for(plan, store, monkeypatch, tmp_path):
     deaf.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(deaf))
     [run_id] = execute(plan(), store).run_ids
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     said: list[str] = []
     with feeding(store, lambda run: [Odd(patience=0.2)], said.append) as feed:
         for _ in range(3000):
@@ -176,7 +176,7 @@ def test_a_full_pipe_is_not_waited_for(plan, store, monkeypatch, tmp_path):
 
 def test_a_store_that_is_not_trusted_chooses_no_tracker(plan, store):
     [run_id] = execute(plan("tracking=wandb", "tracking.entity=them", name="shown"), store).run_ids
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     said: list[str] = []
     trackings = of_sweeps(store, said.append, trusted=False)
     assert trackings(run) == trackings(run) == []
@@ -188,9 +188,9 @@ def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     planned = plan("tracking=tensorboard", "tracking.directory=there", name="shown")
     [run_id] = execute(planned, store).run_ids
     execute(plan(name="plain"), store)
-    store.add_sweep("strange", {"tracking": {"name": "nowhere"}})
-    store.add_runs([_again(store, run_id)], "strange")
-    [run] = store.runs(ids=[run_id])
+    store.runs.add_sweep("strange", {"tracking": {"name": "nowhere"}})
+    store.runs.add([_again(store, run_id)], "strange")
+    [run] = store.runs.select(ids=[run_id])
     assert run.sweeps == ("plain", "shown", "strange")
     said: list[str] = []
     trackings = of_sweeps(store, said.append, trusted=True)
@@ -206,6 +206,6 @@ def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
 def _again(store, run_id):
     from advsweep.store import NewRun
 
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     names = ("identity", "config_hash", "seed", "config", "steps", "estimator", "backend")
     return NewRun(**{name: getattr(run, name) for name in names})

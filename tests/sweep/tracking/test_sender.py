@@ -59,8 +59,8 @@ def _nothing_logged():
 @pytest.fixture
 def training(store, new_run):
     """A run that is being trained: its id."""
-    [run_id] = store.add_runs([new_run()])
-    assert store.claim(run_id, Owner.current())
+    [run_id] = store.runs.add([new_run()])
+    assert store.leases.claim(run_id, Owner.current())
     return run_id
 
 
@@ -69,7 +69,7 @@ def points(steps, value=0.0):
 
 
 def record_of(store, run_id):
-    [record] = store.runs(ids=[run_id])
+    [record] = store.runs.select(ids=[run_id])
     return record
 
 
@@ -89,41 +89,41 @@ def send_all(store, run_id, **fields):
 def test_steps_are_sent_as_they_come_and_each_once(store, training):
     sender = sender_of(store, training)
     for steps in ([1, 2], [3], []):
-        store.add_points(training, points(steps))
+        store.metrics.add(training, points(steps))
         sender.send(record_of(store, training))
     assert [step for step, _ in LOGGED] == [1, 2, 3]
 
 
 def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent(store, training):
     sender = sender_of(store, training)
-    store.add_points(training, points([1, 2]))
+    store.metrics.add(training, points([1, 2]))
     sender.send(record_of(store, training))
-    store.add_points(training, [("pass@1", 2, 0.5)])
-    store.add_points(training, points([3]))
+    store.metrics.add(training, [("pass@1", 2, 0.5)])
+    store.metrics.add(training, points([3]))
     sender.send(record_of(store, training))
     assert LOGGED[2:] == [(2, {"pass@1": 0.5}), (3, {"reward/mean": 0.0})]
 
 
 def test_an_evaluation_made_again_later_is_sent_in_the_end(store, training):
     sender = sender_of(store, training)
-    store.add_points(training, points([1, 2, 3]))
+    store.metrics.add(training, points([1, 2, 3]))
     sender.send(record_of(store, training))
-    store.add_points(training, [("pass@1", 2, 0.5)])
+    store.metrics.add(training, [("pass@1", 2, 0.5)])
     sender.send(record_of(store, training))
     assert len(LOGGED) == 3
-    store.finish(training, Status.DONE)
+    store.leases.finish(training, Status.DONE)
     sender.finish(record_of(store, training))
     assert LOGGED[3:] == [(2, {"pass@1": 0.5})]
 
 
 def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
-    store.add_points(training, points(range(1, 6), value=1.0))
-    store.finish(training, Status.INTERRUPTED)
+    store.metrics.add(training, points(range(1, 6), value=1.0))
+    store.leases.finish(training, Status.INTERRUPTED)
     assert send_all(store, training)
-    assert store.claim(training, Owner.current())
-    store.truncate(training, after_step=3)
-    store.add_points(training, points(range(4, 9), value=2.0))
-    store.finish(training, Status.DONE)
+    assert store.leases.claim(training, Owner.current())
+    store.metrics.truncate(training, after_step=3)
+    store.metrics.add(training, points(range(4, 9), value=2.0))
+    store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
     assert [step for step, _ in LOGGED] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [values["reward/mean"] for _, values in LOGGED[3:6]] == [1.0, 1.0, 2.0]
@@ -131,28 +131,28 @@ def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training
 
 
 def test_a_run_that_ended_is_sent_once(store, training):
-    store.add_points(training, points([1]))
-    store.finish(training, Status.PRUNED, error="hopeless")
+    store.metrics.add(training, points([1]))
+    store.leases.finish(training, Status.PRUNED, error="hopeless")
     assert send_all(store, training)
     assert not send_all(store, training)
     assert (len(LOGGED), ENDS) == (1, [Status.PRUNED])
 
 
 def test_a_run_that_failed_before_its_first_step_is_shown(store, training):
-    store.finish(training, Status.FAILED, error="no module")
+    store.leases.finish(training, Status.FAILED, error="no module")
     assert send_all(store, training)
     assert (LOGGED, ENDS) == ([], [Status.FAILED])
 
 
 @pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1, 2])])
 def test_a_sender_that_dies_costs_what_the_tracker_may_not_have(store, training, lasting, again):
-    store.add_points(training, points([1, 2]))
+    store.metrics.add(training, points([1, 2]))
     first = sender_of(store, training, lasting=lasting)
     first.send(record_of(store, training))
     first.release()  # as its process's end does
     LOGGED.clear()
-    store.add_points(training, points([3]))
-    store.finish(training, Status.DONE)
+    store.metrics.add(training, points([3]))
+    store.leases.finish(training, Status.DONE)
     assert send_all(store, training, lasting=lasting)
     assert [step for step, _ in LOGGED] == [*again, 3]
 
@@ -161,7 +161,7 @@ def test_a_run_is_sent_by_one_process_at_a_time(store, training):
     sender = sender_of(store, training)
     with pytest.raises(Timeout):
         sender_of(store, training)
-    store.finish(training, Status.DONE)
+    store.leases.finish(training, Status.DONE)
     runs = [record_of(store, training)]
     synced = sync(store, runs, lambda run: Noting())
     assert synced.left_out == {training: "another process sends it"}
@@ -170,8 +170,8 @@ def test_a_run_is_sent_by_one_process_at_a_time(store, training):
 
 
 def test_a_damaged_file_costs_sending_the_run_again(store, training):
-    store.add_points(training, points([1]))
-    store.finish(training, Status.DONE)
+    store.metrics.add(training, points([1]))
+    store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
     [file] = record_of(store, training).directory.glob("tracking/*.json")
     file.write_text('{"steps": {"rew')
@@ -179,7 +179,7 @@ def test_a_damaged_file_costs_sending_the_run_again(store, training):
 
 
 def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
-    store.finish(training, Status.DONE)
+    store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
 
     class There(Noting):
@@ -192,12 +192,12 @@ def test_what_was_sent_to_one_place_is_sent_to_another(store, training):
 
 
 def test_sync_leaves_out_what_is_at_no_end(store, new_run):
-    done, running, pending, failed = store.add_runs([new_run(seed=seed) for seed in range(4)])
+    done, running, pending, failed = store.runs.add([new_run(seed=seed) for seed in range(4)])
     for run_id in (done, running, failed):
-        assert store.claim(run_id, Owner.current())
-    store.finish(done, Status.DONE)
-    store.finish(failed, Status.FAILED)
-    runs = store.runs(ids=[done, running, pending, failed])
+        assert store.leases.claim(run_id, Owner.current())
+    store.leases.finish(done, Status.DONE)
+    store.leases.finish(failed, Status.FAILED)
+    runs = store.runs.select(ids=[done, running, pending, failed])
     synced = sync(store, runs, lambda run: Noting())
     assert synced.sent == [done, failed]
     assert set(synced.left_out) == {running, pending}
@@ -206,13 +206,13 @@ def test_sync_leaves_out_what_is_at_no_end(store, new_run):
 
 
 def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
-    ids = store.add_runs([new_run(seed=seed) for seed in range(MOST_FAILURES + 2)])
+    ids = store.runs.add([new_run(seed=seed) for seed in range(MOST_FAILURES + 2)])
     for run_id in ids:
-        assert store.claim(run_id, Owner.current())
-        store.finish(run_id, Status.DONE)
-    synced = sync(store, store.runs(ids=ids), lambda run: Noting(failing=True))
+        assert store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, Status.DONE)
+    synced = sync(store, store.runs.select(ids=ids), lambda run: Noting(failing=True))
     assert list(synced.failed) == ids[:MOST_FAILURES]
     assert synced.failed[ids[0]] == "RuntimeError: no such server"
     assert list(synced.left_out) == ids[MOST_FAILURES:]
     # Nothing was noted as sent.
-    assert sync(store, store.runs(ids=ids), lambda run: Noting()).sent == ids
+    assert sync(store, store.runs.select(ids=ids), lambda run: Noting()).sent == ids

@@ -33,34 +33,37 @@ def hparams(events, tag):
 
 
 def start(store, new_run):
-    [run_id] = store.add_runs([new_run()])
-    assert store.claim(run_id, Owner.current())
+    [run_id] = store.runs.add([new_run()])
+    assert store.leases.claim(run_id, Owner.current())
     return run_id
 
 
 def record_of(store, run_id):
-    [record] = store.runs(ids=[run_id])
+    [record] = store.runs.select(ids=[run_id])
     return record
 
 
 def test_a_sweep_is_there_with_every_metric_of_the_store(plan, store):
     outcome = execute(plan("estimator=grpo,fade", name="two"), store)
-    runs = store.runs(ids=outcome.run_ids)
+    runs = store.runs.select(ids=outcome.run_ids)
     assert sync(store, runs, lambda run: TensorboardTracking()).sent == outcome.run_ids
     for run in runs:
         events = read(store, run)
-        kept = store.points(run.id)
+        kept = store.metrics.points(run.id)
         assert {"pass@1", "reward/mean", "collapse/acr"} <= {name for name, _, _ in kept}
-        for name in store.metric_names(run.id):
+        for name in store.metrics.names(run.id):
             stored = [(step, value) for n, step, value in kept if n == name]
             assert curve(events, name) == [(step, pytest.approx(v)) for step, v in stored]
         [(step, seconds)] = curve(events, "time/run")
-        assert (step, seconds) == (20, pytest.approx(store.summaries([run.id])[run.id]["time/run"]))
+        assert (step, seconds) == (
+            20,
+            pytest.approx(store.metrics.summaries([run.id])[run.id]["time/run"]),
+        )
 
 
 def test_the_config_is_there_as_text_and_as_hyperparameters(store, new_run):
     run_id = start(store, new_run)
-    store.finish(run_id, Status.DONE)
+    store.leases.finish(run_id, Status.DONE)
     run = record_of(store, run_id)
     sync(store, [run], lambda run: TensorboardTracking())
     events = read(store, run)
@@ -81,10 +84,10 @@ def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
         (4, 8, 2.0, Status.DONE),
     ):
         if status is Status.DONE:
-            assert store.claim(run_id, Owner.current())
-        store.truncate(run_id, after_step=first - 1)
-        store.add_points(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
-        store.finish(run_id, status)
+            assert store.leases.claim(run_id, Owner.current())
+        store.metrics.truncate(run_id, after_step=first - 1)
+        store.metrics.add(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
+        store.leases.finish(run_id, status)
         run = record_of(store, run_id)
         assert sync(store, [run], lambda run: TensorboardTracking()).sent == [run_id]
         tags = read(store, run).PluginTagToContent("hparams")
@@ -98,15 +101,15 @@ def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost
     run_id = start(store, new_run)
     run = record_of(store, run_id)
     sender = Sender(store, run, TensorboardTracking())
-    store.add_points(run_id, [("reward/mean", 1, 1.0)])
+    store.metrics.add(run_id, [("reward/mean", 1, 1.0)])
     sender.send(run)
     [noted] = run.directory.glob("tracking/*.json")
     before = noted.read_text()
-    store.add_points(run_id, [("reward/mean", 2, 1.0)])
+    store.metrics.add(run_id, [("reward/mean", 2, 1.0)])
     sender.send(run)
     sender.release()
     noted.unlink() if is_lost else noted.write_text(before)
-    store.finish(run_id, Status.DONE)
+    store.leases.finish(run_id, Status.DONE)
     run = record_of(store, run_id)
     sync(store, [run], lambda run: TensorboardTracking())
     assert curve(read(store, run), "reward/mean") == [(1, 1.0), (2, 1.0)]
@@ -115,7 +118,7 @@ def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost
 def test_files_go_where_they_are_asked_to(store, new_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_id = start(store, new_run)
-    store.finish(run_id, Status.DONE)
+    store.leases.finish(run_id, Status.DONE)
     run = record_of(store, run_id)
     sync(store, [run], lambda run: TensorboardTracking(directory="elsewhere"))
     assert list((tmp_path / "elsewhere" / run.directory.name).glob("events.out.tfevents.*"))

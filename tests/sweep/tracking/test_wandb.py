@@ -45,10 +45,10 @@ def metrics(server, run):
 
 def train(store, run_id, first, last, value, status):
     """Trains from the step `first` on, whatever there was of it before."""
-    assert store.claim(run_id, Owner.current())
-    store.truncate(run_id, after_step=first - 1)
-    store.add_points(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
-    store.finish(run_id, status)
+    assert store.leases.claim(run_id, Owner.current())
+    store.metrics.truncate(run_id, after_step=first - 1)
+    store.metrics.add(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
+    store.leases.finish(run_id, status)
 
 
 def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
@@ -57,7 +57,7 @@ def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
     monkeypatch.chdir(tmp_path)
     outcome = execute(plan("seed=0,1", name="two"), store)
     send(store, "two", "-o", "tags=[mine]", "-o", "project=there")
-    runs = store.runs(ids=outcome.run_ids)
+    runs = store.runs.select(ids=outcome.run_ids)
     for run in runs:
         said = wandb_server.runs[wandb_id(run)]
         assert said["project"] == "there"
@@ -67,11 +67,11 @@ def test_a_sweep_is_there_with_groups_tags_config_and_every_metric(
         config = said["first_config"]
         assert config["estimator"]["value"] == run.config["estimator"]
         assert config["identity"]["value"] == run.identity
-        assert metrics(wandb_server, run) == store.points(run.id)
+        assert metrics(wandb_server, run) == store.metrics.points(run.id)
         assert wandb_server.ends[wandb_id(run)] == 0
         summary = wandb_server.summaries[wandb_id(run)]
         assert summary["status"] == "done"
-        assert summary["time/run"] == store.summaries([run.id])[run.id]["time/run"]
+        assert summary["time/run"] == store.metrics.summaries([run.id])[run.id]["time/run"]
     assert len({wandb_server.runs[wandb_id(run)]["groupName"] for run in runs}) == 1
 
     requests = wandb_server.requests
@@ -94,11 +94,11 @@ def test_settings_of_the_working_folder_are_not_obeyed(
         for name in ("wandb", ".wandb"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "settings").write_text(f"[default]\nbase_url = {other.url}\n")
-        [run_id] = store.add_runs([new_run()])
+        [run_id] = store.runs.add([new_run()])
         train(store, run_id, 1, 5, 1.0, Status.DONE)
         send(store, str(run_id))
         other.shutdown()
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     assert other.requests == 0
     assert len(wandb_server.history[wandb_id(run)]) == 5
 
@@ -107,10 +107,10 @@ def test_a_run_goes_on_and_no_step_is_there_twice(
     store, new_run, wandb_server, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    [run_id] = store.add_runs([new_run()])
+    [run_id] = store.runs.add([new_run()])
     train(store, run_id, 1, 5, 1.0, Status.INTERRUPTED)
     send(store, str(run_id))
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     assert wandb_server.ends[wandb_id(run)] == 255
     # Where the note of what was sent is lost, all of it is sent again, and passed over there.
     for note in run.directory.glob("tracking/*.json"):
@@ -127,7 +127,7 @@ def test_what_was_written_offline_is_a_run_when_wandb_syncs_it(
     store, new_run, wandb_server, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    [run_id] = store.add_runs([new_run()])
+    [run_id] = store.runs.add([new_run()])
     for first, last, value, status in (
         (1, 5, 1.0, Status.INTERRUPTED),
         (4, 8, 2.0, Status.DONE),
@@ -135,7 +135,7 @@ def test_what_was_written_offline_is_a_run_when_wandb_syncs_it(
         train(store, run_id, first, last, value, status)
         send(store, str(run_id), "-o", "mode=offline", "-o", "directory=files")
     assert wandb_server.requests == 0
-    [run] = store.runs(ids=[run_id])
+    [run] = store.runs.select(ids=[run_id])
     folders = sorted((tmp_path / "files" / "wandb").glob(f"offline-run-*-{wandb_id(run)}*"))
     assert len(folders) == 2
     call(sys.executable, "-m", "wandb", "sync", "--yes", *map(str, folders))
@@ -157,8 +157,8 @@ def test_a_server_that_never_answers_leaves_the_sweep_alone(
     assert "not all was sent within 0.5 s; 1 of 1 runs are left" in line
     wandb_server.answering.set()
     assert send(store, "one") == "wandb: 1 sent\n"
-    [run] = store.runs(ids=outcome.run_ids)
-    assert metrics(wandb_server, run) == store.points(run.id)
+    [run] = store.runs.select(ids=outcome.run_ids)
+    assert metrics(wandb_server, run) == store.metrics.points(run.id)
 
 
 def test_a_server_that_is_not_there_leaves_the_sweep_alone(

@@ -46,12 +46,12 @@ Measured = list[tuple[str, int, float]]
 
 def added(plan: Plan, store: Store) -> RunRecord:
     [planned] = plan.runs
-    return store.runs(ids=store.add_runs([new_run(planned)]))[0]
+    return store.runs.select(ids=store.runs.add([new_run(planned)]))[0]
 
 
 def measured(store: Store, run_id: int) -> Measured:
     """What a run measured; times differ from one training to the next."""
-    return [p for p in store.points(run_id) if not p[0].startswith("time/")]
+    return [p for p in store.metrics.points(run_id) if not p[0].startswith("time/")]
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +90,11 @@ def test_an_interrupted_run_goes_on_to_the_same_metrics(
     record = added(plan(), store)
     in_step(monkeypatch, step, terminate)
     assert work(store, record, (), None) == STOPPED
-    [stopped] = store.runs()
+    [stopped] = store.runs.select()
     assert (stopped.status, stopped.error) == (Status.INTERRUPTED, "asked to stop")
     assert work(store, record, (), None) == DONE
     assert measured(store, record.id) == undisturbed
-    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+    assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
 
 @pytest.mark.parametrize("step", [1, 4, 5, 6, 10, 11, 20])
@@ -144,18 +144,18 @@ def test_an_evaluation_is_broken_off_at_once_and_no_step_is_lost(
     record = added(plan("backend.checkpoint_every=0"), store)
     assert work(store, record, (), None) == STOPPED
     assert time.monotonic() - started < 20
-    assert [c.step for c in store.checkpoints(record.id)] == ([step] if step else [])
+    assert [c.step for c in store.checkpoints.select(record.id)] == ([step] if step else [])
     assert work(store, record, (), None) == DONE
     assert measured(store, record.id) == undisturbed
-    assert [e.step for e in store.evaluations([record.id])] == [0, 10, 20]
+    assert [e.step for e in store.evaluations.select([record.id])] == [0, 10, 20]
 
 
 def test_a_run_that_another_process_has_is_left_alone(plan: Planner, store: Store) -> None:
     record = added(plan(), store)
     with open_store(store.url) as other:
-        assert other.claim(record.id, Owner.current())
+        assert other.leases.claim(record.id, Owner.current())
         assert work(store, record, (), None) == ELSEWHERE
-    assert store.points(record.id) == []
+    assert store.metrics.points(record.id) == []
 
 
 def test_a_run_that_was_taken_over_is_let_go(
@@ -168,7 +168,7 @@ def test_a_run_that_was_taken_over_is_let_go(
 
     in_step(monkeypatch, 7, lose)
     assert work(store, record, (), None) == ELSEWHERE
-    [left] = store.runs()
+    [left] = store.runs.select()
     assert left.status is Status.RUNNING
 
 
@@ -193,9 +193,9 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
         takes(method)
     in_step(monkeypatch, 12, lambda: full.append(True))
     assert work(store, record, (), None) == FAILED
-    [failed] = store.runs()
+    [failed] = store.runs.select()
     assert (failed.status, failed.error) == (Status.FAILED, "the disk is full")
-    assert len(store.points(record.id, ["reward/mean"])) >= 10
+    assert len(store.metrics.points(record.id, ["reward/mean"])) >= 10
     assert not reserve.exists()
 
 
@@ -228,10 +228,13 @@ def test_a_file_that_cannot_grow_is_a_failure_of_the_disk(number: int) -> None:
 def test_a_done_run_is_only_evaluated(plan: Planner, store: Store) -> None:
     record = added(plan(), store)
     assert work(store, record, (), None) == DONE
-    before = store.runs()
+    before = store.runs.select()
     assert work(store, record, ({"name": "standard", "n": 4, "k": [1]},), None) == DONE
-    assert store.runs() == before
-    assert [e.step for e in store.evaluations([record.id]) if e.settings["n"] == 4] == [0, 20]
+    assert store.runs.select() == before
+    assert [e.step for e in store.evaluations.select([record.id]) if e.settings["n"] == 4] == [
+        0,
+        20,
+    ]
 
 
 class OutOfMemoryError(RuntimeError):
@@ -264,7 +267,7 @@ def test_a_failure_is_recorded_with_its_class(
 
     in_step(monkeypatch, 7, fail)
     assert work(store, added(plan(), store), (), None) == code
-    [failed] = store.runs()
+    [failed] = store.runs.select()
     assert (failed.status, failed.failure, failed.step) == (Status.FAILED, failure, 6)
 
 
@@ -285,10 +288,10 @@ def test_a_config_that_no_longer_builds_fails_the_run(plan: Planner, store: Stor
         estimator="grpo",
         backend="fake",
     )
-    [run_id] = store.add_runs([new])
-    [record] = store.runs()
+    [run_id] = store.runs.add([new])
+    [record] = store.runs.select()
     assert work(store, record, (), None) == FAILED
-    [failed] = store.runs(ids=[run_id])
+    [failed] = store.runs.select(ids=[run_id])
     assert failed.error is not None
     assert failed.error.startswith("task.gone: countdown has no parameter 'gone'")
 
@@ -298,13 +301,13 @@ def reported(plan: Planner, store: Store) -> tuple[StoreReporter, RunRecord]:
     """A reporter of a claimed run that writes a checkpoint every 5 of its 20 steps."""
     quick = plan()
     record = added(quick, store)
-    assert store.claim(record.id, Owner.current())
+    assert store.leases.claim(record.id, Owner.current())
     evaluator = Evaluator(store, quick.runs[0].run, record.id, 1)
     return StoreReporter(store, evaluator, StopRequest()), record
 
 
 def steps(store: Store, record: RunRecord) -> list[int]:
-    return [step for _, step, _ in store.points(record.id, ["reward/mean"])]
+    return [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])]
 
 
 def test_points_are_written_in_batches_and_before_each_checkpoint(
@@ -319,7 +322,7 @@ def test_points_are_written_in_batches_and_before_each_checkpoint(
     assert steps(store, record) == [1, 2, 3, 4, 5]
     reporter.metrics(6, {f"estimator/{i}": 0.0 for i in range(1000)} | {"reward/mean": 0.5})
     assert steps(store, record) == [1, 2, 3, 4, 5, 6]
-    assert store.runs()[0].step == 6
+    assert store.runs.select()[0].step == 6
 
 
 def test_points_wait_no_longer_than_a_moment(
@@ -354,7 +357,7 @@ def test_a_training_goes_on_and_keeps_its_points_while_the_store_is_away(
     assert store.is_away
     locked.execute("ROLLBACK")
     # As the heartbeat does.
-    store.heartbeat(record.id)
+    store.leases.heartbeat(record.id)
     assert steps(store, record) == [1]
     reporter.metrics(4, {"reward/mean": 0.5})
     assert steps(store, record) == [1, 2, 3, 4]
@@ -392,7 +395,7 @@ def test_what_was_reported_past_a_resume_is_void(
     reported: tuple[StoreReporter, RunRecord], store: Store
 ) -> None:
     reporter, record = reported
-    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    store.metrics.add(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
     reporter.resumed(5)
     reporter.metrics(6, {"reward/mean": 0.5})
     reporter.flush()
@@ -403,10 +406,10 @@ def test_a_training_from_the_beginning_voids_everything(
     reported: tuple[StoreReporter, RunRecord], store: Store
 ) -> None:
     reporter, record = reported
-    store.add_points(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    store.metrics.add(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
     reporter.metrics(1, {"reward/mean": 0.5})
     reporter.flush()
-    assert store.points(record.id) == [("reward/mean", 1, 0.5)]
+    assert store.metrics.points(record.id) == [("reward/mean", 1, 0.5)]
 
 
 def test_a_stage_shows_in_the_record(
@@ -414,11 +417,11 @@ def test_a_stage_shows_in_the_record(
 ) -> None:
     reporter, _ = reported
     reporter.progress("pretraining", 10, 600)
-    assert store.runs()[0].stage == "pretraining 10/600"
+    assert store.runs.select()[0].stage == "pretraining 10/600"
     reporter.progress("pretraining", 11, 600)  # too soon to be written
-    assert store.runs()[0].stage == "pretraining 10/600"
+    assert store.runs.select()[0].stage == "pretraining 10/600"
     reporter.progress("pretraining", 600, 600)
-    assert store.runs()[0].stage == "pretraining 600/600"
+    assert store.runs.select()[0].stage == "pretraining 600/600"
 
 
 def test_a_request_is_seen_after_the_step() -> None:
@@ -487,19 +490,19 @@ def wait_for(condition: Callable[[], Any]) -> None:
 @pytest.mark.usefixtures("quick_heart")
 def test_a_heart_beats(plan: Planner, store: Store) -> None:
     record = added(plan(), store)
-    store.claim(record.id, Owner.current())
-    before = store.runs()[0].heartbeat
+    store.leases.claim(record.id, Owner.current())
+    before = store.runs.select()[0].heartbeat
     with Heartbeat(store, record.id, StopRequest(), os.getppid()):
-        wait_for(lambda: store.runs()[0].heartbeat != before)
+        wait_for(lambda: store.runs.select()[0].heartbeat != before)
 
 
 @pytest.mark.usefixtures("quick_heart")
 def test_a_request_in_the_store_reaches_the_run(plan: Planner, store: Store) -> None:
     record = added(plan(), store)
-    store.claim(record.id, Owner.current())
+    store.leases.claim(record.id, Owner.current())
     stop = StopRequest()
     with stop.installed(), Heartbeat(store, record.id, stop, None):
-        store.request_stop(record.id)
+        store.leases.request_stop(record.id)
         wait_for(lambda: stop.reason)
 
 
@@ -523,10 +526,10 @@ def test_a_process_that_lost_its_lease_ends_at_once(
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
     record = added(plan(), store)
-    store.claim(record.id, Owner(host="elsewhere", pid=1, started=0.0))
+    store.leases.claim(record.id, Owner(host="elsewhere", pid=1, started=0.0))
     with Heartbeat(store, record.id, StopRequest(), None):
         with open_store(store.url) as other:
-            other.claim(record.id, Owner.current())
+            other.leases.claim(record.id, Owner.current())
             store._held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
         wait_for(lambda: ends)
     assert ends[0] == ELSEWHERE
@@ -558,8 +561,8 @@ def test_runs_that_start_together_make_one_base_evaluation(
     for thread in threads:
         thread.join()
     assert len(made) == 1
-    assert len({e.identity for e in store.evaluations([r.id for r in records])}) == 1
-    assert len(store.evaluations([r.id for r in records])) == 3
+    assert len({e.identity for e in store.evaluations.select([r.id for r in records])}) == 1
+    assert len(store.evaluations.select([r.id for r in records])) == 3
 
 
 def test_checkpoints_of_another_store_are_not_gone_on_from(
@@ -605,6 +608,6 @@ def test_a_run_whose_data_has_changed_since_it_was_planned_is_not_trained(
     data.write_text("".join(f'{{"question": "{i}?", "answer": "{i + 1}"}}\n' for i in range(8)))
     os.utime(data, ns=(1, 1))  # the clock of a file system may be too coarse to tell
     assert work(store, other, (), None) == FAILED
-    [failed] = store.runs(ids=[other.id])
+    [failed] = store.runs.select(ids=[other.id])
     assert failed.error is not None
     assert failed.error.startswith(f"expected the run that was planned, {other.identity[:12]}")

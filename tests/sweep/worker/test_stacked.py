@@ -44,10 +44,10 @@ def measured(store: Store, record: RunRecord) -> Measured:
     folders = sorted((record.directory / "checkpoints").glob("step-*"))
     files = [path for folder in folders for path in sorted(folder.iterdir())]
     return {
-        "points": [p for p in store.points(record.id) if not p[0].startswith("time/")],
+        "points": [p for p in store.metrics.points(record.id) if not p[0].startswith("time/")],
         "evaluations": [
             (e.identity, e.step, e.settings, e.n.tolist(), e.c.tolist(), e.distinct.tolist())
-            for e in store.evaluations([record.id])
+            for e in store.evaluations.select([record.id])
         ],
         "checkpoints": {f"{path.parent.name}/{path.name}": path.read_bytes() for path in files},
     }
@@ -55,7 +55,7 @@ def measured(store: Store, record: RunRecord) -> Measured:
 
 def all_measured(store: Store) -> dict[str, Measured]:
     """By identity, of all runs that are done."""
-    return {r.identity: measured(store, r) for r in store.runs(status=Status.DONE)}
+    return {r.identity: measured(store, r) for r in store.runs.select(status=Status.DONE)}
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +142,12 @@ def test_a_failing_run_does_not_hurt_those_beside_it(
     assert (outcome.done, len(outcome.failed)) == (3, 3)
     assert "retrying" not in [kind for _, kind in kinds(events)]
     assert all_measured(store) == alone
-    for record in store.runs(status=Status.FAILED):
+    for record in store.runs.select(status=Status.FAILED):
         assert record.step == 6
         assert record.finished is not None
-        assert [step for _, step, _ in store.points(record.id, ["reward/mean"])] == [*range(1, 7)]
+        assert [step for _, step, _ in store.metrics.points(record.id, ["reward/mean"])] == [
+            *range(1, 7)
+        ]
 
 
 def test_a_run_that_cannot_be_built_does_not_hurt_those_beside_it(
@@ -180,7 +182,7 @@ def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
         asked.set()
 
     def stop_one() -> None:
-        store.request_stop(2)
+        store.leases.request_stop(2)
         assert asked.wait(60)
 
     monkeypatch.setattr(OwnStopRequest, "request", noted)
@@ -189,7 +191,7 @@ def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
     outcome, events = run(plan(*STACK), store)
     assert (outcome.stopped, outcome.unfinished) == (True, 3)
     assert [kind for _, kind in kinds(events)] == ["started"] * 3 + ["interrupted"] * 3
-    stopped = [(r.status, r.step, r.error) for r in store.runs(newest_first=False)]
+    stopped = [(r.status, r.step, r.error) for r in store.runs.select(newest_first=False)]
     asked_to = (Status.INTERRUPTED, 12, "asked to stop")
     assert stopped == [asked_to, (Status.INTERRUPTED, 7, "asked to stop"), asked_to]
     outcome, events = run(plan(*STACK), store)
@@ -204,7 +206,7 @@ def test_a_request_before_the_first_step_ends_all(
     in_step(monkeypatch, 1, 1, terminate)
     outcome, _ = run(plan(*STACK), store)
     assert outcome.unfinished == 3
-    assert [(r.status, r.step) for r in store.runs()] == [(Status.INTERRUPTED, 0)] * 3
+    assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 0)] * 3
     assert run(plan(*STACK), store)[0].done == 3
     assert all_measured(store) == alone
 
@@ -216,9 +218,9 @@ def test_one_that_a_rule_stops_early_leaves_the_others(
     monkeypatch.setattr(Judge, "verdict", lambda judge, _: "poor" if judge.run_id == 2 else None)
     outcome, _ = run(plan(*STACK, "stopping=acr"), store)
     assert (outcome.done, outcome.pruned) == (2, {2: "poor"})
-    [pruned] = store.runs(ids=[2])
+    [pruned] = store.runs.select(ids=[2])
     assert (pruned.status, pruned.step) == (Status.PRUNED, 10)
-    assert [c.step for c in store.checkpoints(2)] == [5, 10]
+    assert [c.step for c in store.checkpoints.select(2)] == [5, 10]
     found = all_measured(store)
     assert len(found) == 2
     assert found.items() <= alone.items()
@@ -227,8 +229,8 @@ def test_one_that_a_rule_stops_early_leaves_the_others(
 def test_further_evaluations_are_made_for_each(plan: Planner, store: Store) -> None:
     outcome, events = run(plan(*STACK, "evaluation.n=8,16"), store)
     assert (outcome.done, len(kinds(events))) == (3, 6)
-    for record in store.runs():
-        found = {(e.step, e.settings["n"]) for e in store.evaluations([record.id])}
+    for record in store.runs.select():
+        found = {(e.step, e.settings["n"]) for e in store.evaluations.select([record.id])}
         assert found == {(0, 8), (10, 8), (20, 8), (0, 16), (20, 16)}
 
 
@@ -237,7 +239,7 @@ def test_a_run_is_recorded_when_it_ends_and_not_with_the_last(
 ) -> None:
     seen: list[Status] = []
     longer = plan("backend.stack=8", "steps=5,9")
-    in_step(monkeypatch, 0, 9, lambda: seen.extend(r.status for r in store.runs()))
+    in_step(monkeypatch, 0, 9, lambda: seen.extend(r.status for r in store.runs.select()))
     run(longer, store)
     assert seen == [Status.RUNNING, Status.DONE]
 
@@ -249,7 +251,7 @@ def added(plan: Plan, store: Store) -> list[int]:
 def take_over(url: str, run_id: int) -> None:
     """Another process, of another machine, has the run from now on."""
     with open_store(url) as other:
-        assert other.claim(run_id, Owner("elsewhere", 1, 0.0), holder=Owner.current())
+        assert other.leases.claim(run_id, Owner("elsewhere", 1, 0.0), holder=Owner.current())
 
 
 def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
@@ -258,9 +260,9 @@ def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
     assert work_together(store, ids, (), None) == TOGETHER
-    [lost] = store.runs(ids=[2])
+    [lost] = store.runs.select(ids=[2])
     assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
-    assert [c.step for c in store.checkpoints(2)] == [5]
+    assert [c.step for c in store.checkpoints.select(2)] == [5]
     found = all_measured(store)
     assert len(found) == 2
     assert found.items() <= alone.items()
@@ -271,10 +273,14 @@ def test_runs_that_others_have_are_left_to_them(
 ) -> None:
     ids = added(plan(*STACK), store)
     with open_store(store.url) as other:
-        assert other.claim(1, Owner.current())
+        assert other.leases.claim(1, Owner.current())
         assert work_together(store, ids, (), None) == TOGETHER
-    assert [r.status for r in store.runs(ids=ids)] == [Status.RUNNING, Status.DONE, Status.DONE]
-    assert store.points(1) == []
+    assert [r.status for r in store.runs.select(ids=ids)] == [
+        Status.RUNNING,
+        Status.DONE,
+        Status.DONE,
+    ]
+    assert store.metrics.points(1) == []
     assert all_measured(store).items() <= alone.items()
 
 
@@ -297,14 +303,14 @@ def test_one_heart_beats_for_all_and_tells_which_are_lost(
             all_lost.set()
 
     for run_id in ids:
-        assert store.claim(run_id, Owner.current())
-    before = {r.id: r.heartbeat for r in store.runs()}
+        assert store.leases.claim(run_id, Owner.current())
+    before = {r.id: r.heartbeat for r in store.runs.select()}
     seats: Any = [Seated(1), Seated(2), Seated(3, is_open=False)]
     take_over(store.url, 2)
     with SharedHeartbeat(store, seats, None, None):  # type: ignore[arg-type]
         assert all_lost.wait(60)
     assert losses == [2]
-    after = {r.id: r.heartbeat for r in store.runs()}
+    after = {r.id: r.heartbeat for r in store.runs.select()}
     assert after[1] != before[1]
     assert after[3] == before[3]
 
@@ -348,7 +354,7 @@ def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     outcome, _ = run(plan(*STACK), store)
     assert outcome.done == 2
     assert list(outcome.failed) == [2]
-    [failed] = store.runs(ids=[2])
+    [failed] = store.runs.select(ids=[2])
     assert failed.status is Status.FAILED
     assert failed.error is not None
     assert "could not use the store any more" in failed.error
@@ -418,12 +424,14 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     assert sorted(told[5:10]) == [(1, "done"), *((i, "retrying") for i in (2, 3, 4, 5))]
     ends = [(i, kind) for i in (2, 3, 4) for kind in ("started", "done")]
     assert told[10:] == [*ends, (5, "started"), (5, "failed")]
-    [failed] = store.runs(ids=[5])
+    [failed] = store.runs.select(ids=[5])
     assert failed.error == "its process ended with exit status 70"
     found = all_measured(store)
     assert found.items() >= alone.items()
     # The lines of each run are in its own log, those of the process in that of the first.
-    logs = {r.id: (r.directory / "log.txt").read_text(encoding="utf-8") for r in store.runs()}
+    logs = {
+        r.id: (r.directory / "log.txt").read_text(encoding="utf-8") for r in store.runs.select()
+    }
     assert "5 runs trained together: 1, 2, 3, 4, 5" in logs[1]
     assert "step 3 of 3" in logs[1]
     assert "step 3 of 20" not in logs[1]
@@ -475,7 +483,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
     both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=Forking())
     outcome, _ = run(both, store, policy=Policy(fail_fast=True))
     assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
-    [stopped] = store.runs(ids=[1])
+    [stopped] = store.runs.select(ids=[1])
     assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
 
 
@@ -485,8 +493,8 @@ def test_a_signal_to_the_process_stops_all_with_checkpoints(
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 2, 7, terminate)
     assert work_together(store, ids, (), None) == STOPPED
-    assert [(r.status, r.step) for r in store.runs()] == [(Status.INTERRUPTED, 7)] * 3
-    assert [store.checkpoints(i)[-1].step for i in ids] == [7, 7, 7]
+    assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 7)] * 3
+    assert [store.checkpoints.select(i)[-1].step for i in ids] == [7, 7, 7]
     monkeypatch.undo()
     assert work_together(store, ids, (), None) == TOGETHER
     assert all_measured(store) == alone
@@ -502,7 +510,7 @@ def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.M
 
 def test_costs_are_recorded_with_each(plan: Planner, store: Store) -> None:
     run(plan(*STACK), store)
-    found = store.summaries([1, 2, 3])
+    found = store.metrics.summaries([1, 2, 3])
     assert all(set(own) == {"time/run", "memory/peak"} for own in found.values())
     assert all(own["time/run"] > 0 for own in found.values())
 

@@ -40,7 +40,7 @@ def compiled() -> Iterator[list[str]]:
 
 def test_after_a_rehearsal_a_run_compiles_nothing(plan: Planner, store: Store) -> None:
     [unit] = make_units(plan(), store, force=False)
-    [record] = store.runs(ids=[unit.run_id])
+    [record] = store.runs.select(ids=[unit.run_id])
     rehearse(store)
     with compiled() as statements:
         assert work(store, record, (), None) == DONE
@@ -50,9 +50,9 @@ def test_after_a_rehearsal_a_run_compiles_nothing(plan: Planner, store: Store) -
 def test_a_rehearsal_leaves_no_trace(plan: Planner, store: Store) -> None:
     [unit] = make_units(plan(), store, force=False)
     rehearse(store)
-    [record] = store.runs()
+    [record] = store.runs.select()
     assert (record.id, record.status) == (unit.run_id, Status.PENDING)
-    assert store.evaluations([record.id]) == []
+    assert store.evaluations.select([record.id]) == []
     # What it called its metrics is not taken for what they are called here.
-    store.add_points(record.id, [("b", 1, 2.0), ("reward/mean", 1, 0.5)])
-    assert store.points(record.id) == [("b", 1, 2.0), ("reward/mean", 1, 0.5)]
+    store.metrics.add(record.id, [("b", 1, 2.0), ("reward/mean", 1, 0.5)])
+    assert store.metrics.points(record.id) == [("b", 1, 2.0), ("reward/mean", 1, 0.5)]
