@@ -7,6 +7,7 @@ TORCH ?= torch==2.13.0
 JOBS ?= 2
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
+TORCH_TESTS := $(addprefix tests/,backends/bandit backends/tiny diagnostics estimators objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm
 
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-security test-portable test-trl test-vllm soak check readme bench clean
+.PHONY: help install demo test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,16 +53,21 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 	@echo
 	@$(BIN)/advsweep plot demo
 
-test: $(VENV)/.dev  ## every test, the slow ones too
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
+
+test-all: test-slow test-vllm test-portable  ## every other test: slow, PostgreSQL, Ray, browser, TRL, vLLM
+
+test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of vLLM
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 test-security: $(VENV)/.dev  ## the tests that hold the promises of SECURITY.md
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m security $(PYTEST_ARGS)
 
-# Without AVX torch adds and divides in another order: what depends on the last bits shows.
-test-portable: $(VENV)/.dev  ## the fast tests with the vector code of the oldest processors
+# Without AVX torch adds and divides in another order: results that depend on the last bits show.
+test-portable: $(VENV)/.dev  ## the fast tests of what computes with torch, on the oldest processors' code
 	@OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
-	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(PYTEST_ARGS)
+	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(TORCH_TESTS) $(PYTEST_ARGS)
 
 test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/peers $(PYTEST_ARGS)

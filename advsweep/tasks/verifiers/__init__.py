@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from advsweep.registry import Registry
 from advsweep.tasks.verifiers.base import Outcome, Verdict, Verifier
-
-if TYPE_CHECKING:
-    from advsweep.tasks.verifiers.base import Verifier
 
 __all__ = ["VERIFIERS", "Outcome", "Verdict", "Verifier"]
 
@@ -19,10 +14,10 @@ VERIFIERS: Registry[Verifier] = Registry(
     "verifier",
     {
         "boxed_math": f"{_PACKAGE}.boxed_math",
-        "choice": f"{_PACKAGE}.choice",
+        "choice": f"{_PACKAGE}.short_answers",
         "code": f"{_PACKAGE}.code",
-        "numeric": f"{_PACKAGE}.numeric",
-        "regex": f"{_PACKAGE}.pattern",
+        "numeric": f"{_PACKAGE}.short_answers",
+        "regex": f"{_PACKAGE}.short_answers",
     },
     group="advsweep.verifiers",
 )
