@@ -23,7 +23,7 @@ from advsweep.store import open_store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.labels import config_labels
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 
 HYDRA_RUNS = 20
 ASKED = 20.0
@@ -87,7 +87,7 @@ def main() -> None:
         peer = (f"{each * runs:.0f}", f"Hydra composing each ({took / (each * runs):.1%} of it)")
         show(f"{runs:,} runs: {name}", f"{took:.2f}", asked, *peer)
         with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/runs.db") as store:
-            make_units(plan, store, force=False)
+            schedule_runs(plan, store, force=False)
             started = time.process_time()
             estimate(plan, store, slots=1)
             config_labels(planned.config for planned in plan.runs)

@@ -24,7 +24,7 @@ from figures import head, show
 
 from advsweep.cli.commands.ls import ls
 from advsweep.store import NewRun, Owner, Status, Store, open_store
-from advsweep.sweep.early_stopping.check import Judge
+from advsweep.sweep.early_stopping.check import StoppingCheck
 from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule
 
 BATCH = 1000
@@ -193,7 +193,7 @@ def _judgements(store: Store) -> None:
         store.metrics.add(run_id, points)
     for rule in (EarlyAcr(), MedianRule(), Asha()):
         store.runs.set_stopping(ids[:1], rule.plain())
-        judge = Judge(store, ids[0], rule)
+        judge = StoppingCheck(store, ids[0], rule)
         step = next(step for step in range(1, 51) if rule.is_due(step))
         cost = _milliseconds(lambda judge=judge, step=step: judge.verdict(step))
         show(f"a judgement by `{rule.name}` beside {LISTED_RUNS:,} runs", cost, "100")

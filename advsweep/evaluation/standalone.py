@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Way:
+class SamplingMethod:
     """One way to sample from weights.
 
     Attributes:
@@ -39,7 +39,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Weights:
+class EvaluationSubject:
     """What is evaluated.
 
     Attributes:
@@ -52,16 +52,16 @@ class Weights:
     """
 
     subject: str
-    ways: Sequence[Way]
+    ways: Sequence[SamplingMethod]
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
     answer_tokens: Callable[[Task], int | None] = lambda task: None
 
 
-def weights_of_model(
+def model_subject(
     backend: Backend, model: Component, generations: Sequence[Generation], title: str
-) -> Weights:
+) -> EvaluationSubject:
     """A model that no run has trained.
 
     Args:
@@ -73,13 +73,13 @@ def weights_of_model(
         ConfigError: the backend has no such model.
     """
 
-    def way(generation: Generation) -> Way:
-        return Way(
+    def way(generation: Generation) -> SamplingMethod:
+        return SamplingMethod(
             lambda task, settings: backend.model_sampler(model, generation, task, settings),
             generation.sampler,
         )
 
-    return Weights(
+    return EvaluationSubject(
         subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
         ways=[way(generation) for generation in generations],
         described={"model": title},
@@ -87,9 +87,9 @@ def weights_of_model(
     )
 
 
-def weights_of_run(
+def run_subject(
     run: Run, record: RunRecord, step: int, generations: Sequence[Generation] = ()
-) -> Weights:
+) -> EvaluationSubject:
     """The weights of a run after `step` steps; 0: its base model's.
 
     Args:
@@ -97,7 +97,7 @@ def weights_of_run(
             itself does.
     """
 
-    def way(generation: Generation | None) -> Way:
+    def way(generation: Generation | None) -> SamplingMethod:
         def sampler(task: Task, settings: EvaluationSettings) -> Sampler:
             check_sampling(run.backend, settings)
             run_so = replace(run, evaluation=settings)
@@ -105,10 +105,10 @@ def weights_of_run(
                 return run.backend.sampler(run_so, record.directory, step, task)
             return run.backend.sampler_by(generation, run_so, record.directory, step, task)
 
-        return Way(sampler, (generation or run.generation).sampler)
+        return SamplingMethod(sampler, (generation or run.generation).sampler)
 
     ways = [way(generation) for generation in (generations or (None,))]
-    return Weights(
+    return EvaluationSubject(
         subject_of(run, record.attempt, step),
         ways,
         record.id,
@@ -117,9 +117,9 @@ def weights_of_run(
     )
 
 
-def evaluate_weights(
+def evaluate_subject(
     store: Store,
-    weights: Weights,
+    weights: EvaluationSubject,
     task: Task,
     settings: EvaluationSettings,
     *,
@@ -163,18 +163,18 @@ class _Asked:
     """An evaluation that may be made in several ways."""
 
     store: Store
-    weights: Weights
+    weights: EvaluationSubject
     task: Task
     settings: EvaluationSettings
     split: Split
     on_progress: Callable[[int, int], None]
 
-    def identity(self, way: Way) -> str:
+    def identity(self, way: SamplingMethod) -> str:
         return evaluation_identity(
             self.weights.subject, self.task, self.settings, self.split, way.name
         )
 
-    def make(self, way: Way) -> EvaluationRecord:
+    def make(self, way: SamplingMethod) -> EvaluationRecord:
         store, weights, identity = self.store, self.weights, self.identity(way)
         with lock_of(store, identity):
             if not store.evaluations.has(identity):

@@ -18,7 +18,7 @@ OUT_OF_MEMORY = 15
 """The run failed for want of memory, and that is recorded."""
 PRUNED = 16
 """A rule for early stopping ended the run, with a checkpoint."""
-TOGETHER = 17
+STACKED = 17
 """What came of each of the runs that were trained together is in its record."""
 DISK_FULL = 18
 """The store took nothing any more: its disk is full, or its file may not grow."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from advsweep.printable import printable, printable_line
 from advsweep.sweep.planning.labels import labels
-from advsweep.sweep.scheduler.events import Added, Event, EventKind, Progress, RunEvent
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, RunsAdded, SweepProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,7 +41,7 @@ _STYLES = {
 
 
 @contextmanager
-def watching(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
+def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     """A view on stderr of the execution to which the yielded function is given."""
     from rich.console import Console
 
@@ -66,7 +66,7 @@ class View(ABC):
         self._total = len(self._labels)
         self._runs: dict[int, RunRecord] = {}
         self._ends: dict[int, EventKind] = {}
-        self._progress = Progress(active=(), waiting=(), queued=self._total, stopping=False)
+        self._progress = SweepProgress(active=(), waiting=(), queued=self._total, stopping=False)
 
     def take(self, event: Event) -> None:
         """Takes in what an execution tells."""
@@ -76,7 +76,7 @@ class View(ABC):
                 self._ends[event.run.id] = event.kind
             self._happened(event)
             return
-        if isinstance(event, Added):
+        if isinstance(event, RunsAdded):
             self._labels.update(event.labels)
             self._total = event.total
             self._say(event.message)

@@ -20,12 +20,12 @@ STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
 RECENT_STEPS = 20
 """How many of a run's newest steps tell its speed."""
 
-SILENT = "its process ended, or fell silent, without a word"
+LOST_REASON = "its process ended, or fell silent, without a word"
 """Why a run is lost, which nobody has recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class ActiveRun:
     """A run that a process has.
 
     Attributes:
@@ -49,7 +49,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRun:
     """A run that failed, or was lost, and why."""
 
     id: int
@@ -63,7 +63,7 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class SweepStatus:
     """Where all runs stand.
 
     Attributes:
@@ -73,11 +73,11 @@ class Standing:
 
     runs: int
     states: Mapping[Status, int]
-    running: Sequence[Running]
-    failures: Sequence[Failure]
+    running: Sequence[ActiveRun]
+    failures: Sequence[FailedRun]
 
 
-def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
+def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
     """How a sweep stands, or the whole store.
 
     Args:
@@ -92,7 +92,7 @@ def look(store: Store, sweep: str | None = None, *, failures: int) -> Standing:
     failed = store.runs.select(ids=store.runs.newest_ends(Status.FAILED, sweep, limit=failures))
     times = seconds_per_step(store, running)
     now = datetime.now(UTC)
-    return Standing(
+    return SweepStatus(
         runs=sum(states.values()),
         states=states,
         running=[_running(run, times.get(run.id), now) for run in running],
@@ -115,9 +115,9 @@ def seconds_per_step(
     return {run.id: of_process[run.host, run.pid] for run in running if run.id in own}
 
 
-def _running(run: RunRecord, step_seconds: float | None, now: datetime) -> Running:
+def _running(run: RunRecord, step_seconds: float | None, now: datetime) -> ActiveRun:
     age = None if run.heartbeat is None else max(0.0, (now - run.heartbeat).total_seconds())
-    return Running(
+    return ActiveRun(
         id=run.id,
         estimator=run.estimator,
         seed=run.seed,
@@ -133,8 +133,8 @@ def _running(run: RunRecord, step_seconds: float | None, now: datetime) -> Runni
     )
 
 
-def _failure(run: RunRecord) -> Failure:
-    return Failure(
+def _failure(run: RunRecord) -> FailedRun:
+    return FailedRun(
         id=run.id,
         estimator=run.estimator,
         seed=run.seed,
@@ -142,5 +142,5 @@ def _failure(run: RunRecord) -> Failure:
         step=run.step,
         steps=run.steps,
         finished=run.finished,
-        error=SILENT if run.status is Status.LOST else run.error or "",
+        error=LOST_REASON if run.status is Status.LOST else run.error or "",
     )

@@ -95,7 +95,7 @@ class StopRequest:
         raise RunStopped(reason)
 
 
-class OwnStopRequest:
+class RunStopRequest:
     """Whether one of the runs of a process was asked to stop, by itself or with all of them.
 
     A request to it alone breaks into nothing: it is looked at after a step, and before a stretch
@@ -134,7 +134,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def signals_taken(handler: Callable[[], None]) -> Iterator[None]:
+def stop_signals_handled(handler: Callable[[], None]) -> Iterator[None]:
     """Takes the signals that ask to stop, in the main thread; elsewhere nobody can.
 
     Those that are ignored stay so: that is how `nohup` and `&` keep a sweep going.

@@ -19,9 +19,9 @@ from advsweep.cli.shared import screen
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
 from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.executors.remote import RemoteJob
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.worker.main import work
 from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT, run_code_allowed
 
@@ -62,7 +62,7 @@ def store(tmp_path: Path, task: tuple[str, ...]) -> Iterator[Store]:
     for planned in plan.runs:
         planned.config["task"]["verifier"] |= {"enabled": True, "slow_is_wrong": False}
     with open_store(str(tmp_path / "old.db")) as store:
-        make_units(plan, store, force=False)
+        schedule_runs(plan, store, force=False)
         yield store
 
 
@@ -176,10 +176,10 @@ def test_consent_is_of_this_process_and_of_the_jobs_that_it_submits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job(run_id=1, directory=tmp_path, store_url="sqlite://", evaluations=())
-    assert Order.of(job, 1).environment.get(RUN_CODE) != "1"
+    assert RemoteJob.of(job, 1).environment.get(RUN_CODE) != "1"
     call("run", "--run-code", "--run-code-as-root", "no_such_key=1")
     assert run_code_allowed()
     assert os.environ[RUN_CODE_AS_ROOT] == "1"
-    assert Order.of(job, 1).environment[RUN_CODE] == "1"
+    assert RemoteJob.of(job, 1).environment[RUN_CODE] == "1"
     monkeypatch.setenv(RUN_CODE, "true")
     assert not run_code_allowed()

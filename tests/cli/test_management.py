@@ -25,8 +25,8 @@ from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.owners import process_started
 from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 DEBUG = "executor=debug"
 FAKE = [
@@ -112,7 +112,7 @@ def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
 
 def test_a_log_is_followed_from_before_its_start_to_the_end(store):
     planned = make_plan([*FAKE, "seed=9"], single=True)
-    [unit] = make_units(planned, store, force=False)
+    [unit] = schedule_runs(planned, store, force=False)
     [run] = store.runs.select(ids=[unit.run_id])
     assert run.status is Status.PENDING
 
@@ -139,7 +139,7 @@ def test_a_log_is_followed_from_before_its_start_to_the_end(store):
 def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
     store.leases.claim(3, Owner.current())
     waiting = make_plan([*FAKE, "seed=7,8"], name="waiting")
-    pending, interrupted = (u.run_id for u in make_units(waiting, store, force=False))
+    pending, interrupted = (u.run_id for u in schedule_runs(waiting, store, force=False))
     store.leases.claim(interrupted, Owner.current())
     store.leases.finish(interrupted, Status.INTERRUPTED)
     done = advsweep("stop", "other", "waiting")

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import SamplerError
-from advsweep.evaluation.standalone import Way, Weights, evaluate_weights
+from advsweep.evaluation.standalone import EvaluationSubject, SamplingMethod, evaluate_subject
 from advsweep.store import Store
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Sampler, Task
@@ -38,27 +38,27 @@ def silent(task: Task, settings: EvaluationSettings) -> Sampler:
 def evaluated(store: Store) -> Callable[..., tuple[str | None, list[str]]]:
     """`evaluated(*WAYS)`: what sampled, and why other ways were given up."""
 
-    def call(*ways: Way) -> tuple[str | None, list[str]]:
+    def call(*ways: SamplingMethod) -> tuple[str | None, list[str]]:
         reasons: list[str] = []
-        weights = Weights("model:x", ways)
-        made = evaluate_weights(store, weights, TASK, SETTINGS, on_change=reasons.append)
+        weights = EvaluationSubject("model:x", ways)
+        made = evaluate_subject(store, weights, TASK, SETTINGS, on_change=reasons.append)
         return made.settings.get("sampler"), reasons
 
     return call
 
 
 def test_the_first_way_that_the_weights_fit_is_taken(evaluated):
-    assert evaluated(Way(unfit, "fast"), Way(silent)) == (None, ["too wide"])
+    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(silent)) == (None, ["too wide"])
 
 
 def test_what_was_made_in_any_way_is_not_made_again(evaluated):
-    assert evaluated(Way(silent)) == (None, [])
-    assert evaluated(Way(unfit, "fast"), Way(unfit)) == (None, [])
+    assert evaluated(SamplingMethod(silent)) == (None, [])
+    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == (None, [])
     # Asked for in one way alone, it is another evaluation.
-    assert evaluated(Way(silent, "fast")) == ("fast", [])
-    assert evaluated(Way(unfit, "fast"), Way(unfit)) == ("fast", [])
+    assert evaluated(SamplingMethod(silent, "fast")) == ("fast", [])
+    assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == ("fast", [])
 
 
 def test_the_last_way_fails_as_it_does(evaluated):
     with pytest.raises(SamplerError, match="too wide"):
-        evaluated(Way(unfit, "fast"), Way(unfit))
+        evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit))

@@ -21,7 +21,7 @@ from advsweep.evaluation.weights import align_steps, ensure_analysis, steps_to_a
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.task import new_run
+from advsweep.sweep.scheduler.scheduled_runs import new_run
 from advsweep.sweep.worker.main import work
 
 TINY = [

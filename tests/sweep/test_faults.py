@@ -43,10 +43,10 @@ from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, spell_size
 from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.scheduler.limits import held_bytes
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, execute
-from advsweep.sweep.scheduler.task import make_units
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.main import work
 
@@ -484,7 +484,7 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
     assert_sound(store, undisturbed, forty)
 
 
-def limited(plan: Plan, store: Store, policy: Policy) -> tuple[Outcome, RunRecord]:
+def limited(plan: Plan, store: Store, policy: Policy) -> tuple[SweepResult, RunRecord]:
     outcome = execute(plan, store, policy=policy)
     return outcome, store.runs.select(ids=outcome.run_ids)[0]
 
@@ -613,7 +613,7 @@ def test_files_that_may_not_grow_are_a_failure_of_the_disk(
     forty = forked(plan(*SLOW, "seed=0,1"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        make_units(forty, store, force=False)
+        schedule_runs(forty, store, force=False)
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, before[1]))
         try:
             outcome = execute(forty, store)

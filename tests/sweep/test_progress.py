@@ -12,10 +12,10 @@ from advsweep.store import Owner, RunRecord, Store
 from advsweep.sweep import progress
 from advsweep.sweep.planning.labels import labels
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.progress import BarView, LineView, TableView, watching
-from advsweep.sweep.scheduler.events import EventKind, Progress, RunEvent
+from advsweep.sweep.progress import BarView, LineView, TableView, live_view
+from advsweep.sweep.scheduler.events import EventKind, RunEvent, SweepProgress
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 Planner = Callable[..., Plan]
 
@@ -53,7 +53,7 @@ def test_labels_name_wrapped_estimators(plan: Planner) -> None:
 def running(plan: Planner, store: Store) -> tuple[Plan, list[RunRecord]]:
     """Two runs, the first of them being trained."""
     pair = plan("seed=0,1", name="pair")
-    make_units(pair, store, force=False)
+    schedule_runs(pair, store, force=False)
     store.leases.claim(1, Owner.current())
     store.leases.heartbeat(1, step=6, stage="training")
     store.metrics.add(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
@@ -78,7 +78,7 @@ def test_a_table_shows_progress_and_last_values(
     view = TableView(pair, store, console)
     with view.shown():
         view.take(RunEvent(EventKind.STARTED, first))
-        view.take(Progress(active=[1], waiting=[], queued=1, stopping=False))
+        view.take(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     text = shown(console)
     for part in ("grpo seed=0", "running", "6/20", "0.250", "0.125", "1 running, 1 to come"):
         assert part in text
@@ -100,7 +100,7 @@ def test_a_large_sweep_shows_what_is_being_trained(
     with view.shown():
         view.take(RunEvent(EventKind.DONE, second))
         view.take(RunEvent(EventKind.STARTED, first))
-        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     text = shown(console)
     assert "grpo seed=0" in text
     assert "grpo seed=1" not in text
@@ -115,9 +115,9 @@ def test_a_single_run_shows_a_bar_of_each_stage(
     with view.shown():
         store.leases.heartbeat(1, stage="pretraining 120/600")
         view.take(RunEvent(EventKind.STARTED, first))
-        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
         store.leases.heartbeat(1, stage="training")
-        view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     text = shown(console)
     assert "pretraining" in text
     assert "120/600" in text
@@ -131,13 +131,13 @@ def test_lines_say_what_starts_fails_and_ends(
     stream = io.StringIO()
     view = LineView(pair, store, stream)
     view.take(RunEvent(EventKind.STARTED, first))
-    view.take(Progress(active=[1], waiting=[], queued=1, stopping=False))
+    view.take(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     view.take(RunEvent(EventKind.FAILED, second, "step 3: no good"))
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    view.take(Progress(active=[1], waiting=[], queued=0, stopping=False))
+    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     monkeypatch.undo()
-    view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
-    view.take(Progress(active=[1], waiting=[], queued=0, stopping=True))
+    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
+    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
     with view.shown():
         view.take(RunEvent(EventKind.SKIPPED, first))
         view.take(RunEvent(EventKind.SKIPPED, second))
@@ -154,7 +154,7 @@ def test_without_a_terminal_there_are_lines(
     plan: Planner, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quick = plan()
-    with watching(quick, store) as on_event:
+    with live_view(quick, store) as on_event:
         execute(quick, store, on_event=on_event)
     captured = capsys.readouterr()
     assert captured.out == ""

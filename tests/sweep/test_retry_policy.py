@@ -28,7 +28,7 @@ from advsweep.sweep.retry_policy import (
     store_patience,
 )
 from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.limits import Coroner, Worker
+from advsweep.sweep.scheduler.limits import ExitClassifier, Worker
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(
     monkeypatch.setattr(limits, "_PROC", tmp_path)
     counts = tmp_path / "vmstat"
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
-    coroner = Coroner()
+    coroner = ExitClassifier()
     coroner.look()
     assert coroner.cause(-9).failure is Failure.KILLED
     counts.write_text("nr_free_pages 7\noom_kill 4\n")

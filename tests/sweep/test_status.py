@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.status import SILENT, look
+from advsweep.sweep.status import LOST_REASON
 
 
 def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -> None:
@@ -20,7 +20,7 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -
     points = [("time/rollout", s, 0.3) for s in (1, 2, 3)]
     store.metrics.add(run.id, points + [("time/update", s, 0.1) for s in (1, 2, 3)])
     store.leases.heartbeat(run.id, step=3, stage="training")
-    [running] = look(store, failures=9).running
+    [running] = read_status(store, failures=9).running
     assert running.steps_per_second == pytest.approx(2.5)
     assert running.seconds_left == pytest.approx(6.8)
     assert (running.step, running.stage, running.pid) == (3, "training", Owner.current().pid)
@@ -31,19 +31,19 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -
 def test_a_run_without_steps_has_no_speed(plan, store: Store) -> None:
     execute(plan("backend.fail_at=1"), store)
     store.leases.claim(1, Owner.current())
-    [running] = look(store, failures=9).running
+    [running] = read_status(store, failures=9).running
     assert (running.steps_per_second, running.seconds_left) == (None, None)
 
 
 def test_failures_say_why_lost_ones_first(plan, store: Store) -> None:
     execute(plan("seed=0,1", "backend.fail_at=3", name="failing"), store)
     store.leases.claim(1, replace(Owner.current(), started=-1.0))
-    standing = look(store, "failing", failures=9)
+    standing = read_status(store, "failing", failures=9)
     assert [(f.id, f.status) for f in standing.failures] == [(1, Status.LOST), (2, Status.FAILED)]
-    assert standing.failures[0].error == SILENT
+    assert standing.failures[0].error == LOST_REASON
     assert standing.failures[1].error.startswith("RuntimeError: step 3 fails")
     assert standing.runs == 2
-    assert [f.id for f in look(store, failures=1).failures] == [1]
+    assert [f.id for f in read_status(store, failures=1).failures] == [1]
 
 
 def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: Store) -> None:
@@ -53,6 +53,6 @@ def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: St
         store.metrics.add(run_id, [("time/rollout", 1, seconds)])
         store.leases.heartbeat(run_id, step=1)
     # 0.3 + 0.1 s for a step of both, and 19 of them left.
-    for running in look(store, failures=9).running:
+    for running in read_status(store, failures=9).running:
         assert running.steps_per_second == pytest.approx(2.5)
         assert running.seconds_left == pytest.approx(7.6)

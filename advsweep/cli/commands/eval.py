@@ -13,7 +13,7 @@ from advsweep.cli.shared.options import RecordFormat
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings
-    from advsweep.evaluation.standalone import Weights
+    from advsweep.evaluation.standalone import EvaluationSubject
     from advsweep.tasks.base import Task
 
 
@@ -45,7 +45,7 @@ def evaluate(
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.targets import find_targets
     from advsweep.errors import ConfigError
-    from advsweep.evaluation.standalone import evaluate_weights, weights_of_run
+    from advsweep.evaluation.standalone import evaluate_subject, run_subject
     from advsweep.store import open_store
 
     options.give_consent(run_code, run_code_as_root)
@@ -63,7 +63,7 @@ def evaluate(
         fields=fields or [],
         config_dirs=config_dirs or [],
     )
-    todo: list[tuple[str, Weights, Task, EvaluationSettings]] = []
+    todo: list[tuple[str, EvaluationSubject, Task, EvaluationSettings]] = []
     if model is not None:  # which is looked at before a store is made
         asked = ask(model=model)
         todo.append((model, asked.weights(), asked.task(), asked.settings()))
@@ -72,13 +72,13 @@ def evaluate(
             asked = ask(model=None, own=record.config)
             last = record.step if step is None else step
             run = build_run(record.config)
-            weights = weights_of_run(run, record, last, asked.generations())
+            weights = run_subject(run, record, last, asked.generations())
             title = f"run {record.id} after step {last}"
             todo.append((title, weights, asked.task(), asked.settings()))
         done = []
         for title, weights, task_, settings in todo:
             with evaluation_options.shown_progress(title) as on_progress:
-                evaluation = evaluate_weights(
+                evaluation = evaluate_subject(
                     opened,
                     weights,
                     task_,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from advsweep.cli.shared.targets import Targets
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.resume import Settings
-    from advsweep.sweep.scheduler.events import Outcome
+    from advsweep.sweep.scheduler.events import SweepResult
 
 
 def retry(
@@ -137,7 +137,7 @@ def _settings(
     return first
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: SweepResult) -> None:
     counts = (
         (outcome.done, "done"),
         (len(outcome.failed), "failed"),

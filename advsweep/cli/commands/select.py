@@ -60,7 +60,7 @@ def select(
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError
-    from advsweep.evaluation.standalone import evaluate_weights
+    from advsweep.evaluation.standalone import evaluate_subject
     from advsweep.store import open_store
     from advsweep.tasks.base import Split
 
@@ -80,7 +80,7 @@ def select(
         closing(open_store(store)) as opened,
         evaluation_options.shown_progress(model) as on_progress,
     ):
-        evaluation = evaluate_weights(
+        evaluation = evaluate_subject(
             opened,
             weights,
             problems,

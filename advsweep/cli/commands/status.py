@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from advsweep.store import Store
-    from advsweep.sweep.scheduler.queue import Queued
-    from advsweep.sweep.status import Standing
+    from advsweep.sweep.scheduler.queue import QueuedRun
+    from advsweep.sweep.status import SweepStatus
 
 LISTED = 20
 """Queued runs that are named one by one."""
@@ -36,10 +36,10 @@ def status(
     """
     from advsweep.cli.shared.output import jsonable, print_json
     from advsweep.store import open_store
-    from advsweep.sweep.status import look
+    from advsweep.sweep.status import read_status
 
     with open_store(store, create=False) as opened:
-        standing = look(opened, sweep, failures=failures)
+        standing = read_status(opened, sweep, failures=failures)
         if output is RecordFormat.TEXT:
             # What is known is there to read while a queue takes its time.
             _print(sweep, standing)
@@ -50,7 +50,7 @@ def status(
     print_json({"sweep": sweep, **jsonable(standing), "states": states, "queued": queued})
 
 
-def _queued(store: Store, sweep: str | None) -> Sequence[Queued] | None:
+def _queued(store: Store, sweep: str | None) -> Sequence[QueuedRun] | None:
     """The runs that a queue has; None, with a word on stderr, where it cannot be asked."""
     from advsweep.errors import ConfigError
     from advsweep.sweep.scheduler.queue import queued_runs
@@ -62,7 +62,7 @@ def _queued(store: Store, sweep: str | None) -> Sequence[Queued] | None:
         return None
 
 
-def _print_queued(queued: Sequence[Queued]) -> None:
+def _print_queued(queued: Sequence[QueuedRun]) -> None:
     from collections import Counter
 
     from advsweep.cli.shared.output import print_columns
@@ -84,7 +84,7 @@ def _print_queued(queued: Sequence[Queued]) -> None:
         echo_line(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
 
 
-def _print(sweep: str | None, standing: Standing) -> None:
+def _print(sweep: str | None, standing: SweepStatus) -> None:
     from advsweep.cli.shared.output import print_columns
 
     states = [f"{count} {state.value}" for state, count in standing.states.items() if count]

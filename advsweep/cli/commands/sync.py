@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.tracking.base import Tracking
-    from advsweep.sweep.tracking.sync import Synced
+    from advsweep.sweep.tracking.sync import SyncResult
 
 LISTED = 20
 
@@ -115,9 +115,9 @@ def _trackings(
     """
     from advsweep.cli.shared.execution import warn
     from advsweep.sweep.registry import TRACKINGS
-    from advsweep.sweep.tracking.base import REMEMBERED
+    from advsweep.sweep.tracking.base import TRACKING_KEY
 
-    remembered = {sweep.name: sweep.spec.get(REMEMBERED, {}) for sweep in store.runs.sweeps()}
+    remembered = {sweep.name: sweep.spec.get(TRACKING_KEY, {}) for sweep in store.runs.sweeps()}
     made: dict[str, Tracking] = {}
 
     def tracking_of(run: RunRecord) -> Tracking:
@@ -165,7 +165,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _record(tracker: str, synced: Synced) -> dict[str, Any]:
+def _record(tracker: str, synced: SyncResult) -> dict[str, Any]:
     return {
         "tracking": tracker,
         "sent": synced.sent,
@@ -175,7 +175,7 @@ def _record(tracker: str, synced: Synced) -> dict[str, Any]:
     }
 
 
-def _print(tracker: str, synced: Synced) -> None:
+def _print(tracker: str, synced: SyncResult) -> None:
     counts = (
         (len(synced.sent), "sent"),
         (len(synced.before), "sent before"),

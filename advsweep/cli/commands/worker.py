@@ -75,8 +75,8 @@ def worker(
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings
-    from advsweep.sweep.scheduler.pull import join
-    from advsweep.sweep.tracking.client import feeding
+    from advsweep.sweep.scheduler.pull import pull_runs
+    from advsweep.sweep.tracking.client import tracker_client
 
     options.give_consent(run_code, run_code_as_root)
     names, overrides = split_overrides(arguments or [])
@@ -93,14 +93,14 @@ def worker(
     patience = set_store_patience(store_patience)
     with (
         open_store(store, create=False, patience=patience) as opened,
-        feeding(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as feed,
+        tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as feed,
     ):
 
         def on_event(event: Event) -> None:
             _tell(event)
             feed(event)
 
-        outcome = join(
+        outcome = pull_runs(
             opened,
             names[0] if names else None,
             executor,
@@ -119,10 +119,10 @@ def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
     """Where runs are tracked: as the command line says, else as a trusted store has it."""
     from advsweep.cli.shared.execution import warn
     from advsweep.sweep.registry import TRACKINGS
-    from advsweep.sweep.tracking.client import of_sweeps
+    from advsweep.sweep.tracking.client import sweep_trackings
 
     if node is None:
-        return of_sweeps(store, warn, trusted=trusted)
+        return sweep_trackings(store, warn, trusted=trusted)
     tracking = TRACKINGS.build(node, where="tracking")
     tracking.check()
     return lambda run: [tracking] if tracking.is_on else []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.config.overrides import Override
     from advsweep.config.settings import EvaluationSettings, Generation
-    from advsweep.evaluation.standalone import Weights
+    from advsweep.evaluation.standalone import EvaluationSubject
     from advsweep.tasks.base import Task
 
 ModelPath = Annotated[
@@ -82,13 +82,13 @@ class Asked:
 
         return EVALUATIONS.build(self.nodes["evaluation"], where="evaluation")
 
-    def weights(self) -> Weights:
+    def weights(self) -> EvaluationSubject:
         """The model, as its backend evaluates it."""
         from advsweep.backends import BACKENDS, MODELS
-        from advsweep.evaluation.standalone import weights_of_model
+        from advsweep.evaluation.standalone import model_subject
 
         model = MODELS.build(self.nodes["model"], where="model")
-        return weights_of_model(
+        return model_subject(
             BACKENDS.build(self.nodes["backend"], where="backend"),
             model,
             self.generations(),

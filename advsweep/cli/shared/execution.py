@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.sweep.planning.plan import Plan
     from advsweep.sweep.retry_policy import Policy
-    from advsweep.sweep.scheduler.events import Event, Outcome
+    from advsweep.sweep.scheduler.events import Event, SweepResult
 
 LISTED = 20
 
@@ -81,7 +81,7 @@ def execute(
     force: bool,
     policy: Policy,
     feed: Callable[[Event], None] = lambda event: None,
-) -> Outcome:
+) -> SweepResult:
     """Executes a plan with a live view on stderr.
 
     Args:
@@ -98,9 +98,9 @@ def shown(
     plan: Plan, store: Store, feed: Callable[[Event], None]
 ) -> Iterator[Callable[[Event], None]]:
     """A live view on stderr of what is told to the yielded function, and to `feed` by it."""
-    from advsweep.sweep.progress import watching
+    from advsweep.sweep.progress import live_view
 
-    with watching(plan, store) as show:
+    with live_view(plan, store) as show:
 
         def on_event(event: Event) -> None:
             show(event)
@@ -116,21 +116,21 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     Raises:
         ConfigError: the tracker cannot work here.
     """
-    from advsweep.sweep.executors.base import DetachedExecutor
+    from advsweep.sweep.executors.base import QueueExecutor
     from advsweep.sweep.tracking.base import sync_command
-    from advsweep.sweep.tracking.client import feeding
+    from advsweep.sweep.tracking.client import tracker_client
 
     tracking = plan.tracking
     if not tracking.is_on:
         yield lambda event: None
         return
-    if isinstance(plan.executor, DetachedExecutor):
+    if isinstance(plan.executor, QueueExecutor):
         yield lambda event: None
         how = sync_command(tracking, plan.name or "RUN")
         warn(f"tracking: runs in a queue are not followed; {how} sends those that are done")
         return
     tracking.check()
-    with feeding(store, lambda run: [tracking], warn) as feed:
+    with tracker_client(store, lambda run: [tracking], warn) as feed:
         yield feed
 
 
@@ -148,7 +148,7 @@ def print_config(config: Plain, output: RecordFormat) -> None:
         echo_line(f"{key}={value}")
 
 
-def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
+def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
     """What came of a sweep, for `--format json`."""
     return {
         "sweep": plan.name,
@@ -164,7 +164,7 @@ def outcome_record(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def print_outcome(plan: Plan, outcome: Outcome) -> None:
+def print_outcome(plan: Plan, outcome: SweepResult) -> None:
     """What came of a sweep, and what to type next."""
     parts = [f"{outcome.done} done"]
     parts += [f"{outcome.skipped} done before"] if outcome.skipped else []

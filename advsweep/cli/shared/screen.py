@@ -25,7 +25,7 @@ from advsweep.errors import StoreError
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status
 from advsweep.sweep.progress import METRICS
-from advsweep.sweep.status import SILENT, seconds_per_step
+from advsweep.sweep.status import LOST_REASON, seconds_per_step
 
 if TYPE_CHECKING:
     from advsweep.store import RunLine, Store
@@ -281,7 +281,7 @@ class Watch(App[None]):
         running = line.status is Status.RUNNING
         status = "stopping" if running and line.stop_requested else line.status.value
         where = f"{line.host}:{line.pid}, {line.stage or 'starting'}" if running else ""
-        why = SILENT if line.status is Status.LOST else (line.error or "").partition("\n")[0]
+        why = LOST_REASON if line.status is Status.LOST else (line.error or "").partition("\n")[0]
         curves = view.curves[line.id]
         return [
             *(str(line.id), _markup(line.estimator), str(line.seed), status),

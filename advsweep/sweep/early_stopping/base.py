@@ -13,7 +13,7 @@ from advsweep.components import Component, Plain, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class ObservedRun:
     """What a rule sees of one run.
 
     Attributes:
@@ -49,7 +49,7 @@ class Stopping(Component, ABC):
         """Whether runs are judged after a step."""
 
     @abstractmethod
-    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+    def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         """Why a run is to be stopped after a step; None to let it go on.
 
         Args:
@@ -59,7 +59,7 @@ class Stopping(Component, ABC):
 
 
 @dataclass(kw_only=True)
-class Never(Stopping):
+class NoStopping(Stopping):
     """No early stopping: every run goes to its last step."""
 
     name: ClassVar[str] = "none"
@@ -70,11 +70,11 @@ class Never(Stopping):
     def is_due(self, step: int) -> bool:
         return False
 
-    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+    def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         return None
 
 
-class Better(Enum):
+class MetricDirection(Enum):
     """Which values of a metric are better."""
 
     HIGHER = "higher"
@@ -82,7 +82,7 @@ class Better(Enum):
 
 
 @dataclass(kw_only=True)
-class Comparison(Stopping):
+class ComparativeRule(Stopping):
     """Base of the rules that compare configurations by a metric near the same step.
 
     What is compared is the mean over the last `window` steps, and of that the mean over the
@@ -91,11 +91,11 @@ class Comparison(Stopping):
     """
 
     metric: str = option("reward/mean", help="what is compared")
-    better: Better = option(Better.HIGHER, help="which values of it are better")
+    better: MetricDirection = option(MetricDirection.HIGHER, help="which values of it are better")
     window: int = option(10, ge=1, help="steps up to the present one that are averaged over")
 
     def compared(
-        self, own: Trial, others: Sequence[Trial], step: int
+        self, own: ObservedRun, others: Sequence[ObservedRun], step: int
     ) -> tuple[float, list[float]] | None:
         """The run's configuration and the other configurations at a step.
 
@@ -112,7 +112,7 @@ class Comparison(Stopping):
         return None if value is None else (value, list(means.values()))
 
     def is_better(self, value: float, than: float) -> bool:
-        return value > than if self.better is Better.HIGHER else value < than
+        return value > than if self.better is MetricDirection.HIGHER else value < than
 
     def where(self, step: int) -> str:
         """The metric and the steps that it is averaged over, for a reason."""

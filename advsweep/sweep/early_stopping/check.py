@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from advsweep.sweep.early_stopping.base import Trial
+from advsweep.sweep.early_stopping.base import ObservedRun
 from advsweep.sweep.registry import STOPPINGS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Judge:
+class StoppingCheck:
     """Judges one run by a rule, beside all runs that share a sweep with it.
 
     The other runs may be on other machines: all that is known of them is in the store, as
@@ -29,7 +29,7 @@ class Judge:
     rule: Stopping
 
     @classmethod
-    def of(cls, store: Store, record: RunRecord) -> Judge | None:
+    def of(cls, store: Store, record: RunRecord) -> StoppingCheck | None:
         """The judge of a run; None where no rule may stop it."""
         if record.stopping is None:
             return None
@@ -53,9 +53,9 @@ class Judge:
         return self.rule.judge(judged, list(trials.values()), step)
 
 
-def _trial(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> Trial:
+def _trial(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> ObservedRun:
     """A run whose means are looked up, with those of all others, when a rule first asks."""
-    return Trial(
+    return ObservedRun(
         config_hash=peer.config_hash,
         step=peer.step,
         steps=peer.steps,

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from advsweep.components import option
-from advsweep.sweep.early_stopping.base import Comparison, Stopping, Trial
+from advsweep.sweep.early_stopping.base import ComparativeRule, ObservedRun, Stopping
 
 ACR = "collapse/acr"
 
@@ -45,7 +45,7 @@ class EarlyAcr(Stopping):
     def is_due(self, step: int) -> bool:
         return step == self.first
 
-    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+    def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         early = [
             value
             for trial in (own, *others)
@@ -62,10 +62,10 @@ class EarlyAcr(Stopping):
             return f"{where}: {forecast}"
         return None
 
-    def _early(self, trial: Trial) -> float | None:
+    def _early(self, trial: ObservedRun) -> float | None:
         return trial.mean(ACR, 1, self.first)
 
-    def _hopeless(self, acr: float, others: Sequence[Trial]) -> str | None:
+    def _hopeless(self, acr: float, others: Sequence[ObservedRun]) -> str | None:
         from advsweep.statistics import predict
 
         points = [
@@ -89,7 +89,7 @@ class EarlyAcr(Stopping):
 
 
 @dataclass(kw_only=True)
-class Asha(Comparison):
+class Asha(ComparativeRule):
     """Lets the best 1/`factor` of the configurations pass each rung.
 
     Rungs are at `grace`, `grace · factor`, `grace · factor²`, ... steps. Of the n
@@ -116,7 +116,7 @@ class Asha(Comparison):
             rung *= self.factor
         return rung == step
 
-    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+    def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         compared = self.compared(own, others, step)
         if compared is None:
             return None
@@ -135,7 +135,7 @@ class Asha(Comparison):
 
 
 @dataclass(kw_only=True)
-class MedianRule(Comparison):
+class MedianRule(ComparativeRule):
     """Stops a run whose configuration is worse than the median of the others at its step.
 
     Golovin et al., "Google Vizier" (2017), sec. 3.2.
@@ -157,7 +157,7 @@ class MedianRule(Comparison):
     def is_due(self, step: int) -> bool:
         return step >= self.grace and (step - self.grace) % self.every == 0
 
-    def judge(self, own: Trial, others: Sequence[Trial], step: int) -> str | None:
+    def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         compared = self.compared(own, others, step)
         if compared is None:
             return None

@@ -68,8 +68,8 @@ def _is_free(device: Device, share: float) -> bool:
     return device.free >= (1 - SPARE) * share * device.memory
 
 
-class Cores:
-    """Cores, each for one run as long as there are enough.
+class CorePool:
+    """CorePool, each for one run as long as there are enough.
 
     A lock in a folder says that a core is in use, so that another sweep of this user takes
     others; where all are in use they are shared. The lock is gone with its process.
@@ -110,7 +110,7 @@ class Cores:
         return True
 
 
-class Slots:
+class SlotAllocator:
     """Gives out cores and devices, to each run as much as its sweep says.
 
     Args:
@@ -118,7 +118,7 @@ class Slots:
     """
 
     def __init__(
-        self, resources: Resources, cores: Cores, look: Callable[[], Sequence[Device]]
+        self, resources: Resources, cores: CorePool, look: Callable[[], Sequence[Device]]
     ) -> None:
         self._resources = resources
         self._cores = cores

@@ -140,7 +140,7 @@ class Executor(Component):
 
 
 @dataclass(frozen=True)
-class Place:
+class QueueEntry:
     """Where a submission stands in its queue.
 
     Attributes:
@@ -153,7 +153,7 @@ class Place:
 
 
 @dataclass(kw_only=True)
-class DetachedExecutor(Executor):
+class QueueExecutor(Executor):
     """Submits workers to a queue, which starts them when it pleases.
 
     Nobody watches them: their jobs do what an execution does for its runs (`attending`), and
@@ -161,7 +161,7 @@ class DetachedExecutor(Executor):
     """
 
     @abstractmethod
-    def queued(self, names: Iterable[str]) -> dict[str, Place]:
+    def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
         """Those of these submissions that the queue has yet to start or to end, by name.
 
         Raises:

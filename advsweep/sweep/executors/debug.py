@@ -27,14 +27,14 @@ class DebugExecutor(Executor):
         from advsweep.store import Owner, open_store
         from advsweep.sweep.retry_policy import store_patience
         from advsweep.sweep.worker.main import work
-        from advsweep.sweep.worker.stacked import work_together
+        from advsweep.sweep.worker.stacked import train_stacked
 
         me = Owner.current()
         patience = store_patience()
         with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
             if job.others:
                 ids = [job.run_id, *job.others]
-                code = work_together(store, ids, job.evaluations, None, holder=me)
+                code = train_stacked(store, ids, job.evaluations, None, holder=me)
             else:
                 [record] = store.runs.select(ids=[job.run_id])
                 code = work(store, record, job.evaluations, None, holder=me)

@@ -23,7 +23,7 @@ from advsweep.local_files import FILE_MODE
 from advsweep.store import open_store
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.worker.environment import describe_environment
-from advsweep.sweep.worker.warm_up import rehearse
+from advsweep.sweep.worker.warm_up import warm_up
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -59,7 +59,7 @@ def _open_store() -> Store | None:
     """
     try:
         store = open_store(create=False, patience=store_patience())
-        rehearse(store)
+        warm_up(store)
     except StoreError:
         return None
     store.close()

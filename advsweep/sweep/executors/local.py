@@ -20,10 +20,10 @@ from advsweep.local_files import cache_folder, make_private_folder, open_private
 from advsweep.redaction import redacted_arguments
 from advsweep.sweep.executors.allocation import (
     VISIBLE,
-    Cores,
+    CorePool,
     Device,
     Slot,
-    Slots,
+    SlotAllocator,
     room,
     visible_devices,
 )
@@ -137,10 +137,10 @@ class LocalExecutor(Executor):
             self._server.close()
             self._server = None
 
-    def _empty_slots(self) -> Slots:
+    def _empty_slots(self) -> SlotAllocator:
         folder = cache_folder() / "cores" / platform.node()
         pinned = self.pin and hasattr(os, "sched_setaffinity")
-        return Slots(self.resources, Cores(_cores() if pinned else (), folder), _devices)
+        return SlotAllocator(self.resources, CorePool(_cores() if pinned else (), folder), _devices)
 
     def _is_ready(self, job: Job) -> bool:
         """Whether a worker can be started at once; what has to be there for that is made."""
@@ -205,7 +205,7 @@ class LocalHandle(Handle):
 
     process: subprocess.Popen[bytes] | Forked
     slot: Slot
-    slots: Slots
+    slots: SlotAllocator
 
     def poll(self) -> int | None:
         code = self.process.poll()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.remote import Order
+from advsweep.sweep.executors.remote import RemoteJob
 from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
@@ -73,13 +73,13 @@ class RayExecutor(Executor):
         return self._room()
 
     def start(self, job: Job) -> Handle:
-        remote = self._ray.remote(Work)
+        remote = self._ray.remote(WorkerActor)
         actor = remote.options(
             num_cpus=self.resources.cpus,
             num_gpus=self.resources.gpus,
             memory=None if self.memory is None else int(self.memory * 1e9),
             max_concurrency=_CALLS,
-        ).remote(Order.of(job, self.resources.cpus))
+        ).remote(RemoteJob.of(job, self.resources.cpus))
         return RayHandle(self._ray, actor, job.run_id)
 
     @cached_property
@@ -131,10 +131,10 @@ class RayExecutor(Executor):
         return {key: value for key, value in needs.items() if value}
 
 
-class Work:
+class WorkerActor:
     """The actor of one run: the parent of its worker, wherever Ray has put it."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: RemoteJob) -> None:
         self._process: subprocess.Popen[bytes] = order.start()
 
     def wait(self) -> int:

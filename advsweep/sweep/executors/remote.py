@@ -25,7 +25,7 @@ _OWN = "ADVSWEEP_"
 
 
 @dataclass(frozen=True)
-class Order:
+class RemoteJob:
     """A job in the form in which it travels to another process or machine.
 
     The Python environment, the run's folder and the store have to be there under the same

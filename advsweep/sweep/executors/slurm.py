@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import DetachedExecutor, Job, Place
-from advsweep.sweep.executors.remote import STORE_VARIABLE, Order
+from advsweep.sweep.executors.base import Job, QueueEntry, QueueExecutor
+from advsweep.sweep.executors.remote import STORE_VARIABLE, RemoteJob
 from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.build import Run
-    from advsweep.sweep.scheduler.queue_job import Attending
+    from advsweep.sweep.scheduler.queue_job import QueueJob
     from advsweep.sweep.settings import Resources
 
 SIDE_BY_SIDE = 256
@@ -39,7 +39,7 @@ class Cluster(Enum):
 
 
 @dataclass(kw_only=True)
-class SlurmExecutor(DetachedExecutor):
+class SlurmExecutor(QueueExecutor):
     """One job of an array per run; the command returns when all are submitted.
 
     Every machine has to have the same folders and to reach the store: a SQLite file will do
@@ -85,13 +85,13 @@ class SlurmExecutor(DetachedExecutor):
     def capacity(self) -> int:
         return self.jobs or SIDE_BY_SIDE
 
-    def queued(self, names: Iterable[str]) -> dict[str, Place]:
+    def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
         names = set(names)
         local = {name for name in names if "@" in name}
         alive = {name for name in local if name == _process_name(name.partition("@")[0])}
-        return dict.fromkeys(alive, Place("RUNNING")) | self._in_slurm(names - local)
+        return dict.fromkeys(alive, QueueEntry("RUNNING")) | self._in_slurm(names - local)
 
-    def _in_slurm(self, names: set[str]) -> dict[str, Place]:
+    def _in_slurm(self, names: set[str]) -> dict[str, QueueEntry]:
         """Those of these jobs that squeue lists."""
         if not names:
             return {}
@@ -112,7 +112,7 @@ class SlurmExecutor(DetachedExecutor):
             ) from error
         listed = (line.split(maxsplit=2) for line in done.stdout.splitlines())
         return {
-            name: Place(state, "" if reason == "None" else reason)
+            name: QueueEntry(state, "" if reason == "None" else reason)
             for name, state, reason in listed
             if name in names
         }
@@ -126,8 +126,8 @@ class SlurmExecutor(DetachedExecutor):
             executor = self._executor(folder, max(1, side_by_side // len(batches)))
             try:
                 with _passed_on(batch[0].store_url), executor.batch():
-                    orders = [Order.of(job, threads).without_secrets() for job in batch]
-                    submitted = [executor.submit(Work(order, policy)) for order in orders]
+                    orders = [RemoteJob.of(job, threads).without_secrets() for job in batch]
+                    submitted = [executor.submit(SlurmJob(order, policy)) for order in orders]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -164,24 +164,24 @@ class SlurmExecutor(DetachedExecutor):
 
 
 @dataclass
-class Work:
+class SlurmJob:
     """What a job does: it executes its run.
 
     Attributes:
         retries: how often the job tried its run again before it was queued again.
     """
 
-    order: Order
+    order: RemoteJob
     policy: Policy
     retries: int = 0
-    _attending: Attending | None = None
+    _attending: QueueJob | None = None
 
     def __call__(self) -> str:
         """How the run ended, in a word."""
         # Not on the machine that submits, where a job's modules may take their time.
-        from advsweep.sweep.scheduler.queue_job import Attending
+        from advsweep.sweep.scheduler.queue_job import QueueJob
 
-        self._attending = Attending(self.order, self.policy, self.retries)
+        self._attending = QueueJob(self.order, self.policy, self.retries)
         self._attending.run()
         return self._attending.end.value if self._attending.end else "elsewhere"
 
@@ -194,7 +194,9 @@ class Work:
         if self._attending is not None:
             self._attending.interrupt()
             retries = self._attending.retries
-        return _import_submitit().helpers.DelayedSubmission(Work(self.order, self.policy, retries))
+        return _import_submitit().helpers.DelayedSubmission(
+            SlurmJob(self.order, self.policy, retries)
+        )
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.builder import GROUPS, KEYS, Points
 from advsweep.sweep.planning.no_effect import idle_rule
 from advsweep.sweep.settings import Off
-from advsweep.sweep.tracking.base import Tracking, remembered
+from advsweep.sweep.tracking.base import Tracking, tracking_spec
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -172,7 +172,7 @@ def make_plan(
         stopping=settings["stopping"],
         search=settings["search"],
         tracking=settings["tracking"],
-        spec={"overrides": texts, "runs": len(runs), **remembered(settings["tracking"])},
+        spec={"overrides": texts, "runs": len(runs), **tracking_spec(settings["tracking"])},
         warnings=warnings,
     )
 

@@ -20,7 +20,7 @@ from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS
 from advsweep.sweep.settings import Off, Resources
-from advsweep.sweep.tracking.base import REMEMBERED, NoTracking
+from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings
         if sweep.name not in run.sweeps:
             continue
         recorded = sweep.spec.get("settings", {})
-        tracking = sweep.spec.get(REMEMBERED)
+        tracking = sweep.spec.get(TRACKING_KEY)
         if not isinstance(recorded, dict):
             raise ConfigError(f"sweep {sweep.name}: expected settings by group, got {recorded!r}")
         for group in ("executor", "resources"):

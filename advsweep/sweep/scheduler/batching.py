@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from advsweep.backends.base import StackKey
     from advsweep.store import RunRecord
     from advsweep.sweep.planning.plan import Plan
-    from advsweep.sweep.scheduler.task import Unit
+    from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 
 _UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 
@@ -32,29 +32,33 @@ def must_be_alone(record: RunRecord) -> bool:
     return record.status not in _UNTRAINED
 
 
-def companions(unit: Unit, queue: Iterable[Unit], free: int) -> list[Unit]:
-    """Which queued units are to be trained together with one that is about to be started.
+def companions(
+    scheduled: ScheduledRun, queue: Iterable[ScheduledRun], free: int
+) -> list[ScheduledRun]:
+    """Which queued runs are to be trained together with one that is about to be started.
 
     Those of its kind come first. They are no more than its backend trains together, and leave
     as much for each of the other slots that are free.
 
     Args:
-        queue: the units to choose from, in the order in which they would be started.
+        queue: the runs to choose from, in the order in which they would be started.
         free: slots that are free, its own among them.
     """
-    key = _key(unit)
+    key = _key(scheduled)
     if key is None:
         return []
     fitting = [(other, its) for other in queue if (its := _key(other)) and its.shape == key.shape]
     fitting.sort(key=lambda pair: pair[1].kind != key.kind)
-    size = unit.wanted[0].run.backend.stack_size()
+    size = scheduled.wanted[0].run.backend.stack_size()
     share = math.ceil((1 + len(fitting)) / free)
     return [other for other, _ in fitting[: min(size, share) - 1]]
 
 
-def are_alike(first: tuple[Unit, RunRecord], second: tuple[Unit, RunRecord]) -> bool:
+def are_alike(
+    first: tuple[ScheduledRun, RunRecord], second: tuple[ScheduledRun, RunRecord]
+) -> bool:
     """Whether one worker can be given both, as far as their records tell."""
-    asked = [unit.evaluations(record) for unit, record in (first, second)]
+    asked = [scheduled.evaluations(record) for scheduled, record in (first, second)]
     return not must_be_alone(second[1]) and asked[0] == asked[1]
 
 
@@ -68,19 +72,19 @@ def count_stackable(plan: Plan) -> int:
     return sum(count for count in shapes.values() if count > 1)
 
 
-def has_ended(unit: Unit, record: RunRecord) -> bool:
+def has_ended(scheduled: ScheduledRun, record: RunRecord) -> bool:
     """Whether a worker recorded how the run ended."""
-    return record.finished is not None and record.finished != unit.finished
+    return record.finished is not None and record.finished != scheduled.finished
 
 
-def is_settled(unit: Unit, record: RunRecord) -> bool:
+def is_settled(scheduled: ScheduledRun, record: RunRecord) -> bool:
     """Whether a run has ended for good while its worker goes on with others.
 
     One that was interrupted may be so since its worker gave up all of them.
     """
     interrupted = record.status is Status.INTERRUPTED and not record.stop_requested
-    return has_ended(unit, record) and not interrupted
+    return has_ended(scheduled, record) and not interrupted
 
 
-def _key(unit: Unit) -> StackKey | None:
-    return None if unit.alone or unit.retries else unit.stack_key
+def _key(scheduled: ScheduledRun) -> StackKey | None:
+    return None if scheduled.alone or scheduled.retries else scheduled.stack_key

@@ -40,7 +40,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """How far an execution is; sent several times a second.
 
     Attributes:
@@ -57,7 +57,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Added:
+class RunsAdded:
     """Runs join an execution that is under way.
 
     Attributes:
@@ -71,11 +71,11 @@ class Added:
     total: int
 
 
-Event = RunEvent | Progress | Added
+Event = RunEvent | SweepProgress | RunsAdded
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepResult:
     """What came of an execution.
 
     Attributes:

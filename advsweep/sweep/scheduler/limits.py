@@ -19,7 +19,7 @@ from advsweep.sweep.executors.base import Executor, Handle
 from advsweep.sweep.retry_policy import Policy, spell_duration, spell_size
 
 if TYPE_CHECKING:
-    from advsweep.sweep.scheduler.task import Unit
+    from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 
 STOP_SECONDS = 20.0
 """What a worker that is asked to end has to write a checkpoint before it is killed."""
@@ -30,7 +30,7 @@ SILENT_SECONDS = 10.0
 slept, or its clock was set, all leases look lapsed until the next heartbeat."""
 
 
-class Cause(NamedTuple):
+class FailureCause(NamedTuple):
     """What a run failed of."""
 
     failure: Failure
@@ -60,22 +60,22 @@ class Worker:
     """A worker process, watched from its start.
 
     Attributes:
-        units: the runs that it has, of which it is not yet known how they ended.
+        runs: the runs that it has, of which it is not yet known how they ended.
         cause: why it was ended by this very process; None while it was not.
         trains_together: whether it was given several.
     """
 
     handle: Handle
     policy: Policy
-    units: list[Unit]
-    cause: Cause | None = None
+    runs: list[ScheduledRun]
+    cause: FailureCause | None = None
     _started: float = field(default_factory=time.monotonic)
     _deadline: float | None = None
     _silent: float | None = None
     _measured: float = -math.inf
 
     def __post_init__(self) -> None:
-        self.trains_together = len(self.units) > 1
+        self.trains_together = len(self.runs) > 1
 
     def check(self) -> None:
         """Ends the worker if it takes more than it may."""
@@ -87,7 +87,7 @@ class Worker:
         limit = self.policy.time_limit
         if limit is not None and now - self._started > limit:
             reason = f"took longer than its time limit of {spell_duration(limit)}"
-            self.cause = Cause(Failure.TIMEOUT, reason)
+            self.cause = FailureCause(Failure.TIMEOUT, reason)
             self._deadline = now + STOP_SECONDS
             self.handle.stop()
             return
@@ -97,7 +97,7 @@ class Worker:
             held = held_bytes(pid, most)
             if held > most:
                 reason = f"held {spell_size(held)}, above its memory limit of {spell_size(most)}"
-                self._kill(Cause(Failure.OOM, reason))
+                self._kill(FailureCause(Failure.OOM, reason))
 
     def look(self, statuses: Iterable[Status]) -> None:
         """Ends the worker if it lives but has given no sign of life for longer than a lease.
@@ -112,14 +112,14 @@ class Worker:
         self._silent = now if self._silent is None else self._silent
         if now - self._silent > SILENT_SECONDS:
             reason = f"gave no sign of life for {owners.LEASE.total_seconds():g} s and was killed"
-            self._kill(Cause(Failure.KILLED, reason))
+            self._kill(FailureCause(Failure.KILLED, reason))
 
-    def _kill(self, cause: Cause) -> None:
+    def _kill(self, cause: FailureCause) -> None:
         self.cause = cause
         self.handle.kill()
 
 
-class Coroner:
+class ExitClassifier:
     """Tells from an exit code what a worker died of that left no word."""
 
     def __init__(self) -> None:
@@ -129,23 +129,23 @@ class Coroner:
         """To be called now and then: what the kernel did before cannot be why."""
         self._kernel_kills.append(kernel_kills())
 
-    def cause(self, code: int) -> Cause:
+    def cause(self, code: int) -> FailureCause:
         """The class of a failure, and in words what happened."""
         if code == exit_codes.OUT_OF_MEMORY:
-            return Cause(Failure.OOM, "out of memory")
+            return FailureCause(Failure.OOM, "out of memory")
         if code == exit_codes.UNRECORDED:
-            return Cause(Failure.ERROR, "its process could not use the store any more")
+            return FailureCause(Failure.ERROR, "its process could not use the store any more")
         if code in (exit_codes.DISK_FULL, -signal.SIGXFSZ):
             reason = (
                 "its process could not write any more: the disk is full, or a quota or a limit on "
                 "the size of files (ulimit -f) is reached"
             )
-            return Cause(Failure.DISK, reason)
+            return FailureCause(Failure.DISK, reason)
         if code == -signal.SIGKILL and kernel_kills() > self._kernel_kills[0]:
-            return Cause(Failure.OOM, "killed by the kernel, which had run out of memory")
+            return FailureCause(Failure.OOM, "killed by the kernel, which had run out of memory")
         if code < 0:
-            return Cause(Failure.KILLED, f"killed by signal {-code}{_name(-code)}")
-        return Cause(Failure.ERROR, f"its process ended with exit status {code}")
+            return FailureCause(Failure.KILLED, f"killed by signal {-code}{_name(-code)}")
+        return FailureCause(Failure.ERROR, f"its process ended with exit status {code}")
 
 
 def _name(number: int) -> str:

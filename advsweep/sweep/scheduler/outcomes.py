@@ -11,19 +11,19 @@ from advsweep.errors import StoreError
 from advsweep.store import Failure, Owner, Status
 from advsweep.sweep import exit_codes
 from advsweep.sweep.scheduler import batching
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
-from advsweep.sweep.scheduler.limits import Cause, Coroner, Worker
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.scheduler.limits import ExitClassifier, FailureCause, Worker
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.retry_policy import Policy
-    from advsweep.sweep.scheduler.task import Unit
+    from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 
 
-class Settling:
+class OutcomeRecorder:
     """The part of an execution that sees to ends.
 
-    Each unit is in the queue, with a worker, waited for since another process has it, resting
+    Each scheduled is in the queue, with a worker, waited for since another process has it, resting
     before it is tried again, or at its end.
     """
 
@@ -32,28 +32,28 @@ class Settling:
         store: Store,
         on_event: Callable[[Event], None],
         policy: Policy,
-        units: list[Unit],
+        runs: list[ScheduledRun],
     ) -> None:
         self._store = store
         self._on_event = on_event
         self._policy = policy
-        self._coroner = Coroner()
-        self._units = units
-        self._queue: deque[Unit] = deque()
-        self._waiting: list[Unit] = []
-        self._resting: list[tuple[float, Unit]] = []
-        self._unrecorded: list[tuple[Unit, Status, Failure | None]] = []
+        self._coroner = ExitClassifier()
+        self._runs = runs
+        self._queue: deque[ScheduledRun] = deque()
+        self._waiting: list[ScheduledRun] = []
+        self._resting: list[tuple[float, ScheduledRun]] = []
+        self._unrecorded: list[tuple[ScheduledRun, Status, Failure | None]] = []
         self._failures = 0
         self._requests = 0
 
-    def outcome(self) -> Outcome:
-        ends = [unit.end for unit in self._units]
-        return Outcome(
-            run_ids=[unit.run_id for unit in self._units],
+    def result(self) -> SweepResult:
+        ends = [scheduled.end for scheduled in self._runs]
+        return SweepResult(
+            run_ids=[scheduled.run_id for scheduled in self._runs],
             done=ends.count(EventKind.DONE),
             skipped=ends.count(EventKind.SKIPPED),
-            failed={u.run_id: u.message for u in self._units if u.end is EventKind.FAILED},
-            pruned={u.run_id: u.message for u in self._units if u.end is EventKind.PRUNED},
+            failed={u.run_id: u.message for u in self._runs if u.end is EventKind.FAILED},
+            pruned={u.run_id: u.message for u in self._runs if u.end is EventKind.PRUNED},
             unfinished=ends.count(EventKind.INTERRUPTED) + ends.count(None),
             stopped=self._requests > 0,
             halted=self._halted,
@@ -75,45 +75,49 @@ class Settling:
         """Whether what is running is to stop."""
         return self._requests > 0 or (self._halted and self._policy.fail_fast)
 
-    def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
-        record = self._record(unit)
+    def _settle(self, scheduled: ScheduledRun, code: int, ours: FailureCause | None) -> None:
+        record = self._record(scheduled)
         # What it recorded of its end counts, whatever ended its process after that.
-        has_ended = record.finished != unit.finished
+        has_ended = record.finished != scheduled.finished
         has_stopped = has_ended and record.status is Status.INTERRUPTED
         has_failed = has_ended and record.status is Status.FAILED
         if code == exit_codes.ELSEWHERE:
-            self._waiting.append(unit)
+            self._waiting.append(scheduled)
             self._tell(EventKind.WAITING, record, "another process trains it")
-        elif code == exit_codes.DONE or unit.is_done(record, self._store):
-            self._end(unit, EventKind.DONE, record)
+        elif code == exit_codes.DONE or scheduled.is_done(record, self._store):
+            self._end(scheduled, EventKind.DONE, record)
         elif (ours is None or self._stopping) and (code == exit_codes.STOPPED or has_stopped):
-            self._end(unit, EventKind.INTERRUPTED, record, record.error or "")
+            self._end(scheduled, EventKind.INTERRUPTED, record, record.error or "")
         elif code == exit_codes.PRUNED:
-            self._end(unit, EventKind.PRUNED, record, record.error or "")
+            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
         elif has_failed:
-            self._fail(unit, record, recorded_cause(record))
+            self._fail(scheduled, record, recorded_cause(record))
         elif record.status is Status.DONE:
             # It was to evaluate alone; what was trained stays as it is.
             failure, reason = ours or self._coroner.cause(code)
-            self._fail(unit, record, Cause(failure, f"evaluation: {reason}, see its log"))
+            self._fail(
+                scheduled, record, FailureCause(failure, f"evaluation: {reason}, see its log")
+            )
         else:
             cause = ours or self._coroner.cause(code)
-            self._end_unrecorded(unit, cause, asked=record.stop_requested)
+            self._end_unrecorded(scheduled, cause, asked=record.stop_requested)
 
-    def _fail(self, unit: Unit, record: RunRecord, cause: Cause) -> None:
+    def _fail(self, scheduled: ScheduledRun, record: RunRecord, cause: FailureCause) -> None:
         """A run failed: it is tried again after a pause, or that was it."""
         allowed = self._policy.retries if cause.failure in self._policy.retry_on else 0
-        if self._over or unit.retries >= allowed:
+        if self._over or scheduled.retries >= allowed:
             self._failures += 1
-            self._end(unit, EventKind.FAILED, record, cause.reason)
+            self._end(scheduled, EventKind.FAILED, record, cause.reason)
             return
-        unit.retry(record.step)
-        pause = self._policy.backoff(unit.in_vain)
-        self._resting.append((time.monotonic() + pause, unit))
-        again = f"retry {unit.retries} of {allowed} in {pause:g} s"
+        scheduled.retry(record.step)
+        pause = self._policy.backoff(scheduled.in_vain)
+        self._resting.append((time.monotonic() + pause, scheduled))
+        again = f"retry {scheduled.retries} of {allowed} in {pause:g} s"
         self._tell(EventKind.RETRYING, record, f"{cause.reason}; {again}")
 
-    def _end_unrecorded(self, unit: Unit, cause: Cause, *, asked: bool = False) -> None:
+    def _end_unrecorded(
+        self, scheduled: ScheduledRun, cause: FailureCause, *, asked: bool = False
+    ) -> None:
         """Records the end of a worker that could not do so itself.
 
         Args:
@@ -122,33 +126,37 @@ class Settling:
         stopping = self._stopping or asked
         status = Status.INTERRUPTED if stopping else Status.FAILED
         failure = None if stopping else cause.failure
-        unit.message = f"{cause.reason} while stopping" if stopping else cause.reason
+        scheduled.message = f"{cause.reason} while stopping" if stopping else cause.reason
         try:
-            recorded = self._record_end(unit, status, failure)
+            recorded = self._record_end(scheduled, status, failure)
         except StoreError:
             # A full disk, most likely; the run's row says that it is lost until there is room.
-            self._unrecorded.append((unit, status, failure))
+            self._unrecorded.append((scheduled, status, failure))
             self._failures += status is Status.FAILED
             kind = EventKind.INTERRUPTED if stopping else EventKind.FAILED
-            self._end(unit, kind, self._record(unit), unit.message)
+            self._end(scheduled, kind, self._record(scheduled), scheduled.message)
             return
         if not recorded:
-            self._waiting.append(unit)
+            self._waiting.append(scheduled)
         elif stopping:
-            self._end(unit, EventKind.INTERRUPTED, self._record(unit), unit.message)
+            self._end(scheduled, EventKind.INTERRUPTED, self._record(scheduled), scheduled.message)
         else:
-            self._fail(unit, self._record(unit), cause)
+            self._fail(scheduled, self._record(scheduled), cause)
 
-    def _record_end(self, unit: Unit, status: Status, failure: Failure | None) -> bool:
+    def _record_end(self, scheduled: ScheduledRun, status: Status, failure: Failure | None) -> bool:
         """False where another process has taken the run up in the meantime."""
-        if status is Status.INTERRUPTED and self._record(unit).status is not Status.LOST:
+        if status is Status.INTERRUPTED and self._record(scheduled).status is not Status.LOST:
             return True  # it was ended before it began
         me = Owner.current()
-        unit.taken = unit.taken or self._store.leases.claim(unit.run_id, me, holder=me)
-        if not unit.taken:
+        scheduled.taken = scheduled.taken or self._store.leases.claim(
+            scheduled.run_id, me, holder=me
+        )
+        if not scheduled.taken:
             return False
-        self._store.leases.finish(unit.run_id, status, failure=failure, error=unit.message)
-        unit.taken = False
+        self._store.leases.finish(
+            scheduled.run_id, status, failure=failure, error=scheduled.message
+        )
+        scheduled.taken = False
         return True
 
     def _settle_all(self, worker: Worker, code: int) -> None:
@@ -156,46 +164,48 @@ class Settling:
 
         Those that have not ended by themselves are trained one by one.
         """
-        told = code in (exit_codes.TOGETHER, exit_codes.STOPPED)
+        told = code in (exit_codes.STACKED, exit_codes.STOPPED)
         cause = worker.cause or self._coroner.cause(code)
-        for unit, record in zip(worker.units, self._records(worker.units), strict=True):
+        for scheduled, record in zip(worker.runs, self._records(worker.runs), strict=True):
             interrupted = record.status is Status.INTERRUPTED
             asked = self._stopping or record.stop_requested
-            if batching.has_ended(unit, record) and (told or asked or not interrupted):
-                self._settle(unit, batching.CODES[record.status], None)
+            if batching.has_ended(scheduled, record) and (told or asked or not interrupted):
+                self._settle(scheduled, batching.CODES[record.status], None)
             elif asked or code in (exit_codes.UNRECORDED, exit_codes.DISK_FULL):
-                self._end_unrecorded(unit, cause, asked=record.stop_requested)
+                self._end_unrecorded(scheduled, cause, asked=record.stop_requested)
             elif record.status is Status.RUNNING:
-                self._settle(unit, exit_codes.ELSEWHERE, None)
+                self._settle(scheduled, exit_codes.ELSEWHERE, None)
             else:
-                unit.alone = True
-                self._queue.append(unit)
+                scheduled.alone = True
+                self._queue.append(scheduled)
                 reason = record.error if interrupted and record.error else cause.reason
                 self._tell(EventKind.RETRYING, record, f"{reason}; it is trained alone now")
 
     def _record_again(self) -> None:
         unrecorded, self._unrecorded = self._unrecorded, []
-        for unit, status, failure in unrecorded:
+        for scheduled, status, failure in unrecorded:
             try:
-                self._record_end(unit, status, failure)
+                self._record_end(scheduled, status, failure)
             except StoreError:
-                self._unrecorded.append((unit, status, failure))
+                self._unrecorded.append((scheduled, status, failure))
 
-    def _record(self, unit: Unit) -> RunRecord:
-        [record] = self._records([unit])
+    def _record(self, scheduled: ScheduledRun) -> RunRecord:
+        [record] = self._records([scheduled])
         return record
 
-    def _records(self, units: Sequence[Unit]) -> list[RunRecord]:
-        return self._store.runs.select(ids=[unit.run_id for unit in units])
+    def _records(self, runs: Sequence[ScheduledRun]) -> list[RunRecord]:
+        return self._store.runs.select(ids=[scheduled.run_id for scheduled in runs])
 
-    def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        unit.end, unit.message = kind, message
+    def _end(
+        self, scheduled: ScheduledRun, kind: EventKind, record: RunRecord, message: str = ""
+    ) -> None:
+        scheduled.end, scheduled.message = kind, message
         self._tell(kind, record, message)
 
     def _tell(self, kind: EventKind, record: RunRecord, message: str = "") -> None:
         self._on_event(RunEvent(kind, record, message))
 
 
-def recorded_cause(record: RunRecord) -> Cause:
+def recorded_cause(record: RunRecord) -> FailureCause:
     """What a run failed of, by its record."""
-    return Cause(record.failure or Failure.ERROR, record.error or "")
+    return FailureCause(record.failure or Failure.ERROR, record.error or "")

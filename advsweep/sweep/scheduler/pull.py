@@ -23,17 +23,17 @@ from advsweep.sweep.planning.resume import (
     task_of,
 )
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, Execution
-from advsweep.sweep.scheduler.task import Unit
+from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
+from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, Scheduler
 from advsweep.sweep.settings import Resources
-from advsweep.sweep.stop_request import signals_taken
+from advsweep.sweep.stop_request import stop_signals_handled
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.executors.base import Executor
-    from advsweep.sweep.scheduler.events import Event, EventKind, Outcome
-    from advsweep.sweep.scheduler.limits import Cause
+    from advsweep.sweep.scheduler.events import Event, EventKind, SweepResult
+    from advsweep.sweep.scheduler.limits import FailureCause
 
 LEFT = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 """The runs that are taken up."""
@@ -41,7 +41,7 @@ LOOKED_AT = 100
 """Runs of each state that an executor is prepared for."""
 
 
-def join(
+def pull_runs(
     store: Store,
     sweep: str | None,
     executor: Executor,
@@ -49,7 +49,7 @@ def join(
     *,
     idle_seconds: float = 0.0,
     overrides: Sequence[str] = (),
-) -> Outcome:
+) -> SweepResult:
     """Takes up pending, interrupted and lost runs until there are none; returns what came of them.
 
     What a run is, and what its sweep gives it (`resources`), is read from the store alone. The
@@ -69,14 +69,14 @@ def join(
         NotFoundError: there is no such sweep.
         StoreError: the store cannot be used.
     """
-    execution = _Joining(store, executor, on_event, sweep, idle_seconds, overrides)
-    with signals_taken(execution.ask_to_stop), contextlib.closing(executor):
+    execution = PullScheduler(store, executor, on_event, sweep, idle_seconds, overrides)
+    with stop_signals_handled(execution.ask_to_stop), contextlib.closing(executor):
         execution.run()
-    return execution.outcome()
+    return execution.result()
 
 
-class _Joining(Execution):
-    """An execution whose units come one by one, as slots are free for them."""
+class PullScheduler(Scheduler):
+    """An execution whose runs come one by one, as slots are free for them."""
 
     def __init__(
         self,
@@ -134,11 +134,11 @@ class _Joining(Execution):
                 return
             self._idle_since = None
             self._held.add(run_id)
-            unit = Unit(run_id, [])
-            self._units.append(unit)
-            self._queue.append(unit)
+            scheduled = ScheduledRun(run_id, [])
+            self._runs.append(scheduled)
+            self._queue.append(scheduled)
 
-    def _start(self, together: Sequence[tuple[Unit, RunRecord]]) -> bool:
+    def _start(self, together: Sequence[tuple[ScheduledRun, RunRecord]]) -> bool:
         # It knows them one by one.
         [(_, record)] = together
         return self._prepare(record) and super()._start(together)
@@ -191,15 +191,15 @@ class _Joining(Execution):
             for status in LEFT:
                 yield from self._store.runs.select(sweep=sweep, status=status, limit=LOOKED_AT)
 
-    def _sort(self, unit: Unit, record: RunRecord) -> bool:
+    def _sort(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
         # It is recorded as running, but by this very process.
-        return unit.run_id in self._held or super()._sort(unit, record)
+        return scheduled.run_id in self._held or super()._sort(scheduled, record)
 
     def _look(self) -> None:
         self._keep()
         # Somebody else has them now.
-        for unit in self._waiting:
-            self._units.remove(unit)
+        for scheduled in self._waiting:
+            self._runs.remove(scheduled)
         self._waiting.clear()
         super()._look()
 
@@ -211,15 +211,17 @@ class _Joining(Execution):
             except LeaseLostError:
                 self._held.remove(run_id)
 
-    def _settle(self, unit: Unit, code: int, ours: Cause | None) -> None:
+    def _settle(self, scheduled: ScheduledRun, code: int, ours: FailureCause | None) -> None:
         if self._requests:
-            self._give_back(unit.run_id)
-        self._held.discard(unit.run_id)
-        super()._settle(unit, code, ours)
+            self._give_back(scheduled.run_id)
+        self._held.discard(scheduled.run_id)
+        super()._settle(scheduled, code, ours)
 
-    def _end(self, unit: Unit, kind: EventKind, record: RunRecord, message: str = "") -> None:
-        self._held.discard(unit.run_id)
-        super()._end(unit, kind, record, message)
+    def _end(
+        self, scheduled: ScheduledRun, kind: EventKind, record: RunRecord, message: str = ""
+    ) -> None:
+        self._held.discard(scheduled.run_id)
+        super()._end(scheduled, kind, record, message)
 
     def _give_back(self, run_id: int) -> None:
         """Leaves a run to others whose worker was not started, or ended before it claimed it."""

@@ -15,9 +15,9 @@ from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import FILE_MODE, make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
-from advsweep.sweep.executors.base import DetachedExecutor, Job
+from advsweep.sweep.executors.base import Job, QueueExecutor
 from advsweep.sweep.registry import EXECUTORS
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
@@ -39,7 +39,7 @@ class Wanted(Protocol):
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]: ...
 
 
-def check_policy(policy: Policy, executor: DetachedExecutor) -> None:
+def check_policy(policy: Policy, executor: QueueExecutor) -> None:
     """Refuses what takes somebody who sees all runs.
 
     Raises:
@@ -54,13 +54,13 @@ def check_policy(policy: Policy, executor: DetachedExecutor) -> None:
 
 
 def submit(
-    units: Sequence[Wanted],
+    runs: Sequence[Wanted],
     store: Store,
-    executor: DetachedExecutor,
+    executor: QueueExecutor,
     side_by_side: int,
     on_event: Callable[[Event], None],
     policy: Policy,
-) -> Outcome:
+) -> SweepResult:
     """Submits the runs that are neither done, nor being trained, nor queued before.
 
     Requests to stop are withdrawn from those that are queued now or were before.
@@ -72,7 +72,7 @@ def submit(
         ConfigError: the queue cannot be had, or does not take them.
         StoreError: a run's folder is another run's.
     """
-    ids = [unit.run_id for unit in units]
+    ids = [scheduled.run_id for scheduled in runs]
     folder = store.runs_directory / executor.name
     make_private_folder(folder)
     with FileLock(folder / "jobs.lock", mode=FILE_MODE):
@@ -83,9 +83,9 @@ def submit(
         free = [r for r in records.values() if r.status is not Status.RUNNING]
         store.leases.withdraw_stops([record.id for record in free if record.stop_requested])
         skipped, pruned = 0, {}
-        for unit in units:
-            record = records[unit.run_id]
-            if unit.is_done(record, store):
+        for scheduled in runs:
+            record = records[scheduled.run_id]
+            if scheduled.is_done(record, store):
                 skipped += 1
                 on_event(RunEvent(EventKind.SKIPPED, record))
             elif record.status is Status.PRUNED:
@@ -101,14 +101,14 @@ def submit(
                     run_id=record.id,
                     store_url=store.url,
                     directory=record.directory,
-                    evaluations=unit.evaluations(record),
+                    evaluations=scheduled.evaluations(record),
                 )
         for submitted in executor.submit(list(jobs.values()), folder, side_by_side, policy):
             names |= submitted
             _write(folder, names)
             for run_id, name in submitted.items():
                 on_event(RunEvent(EventKind.SUBMITTED, records[run_id], f"as {name}"))
-    return Outcome(
+    return SweepResult(
         run_ids=ids,
         done=0,
         skipped=skipped,
@@ -116,13 +116,13 @@ def submit(
         unfinished=0,
         stopped=False,
         submitted=len(jobs),
-        queued=len(units) - skipped - len(pruned) - len(jobs),
+        queued=len(runs) - skipped - len(pruned) - len(jobs),
         pruned=pruned,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queued:
+class QueuedRun:
     """A run that a queue has.
 
     Attributes:
@@ -140,7 +140,7 @@ class Queued:
     reason: str
 
 
-def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
+def queued_runs(store: Store, sweep: str | None = None) -> list[QueuedRun]:
     """The runs of a sweep, or of the store, that were submitted and that a queue still has.
 
     A queue is asked once, and only where runs that were submitted to it are not at their end.
@@ -159,7 +159,7 @@ def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
         open_ = {run_id: name for run_id, name in names.items() if run_id in lines}
         places = executor.queued(open_.values())
         found += [
-            Queued(
+            QueuedRun(
                 id=run_id,
                 estimator=lines[run_id].estimator,
                 seed=lines[run_id].seed,
@@ -174,13 +174,13 @@ def queued_runs(store: Store, sweep: str | None = None) -> list[Queued]:
     return sorted(found, key=lambda run: run.id)
 
 
-def _submitted(store: Store) -> Iterator[tuple[DetachedExecutor, Mapping[int, str]]]:
+def _submitted(store: Store) -> Iterator[tuple[QueueExecutor, Mapping[int, str]]]:
     """Each queue that runs of this store were submitted to, with their jobs' names."""
     for name in EXECUTORS.names():
         if names := _read(store.runs_directory / name):
             executor = EXECUTORS.build(name)
             # Somebody else's folder may hold a file of that name for any executor.
-            if isinstance(executor, DetachedExecutor):
+            if isinstance(executor, QueueExecutor):
                 yield executor, names
 
 

@@ -17,11 +17,11 @@ from advsweep.components import Plain
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store, owners
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.remote import STORE_VARIABLE, Order, ProcessHandle
+from advsweep.sweep.executors.remote import STORE_VARIABLE, ProcessHandle, RemoteJob
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
-from advsweep.sweep.scheduler.scheduler import Execution
-from advsweep.sweep.scheduler.task import Unit
+from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
+from advsweep.sweep.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Attending(Execution):
+class QueueJob(Scheduler):
     """The execution of a single run, by the job that was submitted for it.
 
     Signals are the queue's: `interrupt` is for whoever handles them.
@@ -41,7 +41,7 @@ class Attending(Execution):
         retries: how often this job has tried the run again before it was interrupted.
     """
 
-    def __init__(self, order: Order, policy: Policy, retries: int) -> None:
+    def __init__(self, order: RemoteJob, policy: Policy, retries: int) -> None:
         # The store's URL, unless it holds a password, and the folder of its runs are among them.
         os.environ.update(order.environment)
         if STORE_VARIABLE not in os.environ:
@@ -53,7 +53,7 @@ class Attending(Execution):
             )
         store = open_store(create=False, patience=store_patience(), wait=True)
         self._here = _Here(order)
-        # It is no unit from the start: those that were asked to stop would be started.
+        # It is no scheduled from the start: those that were asked to stop would be started.
         super().__init__(store, self._here, 1, _tell, policy, [])
         self._unit = _Ordered(order.run_id, [], retries=retries, asked=order.evaluation_settings())
         self._queue.append(self._unit)
@@ -90,7 +90,7 @@ class Attending(Execution):
 
 
 @dataclass(eq=False)
-class _Ordered(Unit):
+class _Ordered(ScheduledRun):
     """The run of an order.
 
     Attributes:
@@ -112,7 +112,7 @@ class _Here(Executor):
 
     name: ClassVar[str] = "here"
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: RemoteJob) -> None:
         super().__init__()
         self._order = order
         self.process: subprocess.Popen[bytes] | None = None

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from advsweep.errors import StoreError, is_disk_full
 from advsweep.store import Failure, Status
 from advsweep.store.run_folders import claim_folder
-from advsweep.sweep.executors.base import DetachedExecutor, Executor, Job
+from advsweep.sweep.executors.base import Executor, Job, QueueExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import batching, limits
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, Progress
-from advsweep.sweep.scheduler.limits import Cause, Worker, check_limits
-from advsweep.sweep.scheduler.outcomes import Settling, recorded_cause
+from advsweep.sweep.scheduler.events import Event, EventKind, SweepProgress, SweepResult
+from advsweep.sweep.scheduler.limits import FailureCause, Worker, check_limits
+from advsweep.sweep.scheduler.outcomes import OutcomeRecorder, recorded_cause
 from advsweep.sweep.scheduler.queue import check_policy, submit
-from advsweep.sweep.scheduler.task import Unit, make_units
-from advsweep.sweep.stop_request import signals_taken
+from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun, schedule_runs
+from advsweep.sweep.stop_request import stop_signals_handled
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -38,8 +38,8 @@ def execute(
     *,
     force: bool = False,
     policy: Policy | None = None,
-    make: Callable[..., Execution] | None = None,
-) -> Outcome:
+    make: Callable[..., Scheduler] | None = None,
+) -> SweepResult:
     """Does what is missing of a plan and returns when all its runs are in a final state.
 
     Runs that are done are skipped, as are those that the plan's rule has stopped early;
@@ -66,19 +66,19 @@ def execute(
     policy = policy or Policy()
     check_limits(policy, plan.executor)
     plan.check()
-    if isinstance(plan.executor, DetachedExecutor):
+    if isinstance(plan.executor, QueueExecutor):
         check_policy(policy, plan.executor)
-    units = make_units(plan, store, force=force)
+    runs = schedule_runs(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
-    if isinstance(plan.executor, DetachedExecutor):
-        return submit(units, store, plan.executor, slots, on_event, policy)
-    execution = (make or Execution)(store, plan.executor, slots, on_event, policy, units)
-    with signals_taken(execution.ask_to_stop), closing(plan.executor):
+    if isinstance(plan.executor, QueueExecutor):
+        return submit(runs, store, plan.executor, slots, on_event, policy)
+    execution = (make or Scheduler)(store, plan.executor, slots, on_event, policy, runs)
+    with stop_signals_handled(execution.ask_to_stop), closing(plan.executor):
         execution.run()
-    return execution.outcome()
+    return execution.result()
 
 
-class Execution(Settling):
+class Scheduler(OutcomeRecorder):
     """The state of one `execute`, between one look at the workers and the next."""
 
     def __init__(
@@ -88,9 +88,9 @@ class Execution(Settling):
         slots: int,
         on_event: Callable[[Event], None],
         policy: Policy,
-        units: list[Unit],
+        runs: list[ScheduledRun],
     ) -> None:
-        super().__init__(store, on_event, policy, units)
+        super().__init__(store, on_event, policy, runs)
         self._executor = executor
         self._slots = slots
         self._workers: list[Worker] = []
@@ -106,7 +106,7 @@ class Execution(Settling):
 
     def run(self) -> None:
         """Returns when nothing is left to do, or after a request when all workers are gone."""
-        self._admit(self._units)
+        self._admit(self._runs)
         try:
             while self._workers or (not self._over and self._has_more()):
                 self._reap()
@@ -126,21 +126,21 @@ class Execution(Settling):
             for worker in self._workers:
                 worker.handle.stop()
 
-    def _admit(self, units: Sequence[Unit]) -> None:
-        """Queues units as far as something is left to do; earlier requests to stop are over."""
-        records = {r.id: r for r in self._records(units)}
+    def _admit(self, runs: Sequence[ScheduledRun]) -> None:
+        """Queues runs as far as something is left to do; earlier requests to stop are over."""
+        records = {r.id: r for r in self._records(runs)}
         free = [r for r in records.values() if r.status is not Status.RUNNING]
         self._store.leases.withdraw_stops([r.id for r in free if r.stop_requested])
         records.update((r.id, replace(r, stop_requested=False)) for r in free)
-        for unit in units:
-            unit.alone = batching.must_be_alone(records[unit.run_id])
-            if self._sort(unit, records[unit.run_id]):
-                self._queue.append(unit)
+        for scheduled in runs:
+            scheduled.alone = batching.must_be_alone(records[scheduled.run_id])
+            if self._sort(scheduled, records[scheduled.run_id]):
+                self._queue.append(scheduled)
 
     @property
-    def _active(self) -> list[Unit]:
+    def _active(self) -> list[ScheduledRun]:
         """Those whose workers are alive, and that have not ended."""
-        return [unit for worker in self._workers for unit in worker.units]
+        return [scheduled for worker in self._workers for scheduled in worker.runs]
 
     @property
     def _free_slots(self) -> int:
@@ -150,65 +150,67 @@ class Execution(Settling):
         """Whether there is work beside that of the workers that are alive."""
         return bool(self._queue or self._waiting or self._resting)
 
-    def _sort(self, unit: Unit, record: RunRecord) -> bool:
-        """Whether a unit is to be started; else it is at its end, or waited for."""
-        if unit.is_done(record, self._store):
-            self._end(unit, EventKind.SKIPPED, record)
+    def _sort(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
+        """Whether a scheduled is to be started; else it is at its end, or waited for."""
+        if scheduled.is_done(record, self._store):
+            self._end(scheduled, EventKind.SKIPPED, record)
             return False
         if record.status is Status.PRUNED:
-            self._end(unit, EventKind.PRUNED, record, record.error or "")
+            self._end(scheduled, EventKind.PRUNED, record, record.error or "")
             return False
         if record.status is Status.RUNNING:
-            self._waiting.append(unit)
+            self._waiting.append(scheduled)
             self._tell(EventKind.WAITING, record, "another process trains it")
             return False
         if record.stop_requested:
-            self._end(unit, EventKind.INTERRUPTED, record, "asked to stop")
+            self._end(scheduled, EventKind.INTERRUPTED, record, "asked to stop")
             return False
         return True
 
     def _fill(self) -> None:
-        """Starts queued units, and those whose pause is over, while slots are free."""
+        """Starts queued runs, and those whose pause is over, while slots are free."""
         now = time.monotonic()
-        self._queue.extend(unit for due, unit in self._resting if due <= now)
-        self._resting = [(due, unit) for due, unit in self._resting if due > now]
+        self._queue.extend(scheduled for due, scheduled in self._resting if due <= now)
+        self._resting = [(due, scheduled) for due, scheduled in self._resting if due > now]
         while self._queue and self._free_slots > 0:
-            unit = self._queue.popleft()
-            record = self._record(unit)
+            scheduled = self._queue.popleft()
+            record = self._record(scheduled)
             # Another execution may have taken or finished it since it was queued.
-            if not self._sort(unit, record) or not self._claim_folder(unit, record):
+            if not self._sort(scheduled, record) or not self._claim_folder(scheduled, record):
                 continue
-            together = [(unit, record), *self._companions(unit, record)]
+            together = [(scheduled, record), *self._companions(scheduled, record)]
             if not self._start(together):
-                self._queue.extendleft(unit for unit, _ in reversed(together))
+                self._queue.extendleft(scheduled for scheduled, _ in reversed(together))
                 return
 
-    def _companions(self, unit: Unit, record: RunRecord) -> list[tuple[Unit, RunRecord]]:
-        """Takes units out of the queue to be trained together with one that is to be started."""
+    def _companions(
+        self, scheduled: ScheduledRun, record: RunRecord
+    ) -> list[tuple[ScheduledRun, RunRecord]]:
+        """Takes runs out of the queue to be trained together with one that is to be started."""
         # The limits are those of a run's own process.
         if not self._executor.stacks or self._policy.limits or batching.must_be_alone(record):
             return []
-        chosen = batching.companions(unit, self._queue, self._free_slots)
+        chosen = batching.companions(scheduled, self._queue, self._free_slots)
         taken = []
         for other, its in zip(chosen, self._records(chosen), strict=True):
             if not self._sort(other, its):
                 self._queue.remove(other)
-            elif batching.are_alike((unit, record), (other, its)):
+            elif batching.are_alike((scheduled, record), (other, its)):
                 self._queue.remove(other)
                 if self._claim_folder(other, its):
                     taken.append((other, its))
         return taken
 
-    def _claim_folder(self, unit: Unit, record: RunRecord) -> bool:
+    def _claim_folder(self, scheduled: ScheduledRun, record: RunRecord) -> bool:
         """Whether a run's folder is its own, made if need be; else the run has failed."""
         try:
             claim_folder(record.directory, record.identity)
         except (OSError, StoreError) as error:
-            self._end_unrecorded(unit, _not_started(error))
+            self._end_unrecorded(scheduled, _not_started(error))
             return False
         return True
 
-    def _start(self, together: Sequence[tuple[Unit, RunRecord]]) -> bool:
+    def _start(self, together: Sequence[tuple[ScheduledRun, RunRecord]]) -> bool:
         """Starts a worker; false where the executor has no room for it at the moment."""
         (first, record), *rest = together
         job = Job(
@@ -216,20 +218,20 @@ class Execution(Settling):
             store_url=self._store.url,
             directory=record.directory,
             evaluations=first.evaluations(record),
-            others=tuple(unit.run_id for unit, _ in rest),
+            others=tuple(scheduled.run_id for scheduled, _ in rest),
         )
-        units = [unit for unit, _ in together]
+        runs = [scheduled for scheduled, _ in together]
         try:
             handle = self._executor.start(job)
         except OSError as error:
-            for unit in units:
-                self._end_unrecorded(unit, _not_started(error))
+            for scheduled in runs:
+                self._end_unrecorded(scheduled, _not_started(error))
             return True
         if handle is None:
             return False
-        self._workers.append(Worker(handle, self._policy, units))
-        for unit, record in together:
-            unit.finished = record.finished
+        self._workers.append(Worker(handle, self._policy, runs))
+        for scheduled, record in together:
+            scheduled.finished = record.finished
             self._tell(EventKind.STARTED, record)
         return True
 
@@ -242,8 +244,8 @@ class Execution(Settling):
                 if worker.trains_together:
                     self._settle_all(worker, code)
                 else:
-                    [unit] = worker.units
-                    self._settle(unit, code, worker.cause)
+                    [scheduled] = worker.runs
+                    self._settle(scheduled, code, worker.cause)
 
     def _hold_to_limits(self) -> None:
         for worker in self._workers:
@@ -259,24 +261,24 @@ class Execution(Settling):
             # Whoever keeps the store locked keeps them from renewing their leases.
             self._store.leases.await_writable(silent)
         for worker in self._workers:
-            records = [active[unit.run_id] for unit in worker.units]
+            records = [active[scheduled.run_id] for scheduled in worker.runs]
             worker.look({record.status for record in records})
-            for unit, record in zip(list(worker.units), records, strict=True):
-                if worker.trains_together and batching.is_settled(unit, record):
-                    worker.units.remove(unit)
-                    self._settle(unit, batching.CODES[record.status], None)
+            for scheduled, record in zip(list(worker.runs), records, strict=True):
+                if worker.trains_together and batching.is_settled(scheduled, record):
+                    worker.runs.remove(scheduled)
+                    self._settle(scheduled, batching.CODES[record.status], None)
         waiting, self._waiting = self._waiting, []
-        for record, unit in zip(self._records(waiting), waiting, strict=True):
-            if unit.is_done(record, self._store):
-                self._end(unit, EventKind.DONE, record)
+        for record, scheduled in zip(self._records(waiting), waiting, strict=True):
+            if scheduled.is_done(record, self._store):
+                self._end(scheduled, EventKind.DONE, record)
             elif record.status is Status.FAILED:
-                self._fail(unit, record, recorded_cause(record))
+                self._fail(scheduled, record, recorded_cause(record))
             elif record.status is Status.PRUNED:
-                self._end(unit, EventKind.PRUNED, record, record.error or "")
+                self._end(scheduled, EventKind.PRUNED, record, record.error or "")
             elif record.status is Status.RUNNING:
-                self._waiting.append(unit)
+                self._waiting.append(scheduled)
             else:
-                self._queue.append(unit)
+                self._queue.append(scheduled)
 
     def _press(self) -> None:
         """Passes on a request to stop; kills on the second one, or when the time is up."""
@@ -292,15 +294,15 @@ class Execution(Settling):
 
     def _tell_progress(self) -> None:
         self._on_event(
-            Progress(
-                active=[unit.run_id for unit in self._active],
-                waiting=[unit.run_id for unit in self._waiting],
+            SweepProgress(
+                active=[scheduled.run_id for scheduled in self._active],
+                waiting=[scheduled.run_id for scheduled in self._waiting],
                 queued=len(self._queue) + len(self._resting),
                 stopping=self._stopping,
             )
         )
 
 
-def _not_started(error: Exception) -> Cause:
+def _not_started(error: Exception) -> FailureCause:
     failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
-    return Cause(failure, f"its process could not be started: {error}")
+    return FailureCause(failure, f"its process could not be started: {error}")

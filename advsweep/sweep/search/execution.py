@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from advsweep.sweep.scheduler.events import Added, Event, Outcome
-from advsweep.sweep.scheduler.scheduler import Execution, execute
-from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.scheduler.events import Event, RunsAdded, SweepResult
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
+from advsweep.sweep.scheduler.scheduler import Scheduler, execute
 from advsweep.sweep.search.space import spell
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def execute_search(
     on_event: Callable[[Event], None] = lambda event: None,
     *,
     policy: Policy | None = None,
-) -> Outcome:
+) -> SweepResult:
     """Trains trials until there are as many as asked for, and returns when all are over.
 
     What an earlier start left unfinished comes first; runs that are done are not repeated,
@@ -48,7 +48,7 @@ def execute_search(
     start = replace(study.example, runs=[], duplicates=[])
     slots = jobs or study.example.executor.capacity()
     store.runs.add_sweep(study.name, study.example.spec)
-    make = partial(_Searching, study=study, overlaps=study.overlaps(slots))
+    make = partial(SearchScheduler, study=study, overlaps=study.overlaps(slots))
     outcome = execute(start, store, jobs, on_event, policy=policy, make=make)
     ids = list(outcome.run_ids)
     # Trials that were over before, or that another process saw to alone.
@@ -57,8 +57,8 @@ def execute_search(
     return replace(outcome, run_ids=sorted(ids), skipped=skipped)
 
 
-class _Searching(Execution):
-    """An execution whose units come trial by trial."""
+class SearchScheduler(Scheduler):
+    """An execution whose runs come trial by trial."""
 
     def __init__(self, *arguments: Any, study: Study, overlaps: bool) -> None:
         super().__init__(*arguments)
@@ -109,12 +109,12 @@ class _Searching(Execution):
             trials: how many there are so far, this one included.
         """
         self._seen.add(number)
-        known = {unit.run_id for unit in self._units}
-        made = make_units(replace(self._study.example, runs=plan.runs), self._store, force=False)
-        units = [unit for unit in made if unit.run_id not in known]
-        self._units += units
+        known = {scheduled.run_id for scheduled in self._runs}
+        made = schedule_runs(replace(self._study.example, runs=plan.runs), self._store, force=False)
+        runs = [scheduled for scheduled in made if scheduled.run_id not in known]
+        self._runs += runs
         to_come = max(0, self._study.search.trials - trials) * len(self._study.seeds)
         labels = {p.run.identity: f"trial {number} seed={p.run.seed}" for p in plan.runs}
         message = f"trial {number}: {spell(params)}"
-        self._on_event(Added(message, labels, len(self._units) + to_come))
-        self._admit(units)
+        self._on_event(RunsAdded(message, labels, len(self._runs) + to_come))
+        self._admit(runs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
-from advsweep.sweep.early_stopping.base import Better
+from advsweep.sweep.early_stopping.base import MetricDirection
 from advsweep.sweep.search.space import Dimension, Interval
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class OptunaSearch(Component):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = {better.value for better in Better}
+        known = {better.value for better in MetricDirection}
         if not 1 <= len(self.metrics) <= 2 or not known.issuperset(self.metrics.values()):
             raise ConfigError(
                 "metrics: expected one or two metrics, each with higher or lower, such as "
@@ -132,7 +132,7 @@ class OptunaSearch(Component):
             State.PRUNED: library.trial.TrialState.PRUNED,
             State.UNMEASURED: library.trial.TrialState.FAIL,
         }
-        higher = Better.HIGHER.value
+        higher = MetricDirection.HIGHER.value
         made: optuna.Study = library.create_study(
             directions=["maximize" if b == higher else "minimize" for b in self.metrics.values()],
             sampler=library.samplers.TPESampler(

@@ -14,14 +14,14 @@ from advsweep.config.compose import Composer
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
-from advsweep.sweep.executors.base import DetachedExecutor
+from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.planning.builder import GROUPS, KEYS
 from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan, sweep_nodes
 from advsweep.sweep.registry import SEARCHES
 from advsweep.sweep.search.optuna import OptunaSearch, Result, State
 from advsweep.sweep.search.space import Dimension, fits, in_file, override, spell, split
 from advsweep.sweep.settings import Off
-from advsweep.sweep.tracking.base import remembered
+from advsweep.sweep.tracking.base import tracking_spec
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -187,7 +187,7 @@ def plan_search(
     assert isinstance(example.search, OptunaSearch)
     executor = example.executor
     executor.prepare(executor.resources, [p.run for plan in corners for p in plan.runs])
-    spec = {"overrides": texts, "search": example.search.plain(), **remembered(example.tracking)}
+    spec = {"overrides": texts, "search": example.search.plain(), **tracking_spec(example.tracking)}
     return Study(
         search=example.search,
         dimensions=dimensions,
@@ -278,7 +278,7 @@ def refuse_search(plan: Plan) -> None:
 
 def _refuse_several(example: Plan) -> None:
     """Refuses what would make a trial several configurations, or what nobody waits for."""
-    if isinstance(example.executor, DetachedExecutor):
+    if isinstance(example.executor, QueueExecutor):
         raise ConfigError(
             f"search: expected an executor whose runs are waited for, as the next trial follows "
             f"from those before, got '{example.executor.name}'"

@@ -16,9 +16,9 @@ from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Sent
+    from advsweep.sweep.tracking.ledger import Ledger
 
-REMEMBERED = "tracking"
+TRACKING_KEY = "tracking"
 """The key of a sweep's spec that holds the tracking it was last started with."""
 
 
@@ -93,7 +93,7 @@ class Tracking(Component, ABC):
         """
 
     @abstractmethod
-    def open(self, record: RunRecord, sent: Sent) -> Track:
+    def open(self, record: RunRecord, sent: Ledger) -> Track:
         """Takes a run up, or goes on with it after what was sent before.
 
         Called in a process where it may import what it needs, and may take long or raise
@@ -114,13 +114,13 @@ class NoTracking(Tracking):
     def destination(self, runs: Path) -> str:
         raise AssertionError("nothing is sent anywhere")
 
-    def open(self, record: RunRecord, sent: Sent) -> Track:
+    def open(self, record: RunRecord, sent: Ledger) -> Track:
         raise AssertionError("nothing is sent anywhere")
 
 
-def remembered(tracking: Tracking) -> Plain:
+def tracking_spec(tracking: Tracking) -> Plain:
     """What a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync` to trust."""
-    return {REMEMBERED: tracking.plain()} if tracking.is_on else {}
+    return {TRACKING_KEY: tracking.plain()} if tracking.is_on else {}
 
 
 def sync_command(tracking: Tracking, target: str) -> str:

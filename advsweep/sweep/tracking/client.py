@@ -21,7 +21,7 @@ from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.sweep.registry import TRACKINGS
 from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
-from advsweep.sweep.tracking.base import REMEMBERED, Tracking, sync_command
+from advsweep.sweep.tracking.base import TRACKING_KEY, Tracking, sync_command
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -53,7 +53,7 @@ _Sending = tuple[int, str]  # a run's id and a tracking's name
 
 
 @contextmanager
-def feeding(
+def tracker_client(
     store: Store, trackings: Trackings, say: Callable[[str], None]
 ) -> Iterator[Callable[[Event], None]]:
     """Feeds trackers with the runs of an execution, to which the yielded function is given.
@@ -62,14 +62,14 @@ def feeding(
         trackings: where a run is to be sent to.
         say: is told, in a line, of what goes wrong; nothing else happens then.
     """
-    feed = Feed(store, trackings, say)
+    feed = TrackerClient(store, trackings, say)
     try:
         yield feed.take
     finally:
         feed.close()
 
 
-class Feed:
+class TrackerClient:
     """The parent's end of the process that feeds trackers, which is started with the first run."""
 
     def __init__(self, store: Store, trackings: Trackings, say: Callable[[str], None]) -> None:
@@ -214,7 +214,7 @@ class Feed:
         self._say(f"tracking: {reason}; {which}{how}{more} sends them when they are done")
 
 
-def of_sweeps(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
+def sweep_trackings(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
     """What the sweeps of a run were last started with, as far as it works here.
 
     Args:
@@ -241,7 +241,7 @@ def of_sweeps(store: Store, say: Callable[[str], None], *, trusted: bool) -> Tra
 
 
 def _tracking_of(sweep: SweepRecord, say: Callable[[str], None], trusted: bool) -> Tracking | None:
-    if REMEMBERED not in sweep.spec:
+    if TRACKING_KEY not in sweep.spec:
         return None
     if not trusted:
         say(
@@ -250,7 +250,7 @@ def _tracking_of(sweep: SweepRecord, say: Callable[[str], None], trusted: bool) 
         )
         return None
     try:
-        tracking = TRACKINGS.build(sweep.spec[REMEMBERED], where="tracking")
+        tracking = TRACKINGS.build(sweep.spec[TRACKING_KEY], where="tracking")
         tracking.check()
     except ConfigError as error:
         say(f"sweep {sweep.name} is not tracked here: {error}")

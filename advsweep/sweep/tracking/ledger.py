@@ -20,7 +20,7 @@ Points = Iterable[tuple[str, int, float]]
 
 
 @dataclass
-class Sent:
+class Ledger:
     """How much of a run is in a tracker.
 
     Attributes:
@@ -53,7 +53,7 @@ class Sent:
         self.steps.update(dict.fromkeys(values, step))
 
 
-class SentFile:
+class LedgerFile:
     """The file that keeps it; whoever has its lock feeds the tracker, one process at a time."""
 
     def __init__(self, directory: Path, name: str, destination: str) -> None:
@@ -75,15 +75,15 @@ class SentFile:
     def release(self) -> None:
         self._lock.release()
 
-    def read(self) -> Sent:
+    def read(self) -> Ledger:
         """What it says; nothing was sent where there is none, or it cannot be read."""
         try:
             known = json.loads(self._path.read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
-            return Sent()
-        return Sent(steps=known["steps"], end=known["end"])
+            return Ledger()
+        return Ledger(steps=known["steps"], end=known["end"])
 
-    def write(self, sent: Sent) -> None:
+    def write(self, sent: Ledger) -> None:
         new = self._path.with_suffix(".new")
         text = json.dumps({"destination": self._destination, **asdict(sent)})
         with open_private(new, "w", encoding="utf-8") as file:

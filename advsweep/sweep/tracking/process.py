@@ -67,7 +67,7 @@ class _Feed:
     ended: bool = False
 
 
-class Follower:
+class TrackerProcess:
     """Feeds trackers with the runs that it is told of.
 
     Args:
@@ -162,7 +162,7 @@ def main() -> None:
             told.write(json.dumps(message) + "\n")
 
     with open_store(create=False) as store:
-        follower = Follower(store, say)
+        follower = TrackerProcess(store, say)
         polled = time.monotonic()
         while True:
             with contextlib.suppress(queue.Empty):

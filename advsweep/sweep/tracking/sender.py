@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from advsweep.sweep.tracking.ledger import SentFile
+from advsweep.sweep.tracking.ledger import LedgerFile
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -27,7 +27,7 @@ class Sender:
         self._run_id = record.id
         self._tracking = tracking
         destination = tracking.destination(store.runs_directory)
-        self._file = SentFile(record.directory, tracking.name, destination)
+        self._file = LedgerFile(record.directory, tracking.name, destination)
         self._file.acquire()
         self._sent = self._file.read()
         self._track: Track | None = None

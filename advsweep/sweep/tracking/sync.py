@@ -27,7 +27,7 @@ _NO_END = {
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncResult:
     """What became of each run, by id.
 
     Attributes:
@@ -48,13 +48,13 @@ def sync(
     runs: Sequence[RunRecord],
     tracking_of: Callable[[RunRecord], Tracking],
     on_run: Callable[[int], None] = lambda done: None,
-) -> Synced:
+) -> SyncResult:
     """Sends what a tracker lacks of runs that are at an end: done, pruned, failed or interrupted.
 
     Args:
         on_run: is told how many runs were looked at.
     """
-    synced = Synced()
+    synced = SyncResult()
     failures = 0
     for done, run in enumerate(runs, 1):
         if run.status in _NO_END:
@@ -68,7 +68,7 @@ def sync(
     return synced
 
 
-def _sync_one(store: Store, run: RunRecord, tracking: Tracking, synced: Synced) -> bool:
+def _sync_one(store: Store, run: RunRecord, tracking: Tracking, synced: SyncResult) -> bool:
     """Whether the tracker failed."""
     try:
         sender = Sender(store, run, tracking)

@@ -16,7 +16,7 @@ from advsweep.sweep.tracking.base import Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Sent
+    from advsweep.sweep.tracking.ledger import Ledger
 
 _FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
 
@@ -39,7 +39,7 @@ class TensorboardTracking(Tracking):
     def destination(self, runs: Path) -> str:
         return str(self._folder(runs))
 
-    def open(self, record: RunRecord, sent: Sent) -> Track:
+    def open(self, record: RunRecord, sent: Ledger) -> Track:
         folder = self._folder(record.directory.parent) / record.directory.name
         if self.directory is None:
             make_private_folder(folder)
@@ -52,7 +52,7 @@ class TensorboardTracking(Tracking):
 class TensorboardTrack(Track):
     """One run's event file."""
 
-    def __init__(self, folder: Path, record: RunRecord, sent: Sent) -> None:
+    def __init__(self, folder: Path, record: RunRecord, sent: Ledger) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 

@@ -16,7 +16,7 @@ from advsweep.sweep.tracking.base import Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Sent
+    from advsweep.sweep.tracking.ledger import Ledger
 
 PROJECT = "advsweep"
 
@@ -64,7 +64,7 @@ class WandbTracking(Tracking):
         server = os.environ.get("WANDB_BASE_URL", "")
         return f"{self._mode} {server} {self._entity} {self._project}"
 
-    def open(self, record: RunRecord, sent: Sent) -> Track:
+    def open(self, record: RunRecord, sent: Ledger) -> Track:
         with outside_working_folder():
             import wandb
 

@@ -57,7 +57,7 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How the work on a run ended."""
 
     code: int
@@ -73,10 +73,10 @@ class End:
         _log.info("%s", f"{self.status.value}: {self.error}" if self.error else self.status.value)
 
 
-FINISHED = End(DONE, Status.DONE)
+FINISHED = RunEnd(DONE, Status.DONE)
 
 
-def end_of(error: BaseException) -> End:
+def end_of(error: BaseException) -> RunEnd:
     """What becomes of a run in whose work something was raised.
 
     Raises:
@@ -86,17 +86,17 @@ def end_of(error: BaseException) -> End:
     if isinstance(error, LeaseLostError):
         raise error
     if isinstance(error, RunStopped):
-        return End(STOPPED, Status.INTERRUPTED, str(error))
+        return RunEnd(STOPPED, Status.INTERRUPTED, str(error))
     where = "".join(traceback.format_exception(error))
     if isinstance(error, NoMemoryError):
-        return End(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
+        return RunEnd(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
     failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
     if isinstance(error, AdvsweepError):
-        return End(FAILED, Status.FAILED, str(error), failure=failure)
+        return RunEnd(FAILED, Status.FAILED, str(error), failure=failure)
     message = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
-        return End(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
-    return End(FAILED, Status.FAILED, message, where, failure)
+        return RunEnd(OUT_OF_MEMORY, Status.FAILED, message, where, Failure.OOM)
+    return RunEnd(FAILED, Status.FAILED, message, where, failure)
 
 
 def unrecorded(error: StoreError) -> int:
@@ -105,7 +105,7 @@ def unrecorded(error: StoreError) -> int:
 
 
 def record_end(
-    store: Store, record: RunRecord, end: End, costs: Measured, reserve: Reserve
+    store: Store, record: RunRecord, end: RunEnd, costs: Measured, reserve: DiskReserve
 ) -> None:
     """Records how a run ended.
 
@@ -163,7 +163,7 @@ def begin_training(
         ConfigError: by now it is another run than the one that was planned.
         StoreError: its folder is another run's.
     """
-    from advsweep.sweep.early_stopping.check import Judge
+    from advsweep.sweep.early_stopping.check import StoppingCheck
     from advsweep.sweep.worker.reporter import StoreReporter
 
     run = evaluator.run
@@ -180,13 +180,13 @@ def begin_training(
         "training %s, seed %d, %d steps, identity %s",
         *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
     )
-    judge = Judge.of(store, record)
+    judge = StoppingCheck.of(store, record)
     return StoreReporter(store, evaluator, stop, judge, together=together)
 
 
 def end_training(
     store: Store, record: RunRecord, reporter: StoreReporter, run: Run, stop: Stop
-) -> End | None:
+) -> RunEnd | None:
     """What the training came to; None where the last step is done."""
     reporter.flush()
     if reporter.step == run.steps:
@@ -195,8 +195,8 @@ def end_training(
                 _analyse(store, record, run)
         return None
     if reporter.verdict is not None:
-        return End(PRUNED, Status.PRUNED, reporter.verdict)
-    return End(STOPPED, Status.INTERRUPTED, stop.reason)
+        return RunEnd(PRUNED, Status.PRUNED, reporter.verdict)
+    return RunEnd(STOPPED, Status.INTERRUPTED, stop.reason)
 
 
 def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
@@ -237,7 +237,7 @@ def _discard_strange_checkpoints(record: RunRecord) -> None:
 RESERVED_BYTES = 512 * 1024
 
 
-class Reserve:
+class DiskReserve:
     """A file of no use but its size, given up when the disk is full.
 
     A run that fails since the disk is full could not say so either: its record needs room.

@@ -25,8 +25,8 @@ from advsweep.sweep.worker.environment import describe_environment
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.lifecycle import (
     FINISHED,
-    End,
-    Reserve,
+    DiskReserve,
+    RunEnd,
     begin_training,
     end_of,
     end_training,
@@ -35,7 +35,7 @@ from advsweep.sweep.worker.lifecycle import (
     record_end,
     unrecorded,
 )
-from advsweep.sweep.worker.stacked import RunLogs, work_together
+from advsweep.sweep.worker.stacked import RunLogs, train_stacked
 
 if TYPE_CHECKING:
     from advsweep.evaluation.run_evaluator import Evaluator
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
         if store is None:
             store = open_store(options.store, create=False, patience=store_patience(), wait=True)
         if len(options.run) > 1:
-            return work_together(
+            return train_stacked(
                 store, options.run, options.evaluation, options.parent_pid, holder=holder
             )
         [record] = store.runs.select(ids=options.run)
@@ -111,7 +111,7 @@ def work(
         return ELSEWHERE
     lease = record.id if claimed else None
     stop = StopRequest()
-    reserve = Reserve(record.directory)
+    reserve = DiskReserve(record.directory)
     with stop.installed(), reserve.held():
         try:
             with Heartbeat(store, lease, stop, parent_pid):
@@ -135,7 +135,7 @@ def _supervised(
     stop: StopRequest,
     *,
     train: bool,
-) -> End:
+) -> RunEnd:
     """Does the work; whatever goes wrong in it becomes part of the record.
 
     Raises:
@@ -155,7 +155,9 @@ def _supervised(
     return FINISHED
 
 
-def _train(store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest) -> End | None:
+def _train(
+    store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest
+) -> RunEnd | None:
     """Trains from the last checkpoint on; None when the last step is done."""
     run = evaluator.run
     reporter = begin_training(store, record, evaluator, stop)

@@ -16,7 +16,7 @@ from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.early_stopping.check import Judge
+    from advsweep.sweep.early_stopping.check import StoppingCheck
     from advsweep.sweep.stop_request import Stop
     from advsweep.tasks.base import Sampler
 
@@ -57,7 +57,7 @@ class StoreReporter:
         store: Store,
         evaluator: Evaluator,
         stop: Stop,
-        judge: Judge | None = None,
+        judge: StoppingCheck | None = None,
         *,
         together: int = 1,
     ) -> None:

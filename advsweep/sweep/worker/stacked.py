@@ -18,15 +18,15 @@ from advsweep.components import Plain
 from advsweep.errors import LeaseLostError, StoreError
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.store import Owner, Status
-from advsweep.sweep.exit_codes import STOPPED, TOGETHER, UNRECORDED
-from advsweep.sweep.stop_request import OwnStopRequest, RunStopped, StopRequest
+from advsweep.sweep.exit_codes import STACKED, STOPPED, UNRECORDED
+from advsweep.sweep.stop_request import RunStopped, RunStopRequest, StopRequest
 from advsweep.sweep.worker.costs import SharedCosts
 from advsweep.sweep.worker.environment import describe_environment
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.lifecycle import (
     FINISHED,
-    End,
-    Reserve,
+    DiskReserve,
+    RunEnd,
     begin_training,
     end_of,
     end_training,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def work_together(
+def train_stacked(
     store: Store,
     run_ids: Sequence[int],
     evaluations: Sequence[Plain],
@@ -71,16 +71,16 @@ def work_together(
         if others:
             _log.info("other processes have, or had, %s", ", ".join(map(str, others)))
         if not mine:
-            return TOGETHER
+            return STACKED
         records = store.runs.select(ids=mine)
-        reserve = Reserve(records[0].directory)
-        seats = [Seat(store, record, everyone, costs, reserve) for record in records]
+        reserve = DiskReserve(records[0].directory)
+        seats = [StackedRun(store, record, everyone, costs, reserve) for record in records]
         with reserve.held(), SharedHeartbeat(store, seats, everyone, parent_pid):
             return _work(seats, evaluations, everyone, run_ids[0])
 
 
 def _work(
-    seats: Sequence[Seat], evaluations: Sequence[Plain], everyone: StopRequest, first: int
+    seats: Sequence[StackedRun], evaluations: Sequence[Plain], everyone: StopRequest, first: int
 ) -> int:
     for seat in seats:
         with seat.guard():
@@ -105,11 +105,11 @@ def _work(
         if seat.goes_on:
             with seat.guard():
                 seat.finish()
-    told = STOPPED if everyone.reason is not None else TOGETHER
+    told = STOPPED if everyone.reason is not None else STACKED
     return next((seat.unrecorded for seat in seats if seat.is_open), told)
 
 
-class Seat:
+class StackedRun:
     """The place of one of the runs that are trained together, from its claim to its end.
 
     Attributes:
@@ -127,7 +127,7 @@ class Seat:
         record: RunRecord,
         everyone: StopRequest,
         costs: SharedCosts,
-        reserve: Reserve,
+        reserve: DiskReserve,
     ) -> None:
         self._store = store
         self._record = record
@@ -138,8 +138,8 @@ class Seat:
         self._reporter: StoreReporter | None = None
         self._log_file = record.directory / LOG_NAME
         self.run_id = record.id
-        self.stop = OwnStopRequest(everyone)
-        self.end: End | None = None
+        self.stop = RunStopRequest(everyone)
+        self.end: RunEnd | None = None
         self.is_open = True
         self.unrecorded = UNRECORDED
 
@@ -193,14 +193,14 @@ class Seat:
         with self._everyone.shielded():
             self._end(end or FINISHED)
 
-    def give_up(self, failed: End) -> None:
+    def give_up(self, failed: RunEnd) -> None:
         """Leaves the run to be trained alone.
 
         Args:
             failed: what befell all of them.
         """
         error = f"could not be trained together with others: {failed.error}"
-        self._end(End(failed.code, Status.INTERRUPTED, error))
+        self._end(RunEnd(failed.code, Status.INTERRUPTED, error))
 
     def lose(self) -> None:
         """Another process has the run: it is left at the next step."""
@@ -220,7 +220,7 @@ class Seat:
             self._costs.leave(self.run_id)
             self.is_open = False
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: RunEnd) -> None:
         """Records the end of the run.
 
         Raises:
@@ -245,7 +245,7 @@ class SharedHeartbeat(Heartbeat):
     def __init__(
         self,
         store: Store,
-        seats: Sequence[Seat],
+        seats: Sequence[StackedRun],
         everyone: StopRequest,
         parent_pid: int | None,
     ) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from advsweep.store import Store
 
 
-def rehearse(store: Store) -> None:
+def warm_up(store: Store) -> None:
     """Has the statements of a worker compiled, for the workers that are forked from here.
 
     Compiling them takes a third of what a worker that trains nothing costs. A store on a

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from advsweep.cli import main
 from advsweep.store import NewAnalysis, open_store
 from advsweep.sweep.planning.plan import make_plan
-from advsweep.sweep.scheduler.task import new_run
+from advsweep.sweep.scheduler.scheduled_runs import new_run
 
 Call = Callable[..., tuple[str, str]]
 

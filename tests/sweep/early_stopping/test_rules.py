@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.sweep.early_stopping.base import Never, Trial
+from advsweep.sweep.early_stopping.base import NoStopping, ObservedRun
 from advsweep.sweep.early_stopping.rules import ACR, Asha, EarlyAcr, MedianRule
 from advsweep.sweep.registry import STOPPINGS
 
@@ -32,25 +32,25 @@ def means_of(curves: Curves) -> Callable[[str, int, int], float | None]:
 
 def trial(
     config: str, reward: float = 0.0, *, acr: float = 0.0, step: int = 10, done: bool = False
-) -> Trial:
+) -> ObservedRun:
     """A run of 10 steps planned, with constant curves up to `step`."""
     steps = range(1, step + 1)
     mean = means_of({REWARD: (steps, [reward] * step), ACR: (steps, [acr] * step)})
-    return Trial(config_hash=config, step=step, steps=10, done=done, mean=mean)
+    return ObservedRun(config_hash=config, step=step, steps=10, done=done, mean=mean)
 
 
-def rewards(*values: float) -> list[Trial]:
+def rewards(*values: float) -> list[ObservedRun]:
     """One run of each of some configurations."""
     return [trial(f"{i}", value) for i, value in enumerate(values)]
 
 
-def due(rule: Asha | MedianRule | EarlyAcr | Never, last: int = 100) -> list[int]:
+def due(rule: Asha | MedianRule | EarlyAcr | NoStopping, last: int = 100) -> list[int]:
     return [step for step in range(1, last + 1) if rule.is_due(step)]
 
 
 def test_never_stops_nothing() -> None:
-    assert due(Never()) == []
-    assert Never().judge(trial("a"), rewards(1.0, 1.0), 5) is None
+    assert due(NoStopping()) == []
+    assert NoStopping().judge(trial("a"), rewards(1.0, 1.0), 5) is None
 
 
 def test_when_rules_judge() -> None:
@@ -73,7 +73,7 @@ def test_an_early_acr_above_the_threshold_stops() -> None:
 def test_steps_after_the_first_do_not_count_for_the_early_acr() -> None:
     steps = np.arange(1, 11)
     curves = {ACR: (steps, np.where(steps <= 5, 0.1, 1.0))}
-    own = Trial(config_hash="a", step=10, steps=10, mean=means_of(curves))
+    own = ObservedRun(config_hash="a", step=10, steps=10, mean=means_of(curves))
     assert ACR_RULE.judge(own, [], 10) is None
 
 
@@ -85,7 +85,7 @@ def test_the_early_acr_is_that_of_all_replicates_that_got_so_far() -> None:
     assert ACR_RULE.judge(own, [trial("a", acr=0.1, step=4)], 5) is not None
 
 
-def finished(noise: Sequence[float] = (0, 0, 0, 0)) -> list[Trial]:
+def finished(noise: Sequence[float] = (0, 0, 0, 0)) -> list[ObservedRun]:
     """Four finished runs near the line reward = 1 - ACR; their median is 0.75 without noise."""
     acrs = (0.1, 0.2, 0.3, 0.4)
     return [
@@ -153,7 +153,7 @@ def test_replicates_are_one_configuration() -> None:
 def test_only_the_window_is_compared() -> None:
     steps = np.arange(1, 6)
     curves = {REWARD: (steps, np.array([0.0, 0.0, 0.0, 0.8, 1.0]))}
-    own = Trial(config_hash="a", step=5, steps=10, mean=means_of(curves))
+    own = ObservedRun(config_hash="a", step=5, steps=10, mean=means_of(curves))
     assert MEDIAN.judge(own, rewards(0.8, 0.8, 0.8), 5) is None
     assert MEDIAN.judge(own, rewards(0.91, 0.91, 0.91), 5) is not None
 
@@ -197,7 +197,7 @@ def test_asha_says_why() -> None:
 
 @pytest.mark.parametrize("rule", [ACR_RULE, MEDIAN, ASHA])
 def test_a_run_without_the_metric_goes_on(rule: EarlyAcr | MedianRule | Asha) -> None:
-    bare = Trial(config_hash="a", step=5, steps=10, mean=means_of({}))
+    bare = ObservedRun(config_hash="a", step=5, steps=10, mean=means_of({}))
     assert rule.judge(bare, rewards(0.9, 0.9, 0.9), 5) is None
 
 

@@ -13,8 +13,8 @@ from advsweep.store import Owner, Status, Store, open_store
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.scheduler.events import EventKind, RunEvent
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 
 def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -> None:
@@ -38,7 +38,7 @@ def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -
 
 def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store) -> None:
     quick = plan()
-    [unit] = make_units(quick, store, force=False)
+    [unit] = schedule_runs(quick, store, force=False)
     other = open_store(store.url)
     other.leases.claim(unit.run_id, Owner.current())
 

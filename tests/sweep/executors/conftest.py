@@ -12,7 +12,7 @@ from advsweep.sweep.executors.base import Job
 
 WORKER = """
 import json, os, sys, time
-from advsweep.sweep import worker
+from advsweep.sweep.worker import main as worker
 
 def main(arguments, store=None):
     told = {"ADVSWEEP_STORE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GIVEN"}

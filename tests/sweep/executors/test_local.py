@@ -254,14 +254,14 @@ from advsweep.store import open_store
 from advsweep.sweep.environment import describe_environment
 from advsweep.sweep.executors.local import PRELOADED
 from advsweep.sweep.plan import make_plan
-from advsweep.sweep.units import make_units
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 
 plan = make_plan(sys.argv[2:])
 for module in {*PRELOADED, *plan.executor.modules}:
     importlib.import_module(module)
 describe_environment()
 with open_store(sys.argv[1]) as store:
-    make_units(plan, store, force=False)
+    schedule_runs(plan, store, force=False)
     before = set(sys.modules)
     assert sys.modules["advsweep.sweep.worker.main"].work(store, store.runs()[0], (), None) == 0
     print(*sorted(set(sys.modules) - before))

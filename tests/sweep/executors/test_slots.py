@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.sweep.executors import allocation
-from advsweep.sweep.executors.allocation import Cores, Device, Slot, Slots, pick, room
+from advsweep.sweep.executors.allocation import CorePool, Device, Slot, SlotAllocator, pick, room
 from advsweep.sweep.settings import Resources
 
 SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2]))
@@ -27,7 +27,7 @@ def test_nothing_is_given_out_twice_and_every_run_gets_its_turn(
 ) -> None:
     known = [Device(f"GPU-{i}") for i in range(devices)]
     resources = Resources(gpus=gpus)
-    books = Slots(resources, Cores((), Path()), lambda: known)
+    books = SlotAllocator(resources, CorePool((), Path()), lambda: known)
     most = room(devices, gpus)
     held: list[Slot] = []
     placed = 0
@@ -73,7 +73,7 @@ def test_how_many_there_is_room_for(devices: int, gpus: float, runs: int) -> Non
 
 def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[list[Device]] = [[a100("0", free=40000)], [a100("0", free=100)]]
-    books = Slots(Resources(gpus=1), Cores((), Path()), lambda: looks.pop(0))
+    books = SlotAllocator(Resources(gpus=1), CorePool((), Path()), lambda: looks.pop(0))
     assert books.are_empty()
     for _ in range(2):
         slot = books.take()
@@ -85,7 +85,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_slot_is_given_back_once() -> None:
-    books = Slots(Resources(gpus=0.5), Cores((), Path()), lambda: [a100("0")])
+    books = SlotAllocator(Resources(gpus=0.5), CorePool((), Path()), lambda: [a100("0")])
     first, second = books.take(), books.take()
     assert first is not None
     assert second is not None
@@ -96,7 +96,7 @@ def test_a_slot_is_given_back_once() -> None:
 
 
 def test_cores_are_shared_only_when_all_are_in_use(tmp_path: Path) -> None:
-    cores = Cores(range(4), tmp_path)
+    cores = CorePool(range(4), tmp_path)
     first, second, third = cores.take(2), cores.take(2), cores.take(1)
     assert (first, second, third) == ((0, 1), (2, 3), (0,))
     cores.give_back(second)
@@ -104,7 +104,7 @@ def test_cores_are_shared_only_when_all_are_in_use(tmp_path: Path) -> None:
 
 
 def test_another_sweep_takes_other_cores(tmp_path: Path) -> None:
-    mine, others = Cores(range(3), tmp_path), Cores(range(3), tmp_path)
+    mine, others = CorePool(range(3), tmp_path), CorePool(range(3), tmp_path)
     assert mine.take(1) == (0,)
     assert others.take(1) == (1,)
     assert others.take(2) == (0, 2)
@@ -117,4 +117,4 @@ def test_another_sweep_takes_other_cores(tmp_path: Path) -> None:
 
 def test_cores_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert Cores(range(2), tmp_path / "file" / "locks").take(2) == (0, 1)
+    assert CorePool(range(2), tmp_path / "file" / "locks").take(2) == (0, 1)

@@ -22,16 +22,16 @@ from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Failure, Owner, Status, Store, open_store, owners
 from advsweep.sweep import retry_policy
-from advsweep.sweep.executors.base import Job, Place
-from advsweep.sweep.executors.remote import Order
-from advsweep.sweep.executors.slurm import SlurmExecutor, Work, _batches
+from advsweep.sweep.executors.base import Job, QueueEntry
+from advsweep.sweep.executors.remote import RemoteJob
+from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, _batches
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.events import Event, RunEvent
 from advsweep.sweep.scheduler.queue import queued_runs
-from advsweep.sweep.scheduler.queue_job import Attending
+from advsweep.sweep.scheduler.queue_job import QueueJob
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 Planner = Callable[..., Plan]
 
@@ -231,7 +231,7 @@ def test_a_job_of_this_machine_is_queued_as_long_as_it_lives() -> None:
     executor = SlurmExecutor()
     me = executor._name("100"), SlurmExecutor.build({"cluster": "local"})._name(str(os.getpid()))
     assert me[0] == "100"
-    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]: Place("RUNNING")}
+    assert executor.queued([me[1], "1@0.0", "999999999@1.5"]) == {me[1]: QueueEntry("RUNNING")}
 
 
 @pytest.mark.parametrize(("number", "sizes"), [(0, []), (3, [3]), (4, [2, 2]), (8, [2, 3, 3])])
@@ -245,22 +245,22 @@ def test_arrays_are_few_and_alike(number: int, sizes: list[int], tmp_path: Path)
 @pytest.fixture
 def order(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, Order]]:
+) -> Callable[..., tuple[int, RemoteJob]]:
     """`order(*OVERRIDES)`: a run of the store by its id, and the order for its job."""
     for variable in ("ADVSWEEP_STORE", "ADVSWEEP_COMMAND", "OMP_NUM_THREADS"):
         monkeypatch.setenv(variable, "")  # a job sets its own process's
     monkeypatch.setattr(retry_policy, "BACKOFF_SECONDS", 0.01)
 
-    def make(*overrides: str) -> tuple[int, Order]:
-        [unit] = make_units(plan(*overrides), store, force=False)
+    def make(*overrides: str) -> tuple[int, RemoteJob]:
+        [unit] = schedule_runs(plan(*overrides), store, force=False)
         [record] = store.runs.select(ids=[unit.run_id])
         job = Job(run_id=record.id, store_url=store.url, directory=record.directory)
-        return record.id, Order.of(job, 1)
+        return record.id, RemoteJob.of(job, 1)
 
     return make
 
 
-Orders = Callable[..., tuple[int, Order]]
+Orders = Callable[..., tuple[int, RemoteJob]]
 
 
 def log_of(store: Store, run_id: int) -> str:
@@ -271,7 +271,7 @@ def log_of(store: Store, run_id: int) -> str:
 @pytest.mark.slow
 def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Orders) -> None:
     run_id, crashing = order("backend.crash_at=13")
-    assert Work(crashing, Policy(retries=2), retries=1)() == "failed"
+    assert SlurmJob(crashing, Policy(retries=2), retries=1)() == "failed"
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
     assert run.error == "killed by signal 11 (SIGSEGV)"
@@ -285,7 +285,7 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
     store: Store, order: Orders
 ) -> None:
     run_id, slow = order("backend.step_seconds=0.5")
-    assert Work(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3))() == "failed"
+    assert SlurmJob(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3))() == "failed"
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
     assert run.error == "took longer than its time limit of 3s"
@@ -297,7 +297,7 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     store: Store, order: Orders
 ) -> None:
     _, slow = order("backend.step_seconds=0.1", "steps=200")
-    works = [Work(slow, Policy(retries=3), retries=1)]
+    works = [SlurmJob(slow, Policy(retries=3), retries=1)]
     # Before it has begun there is nothing to stop.
     works.append(works[0].checkpoint().function)
     assert works[1] == works[0]
@@ -328,7 +328,7 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     [run] = store.runs.select()
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     # Its worker was killed once before it was interrupted.
-    assert works[2] == Work(slow, Policy(retries=3), retries=2)
+    assert works[2] == SlurmJob(slow, Policy(retries=3), retries=2)
 
 
 @pytest.mark.slow
@@ -337,7 +337,7 @@ def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
 ) -> None:
     run_id, its = order("steps=20")
     store.leases.request_stop(run_id)
-    assert Work(its, Policy())() == "interrupted"
+    assert SlurmJob(its, Policy())() == "interrupted"
     assert store.runs.select()[0].status is Status.PENDING
     assert not store.runs.select()[0].directory.exists()
     (slurm / "hold").touch()
@@ -356,14 +356,14 @@ def test_a_job_gives_up_a_run_that_another_process_keeps(
     def beat(self: object, sofar: object = None) -> None:
         store.leases.heartbeat(run_id)
 
-    monkeypatch.setattr(Attending, "_tell_progress", beat)
-    assert Work(its, Policy())() == "elsewhere"
+    monkeypatch.setattr(QueueJob, "_tell_progress", beat)
+    assert SlurmJob(its, Policy())() == "elsewhere"
 
 
 def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, store: Store) -> None:
     rule = ("stopping=acr", "stopping.last=5")
     sweep = plan(*ON_SLURM, *rule, "seed=0,1")
-    ids = [unit.run_id for unit in make_units(sweep, store, force=False)]
+    ids = [unit.run_id for unit in schedule_runs(sweep, store, force=False)]
     store.leases.claim(ids[0], Owner.current())
     store.leases.finish(ids[0], Status.PRUNED, error="its ACR is high")
     (slurm / "hold").touch()

@@ -11,8 +11,8 @@ from advsweep.config.conf_files import Printed
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.scheduler.scheduled_runs import new_run
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import new_run
 
 Planner = Callable[..., Plan]
 

@@ -18,8 +18,8 @@ from advsweep.sweep.planning.resume import (
     plan_again,
     recorded_settings,
 )
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 
 def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: Store) -> None:
@@ -35,7 +35,7 @@ def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: St
 
 def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
     for cpus, name in ((2, "a"), (3, "b")):
-        make_units(plan(f"resources.cpus={cpus}", name=name), store, force=False)
+        schedule_runs(plan(f"resources.cpus={cpus}", name=name), store, force=False)
     [run] = store.runs.select()
     sweeps = store.runs.sweeps()
     assert recorded_settings(run, sweeps)["resources"]["cpus"] == 3
@@ -47,7 +47,7 @@ def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
 
 def test_the_same_sweep_with_other_settings_is_recorded_with_those(plan, store: Store) -> None:
     for cpus in (2, 3):
-        make_units(plan(f"resources.cpus={cpus}", name="a"), store, force=False)
+        schedule_runs(plan(f"resources.cpus={cpus}", name="a"), store, force=False)
     assert recorded_settings(store.runs.select()[0], store.runs.sweeps())["resources"]["cpus"] == 3
 
 
@@ -128,7 +128,7 @@ def test_stored_settings_that_are_no_plain_nodes_are_refused(
     plan, store: Store, monkeypatch, spec
 ) -> None:
     monkeypatch.setenv("SECRET", "2")
-    make_units(plan(name="a"), store, force=False)
+    schedule_runs(plan(name="a"), store, force=False)
     store.runs.add_sweep("a", spec)
     with pytest.raises(ConfigError, match=r"expected (a mapping|plain values|settings)"):
         allowed_settings(
@@ -138,7 +138,7 @@ def test_stored_settings_that_are_no_plain_nodes_are_refused(
 
 def test_what_executors_look_at_is_built_once_for_runs_that_are_alike(plan, store: Store) -> None:
     several = plan("seed=0,1", "estimator=grpo,fade", "backend.learning_rate=0.5,1", name="s")
-    ids = [unit.run_id for unit in make_units(several, store, force=False)]
+    ids = [unit.run_id for unit in schedule_runs(several, store, force=False)]
     records = store.runs.select(ids=ids)
     broken = replace(records[0], config={**records[0].config, "estimator": {"name": "gone"}})
     built = build_alike([*records, broken])

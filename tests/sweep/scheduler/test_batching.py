@@ -15,8 +15,8 @@ from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.batching import companions, count_stackable
+from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import Unit
 
 Planner = Callable[..., Plan]
 
@@ -43,48 +43,52 @@ class Stub:
         return self.size
 
 
-def unit(run_id: int, shape: Hashable = "a", kind: Hashable = "k", size: int = 99) -> Unit:
+def scheduled(
+    run_id: int, shape: Hashable = "a", kind: Hashable = "k", size: int = 99
+) -> ScheduledRun:
     key = None if shape is None else StackKey(shape, kind)
     wanted: Any = [Stub(key, size)]
-    return Unit(run_id, wanted)
+    return ScheduledRun(run_id, wanted)
 
 
-def chosen(first: Unit, *queue: Unit, free: int = 1) -> list[int]:
+def chosen(first: ScheduledRun, *queue: ScheduledRun, free: int = 1) -> list[int]:
     return [other.run_id for other in companions(first, queue, free)]
 
 
 def test_units_of_the_same_shape_are_trained_together() -> None:
-    assert chosen(unit(1), unit(2), unit(3, "b"), unit(4, None), unit(5)) == [2, 5]
-    assert chosen(unit(1, None), unit(2, None)) == []
+    assert chosen(
+        scheduled(1), scheduled(2), scheduled(3, "b"), scheduled(4, None), scheduled(5)
+    ) == [2, 5]
+    assert chosen(scheduled(1, None), scheduled(2, None)) == []
 
 
 def test_those_of_the_same_kind_come_first() -> None:
-    queue = [unit(2, kind="x"), unit(3), unit(4, kind="y"), unit(5)]
-    assert chosen(unit(1, size=4), *queue) == [3, 5, 2]
+    queue = [scheduled(2, kind="x"), scheduled(3), scheduled(4, kind="y"), scheduled(5)]
+    assert chosen(scheduled(1, size=4), *queue) == [3, 5, 2]
 
 
 def test_no_more_than_the_backend_trains_together() -> None:
-    queue = [unit(i) for i in range(2, 9)]
-    assert chosen(unit(1, size=3), *queue) == [2, 3]
-    assert chosen(unit(1, size=1), *queue) == []
+    queue = [scheduled(i) for i in range(2, 9)]
+    assert chosen(scheduled(1, size=3), *queue) == [2, 3]
+    assert chosen(scheduled(1, size=1), *queue) == []
 
 
 @pytest.mark.parametrize(("free", "others"), [(1, 9), (2, 4), (3, 3), (4, 2), (10, 0), (20, 0)])
 def test_as_much_is_left_for_each_free_slot(free: int, others: int) -> None:
-    """10 units: ceil(10 / free) for each slot, of which one is the first's own."""
-    queue = [*(unit(i) for i in range(2, 11)), unit(11, "b"), unit(12, "b")]
-    assert len(chosen(unit(1), *queue, free=free)) == others
+    """10 runs: ceil(10 / free) for each slot, of which one is the first's own."""
+    queue = [*(scheduled(i) for i in range(2, 11)), scheduled(11, "b"), scheduled(12, "b")]
+    assert len(chosen(scheduled(1), *queue, free=free)) == others
 
 
 def test_what_is_to_be_alone_is_alone() -> None:
-    alone, tried = replace(unit(2), alone=True), replace(unit(3), retries=1)
-    assert chosen(unit(1), alone, tried, unit(4)) == [4]
-    assert chosen(alone, unit(1)) == []
-    assert chosen(tried, unit(1)) == []
+    alone, tried = replace(scheduled(2), alone=True), replace(scheduled(3), retries=1)
+    assert chosen(scheduled(1), alone, tried, scheduled(4)) == [4]
+    assert chosen(alone, scheduled(1)) == []
+    assert chosen(tried, scheduled(1)) == []
 
 
 def test_a_unit_without_a_planned_run_is_alone() -> None:
-    assert chosen(Unit(1, []), unit(2)) == []
+    assert chosen(ScheduledRun(1, []), scheduled(2)) == []
 
 
 @dataclass(kw_only=True)

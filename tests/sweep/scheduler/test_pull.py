@@ -22,10 +22,10 @@ from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, RunEvent
-from advsweep.sweep.scheduler.pull import join
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.scheduler.pull import pull_runs
+from advsweep.sweep.scheduler.scheduled_runs import new_run, schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units, new_run
 from advsweep.sweep.settings import Resources
 
 Planner = Callable[..., Plan]
@@ -39,10 +39,10 @@ def add(plan: Plan, store: Store) -> list[int]:
     return store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
 
 
-def joined(store: Store, sweep: str | None = None) -> tuple[Outcome, list[tuple[int, str]]]:
+def joined(store: Store, sweep: str | None = None) -> tuple[SweepResult, list[tuple[int, str]]]:
     """What a worker in this very process does and tells."""
     events: list[Event] = []
-    outcome = join(store, sweep, DebugExecutor(), events.append)
+    outcome = pull_runs(store, sweep, DebugExecutor(), events.append)
     return outcome, [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
 
 
@@ -109,7 +109,7 @@ def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
             with open_store(store.url) as other:
                 add(later, other)
 
-    outcome = join(store, "demo", DebugExecutor(), on_event, idle_seconds=1.5)
+    outcome = pull_runs(store, "demo", DebugExecutor(), on_event, idle_seconds=1.5)
     assert outcome.done == 2
 
 
@@ -155,14 +155,14 @@ class Roomy(DebugExecutor):
 
 def planned(plan: Plan, store: Store) -> list[int]:
     """The ids of a plan's runs, which are in the store as a sweep leaves them that was killed."""
-    return [unit.run_id for unit in make_units(plan, store, force=False)]
+    return [unit.run_id for unit in schedule_runs(plan, store, force=False)]
 
 
 def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) -> None:
     narrow = planned(plan("seed=0,1", name="narrow"), store)
     wide = planned(plan("seed=2,3", "resources.cpus=4", name="wide"), store)
     executor = Roomy()
-    outcome = join(store, None, executor)
+    outcome = pull_runs(store, None, executor)
     assert outcome.done == 4
     first, second = [("run", i) for i in narrow], [("run", i) for i in wide]
     assert executor.told == [("prepared", 1), *first, ("prepared", 4), *second]
@@ -171,16 +171,16 @@ def test_a_worker_gives_runs_what_their_sweep_does(plan: Planner, store: Store) 
 def test_a_worker_gives_runs_what_it_is_told_to(plan: Planner, store: Store) -> None:
     ids = planned(plan("seed=0", "resources.cpus=4", name="wide"), store)
     executor = Roomy()
-    assert join(store, "wide", executor, overrides=["resources.cpus=2"]).done == 1
+    assert pull_runs(store, "wide", executor, overrides=["resources.cpus=2"]).done == 1
     assert executor.told == [("prepared", 2), ("run", ids[0])]
 
 
 def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: Store) -> None:
     planned(plan("seed=0", "resources.cpus=16", name="huge"), store)
     with pytest.raises(ConfigError, match="no such machines"):
-        join(store, None, Roomy())
+        pull_runs(store, None, Roomy())
     with pytest.raises(ConfigError, match="expected a key of resources, as what a run is"):
-        join(store, None, Roomy(), overrides=["executor=ray"])
+        pull_runs(store, None, Roomy(), overrides=["executor=ray"])
     [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
     assert store.leases.claim_next(Owner.current()) == run.id
@@ -217,7 +217,7 @@ def interrupted_at(step: int, plan: Planner, store: Store, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(StoreReporter, "metrics", stopping)
-        outcome = join(store, "demo", DebugExecutor())
+        outcome = pull_runs(store, "demo", DebugExecutor())
     assert outcome.exit_code == 130
     assert [run.status for run in store.runs.select()] == [Status.INTERRUPTED]
 
@@ -229,7 +229,7 @@ def work(url: str, started: str) -> None:
                 file.write(f"{event.run.id}\n")
 
     with open_store(url, create=False) as store:
-        join(store, "demo", DebugExecutor(), note)
+        pull_runs(store, "demo", DebugExecutor(), note)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -298,7 +298,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 def work_beside(url: str) -> None:
     with open_store(url, create=False) as store:
-        raise SystemExit(join(store, None, LocalExecutor(jobs=2)).exit_code)
+        raise SystemExit(pull_runs(store, None, LocalExecutor(jobs=2)).exit_code)
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from advsweep.sweep.exit_codes import ELSEWHERE, FAILED
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
-from advsweep.sweep.scheduler.events import Event, EventKind, Outcome, Progress, RunEvent
+from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
 
 Planner = Callable[..., Plan]
 
@@ -38,14 +38,14 @@ def kinds(events: list[Event]) -> list[str]:
     return [event.kind.value for event in events if isinstance(event, RunEvent)]
 
 
-def run(plan: Plan, store: Store, **options: Any) -> tuple[Outcome, list[Event]]:
+def run(plan: Plan, store: Store, **options: Any) -> tuple[SweepResult, list[Event]]:
     events: list[Event] = []
     return execute(plan, store, on_event=events.append, **options), events
 
 
 def test_a_sweep_trains_evaluates_and_records(plan: Planner, store: Store) -> None:
     outcome, events = run(plan("estimator=grpo,fade", "seed=0,1", name="pair"), store)
-    assert outcome == Outcome([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)
+    assert outcome == SweepResult([1, 2, 3, 4], 4, 0, {}, 0, stopped=False)
     assert outcome.exit_code == 0
     assert kinds(events) == ["started"] * 1 + ["done", "started"] * 3 + ["done"]
     for record in store.runs.select(sweep="pair"):
@@ -169,7 +169,7 @@ def test_a_run_that_another_process_has_is_waited_for(
 ) -> None:
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
     quick = plan()
-    units = make_units(quick, store, force=False)
+    units = schedule_runs(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
     ending = threading.Timer(0.4, lambda: other.leases.finish(1, status, error="as it was told"))
     ending.start()
@@ -184,7 +184,7 @@ def test_a_run_that_another_process_leaves_is_taken_up(
 ) -> None:
     monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
     quick = plan()
-    units = make_units(quick, store, force=False)
+    units = schedule_runs(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
     ending = threading.Timer(0.4, lambda: other.leases.finish(1, Status.INTERRUPTED))
     ending.start()
@@ -196,7 +196,7 @@ def test_a_run_that_another_process_leaves_is_taken_up(
 
 def test_a_run_of_a_dead_process_is_free_at_once(plan: Planner, store: Store) -> None:
     quick = plan()
-    units = make_units(quick, store, force=False)
+    units = schedule_runs(quick, store, force=False)
     dead = replace(Owner.current(), started=-1.0)
     other_process(store, units[0].run_id, dead)
     _, events = run(quick, store)
@@ -462,13 +462,13 @@ def test_a_request_to_stop_starts_nothing_more(plan: Planner, store: Store) -> N
     outcome = execute(plan("seed=0,1,2"), store, on_event=on_event)
     assert (outcome.done, outcome.unfinished, outcome.stopped) == (1, 2, True)
     assert outcome.exit_code == 130
-    assert any(isinstance(e, Progress) and e.stopping for e in seen)
+    assert any(isinstance(e, SweepProgress) and e.stopping for e in seen)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_execution_in_a_thread_leaves_signals_alone(plan: Planner, tmp_path: Path) -> None:
     told, _ = scripted(plan(), 70)
-    outcomes: list[Outcome] = []
+    outcomes: list[SweepResult] = []
 
     def work() -> None:
         with open_store(str(tmp_path / "threaded.db")) as store:

@@ -12,7 +12,7 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.store import Store, open_store
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.events import Added, Event, RunEvent
+from advsweep.sweep.scheduler.events import Event, RunEvent, RunsAdded
 from advsweep.sweep.search.execution import execute_search
 from advsweep.sweep.search.optuna import Result, State
 from advsweep.sweep.search.study import Study, plan_search
@@ -46,7 +46,7 @@ class Recorder:
     said: list[str] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Added):
+        if isinstance(event, RunsAdded):
             self.said.append(event.message.split(":")[0])
         elif isinstance(event, RunEvent):
             self.said.append(f"{event.kind.value} {event.run.id}")

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.task import new_run
+from advsweep.sweep.scheduler.scheduled_runs import new_run
 from advsweep.sweep.search.optuna import State
 from advsweep.sweep.search.progress import Outlook, look_out
 from advsweep.sweep.search.study import Study, plan_search

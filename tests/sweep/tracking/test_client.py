@@ -17,7 +17,7 @@ from advsweep.store import Status
 from advsweep.sweep.scheduler.events import EventKind, RunEvent
 from advsweep.sweep.scheduler.scheduler import execute
 from advsweep.sweep.tracking.base import Tracking
-from advsweep.sweep.tracking.client import LOG, feeding, of_sweeps
+from advsweep.sweep.tracking.client import LOG, sweep_trackings, tracker_client
 
 GROUP = "advsweep.trackings"
 PLUGIN = """
@@ -77,7 +77,7 @@ def plugin(install, monkeypatch, tmp_path):
 def feed_with(plan, store, tracking):
     """The outcome of the plan, and what was said."""
     said: list[str] = []
-    with feeding(store, lambda run: [tracking], said.append) as feed:
+    with tracker_client(store, lambda run: [tracking], said.append) as feed:
         outcome = execute(plan, store, on_event=feed)
     return outcome, [line for line in said if "sending what is left" not in line]
 
@@ -134,7 +134,7 @@ def test_a_run_that_is_retried_goes_on(plan, store, tmp_path):
     [run_id] = execute(plan("backend.fail_at=15"), store).run_ids
     [run] = store.runs.select(ids=[run_id])
     assert run.status is Status.FAILED
-    with feeding(store, lambda run: [Odd(patience=200)], lambda line: None) as feed:
+    with tracker_client(store, lambda run: [Odd(patience=200)], lambda line: None) as feed:
         for _ in range(2):
             feed(RunEvent(EventKind.STARTED, run))
             feed(RunEvent(EventKind.FAILED, run))
@@ -166,7 +166,7 @@ def test_a_full_pipe_is_not_waited_for(plan, store, monkeypatch, tmp_path):
     [run_id] = execute(plan(), store).run_ids
     [run] = store.runs.select(ids=[run_id])
     said: list[str] = []
-    with feeding(store, lambda run: [Odd(patience=0.2)], said.append) as feed:
+    with tracker_client(store, lambda run: [Odd(patience=0.2)], said.append) as feed:
         for _ in range(3000):
             feed(RunEvent(EventKind.STARTED, run))
             feed(RunEvent(EventKind.DONE, run))
@@ -178,7 +178,7 @@ def test_a_store_that_is_not_trusted_chooses_no_tracker(plan, store):
     [run_id] = execute(plan("tracking=wandb", "tracking.entity=them", name="shown"), store).run_ids
     [run] = store.runs.select(ids=[run_id])
     said: list[str] = []
-    trackings = of_sweeps(store, said.append, trusted=False)
+    trackings = sweep_trackings(store, said.append, trusted=False)
     assert trackings(run) == trackings(run) == []
     [line] = said
     assert "a store does not choose trackers" in line
@@ -193,14 +193,14 @@ def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     [run] = store.runs.select(ids=[run_id])
     assert run.sweeps == ("plain", "shown", "strange")
     said: list[str] = []
-    trackings = of_sweeps(store, said.append, trusted=True)
+    trackings = sweep_trackings(store, said.append, trusted=True)
     assert trackings(run) == trackings(run) == [planned.tracking]
     chosen, line = said
     assert chosen.startswith("the store chooses tracking for sweep shown: ")
     assert '"directory": "there"' in chosen
     assert line.startswith("sweep strange is not tracked here: tracking: no tracking is called")
     execute(plan(name="shown"), store)
-    assert of_sweeps(store, said.append, trusted=True)(run) == []
+    assert sweep_trackings(store, said.append, trusted=True)(run) == []
 
 
 def _again(store, run_id):

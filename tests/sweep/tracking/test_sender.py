@@ -12,7 +12,7 @@ from filelock import Timeout
 
 from advsweep.store import Owner, RunRecord, Status
 from advsweep.sweep.tracking.base import Track, Tracking
-from advsweep.sweep.tracking.ledger import Sent
+from advsweep.sweep.tracking.ledger import Ledger
 from advsweep.sweep.tracking.sender import Sender
 from advsweep.sweep.tracking.sync import MOST_FAILURES, sync
 
@@ -44,7 +44,7 @@ class Noting(Tracking):
     def destination(self, runs: Path) -> str:
         return "here"
 
-    def open(self, record: RunRecord, sent: Sent) -> Track:
+    def open(self, record: RunRecord, sent: Ledger) -> Track:
         if self.failing:
             raise RuntimeError("no such server")
         return Noted(self.lasting)

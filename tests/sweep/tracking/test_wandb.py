@@ -10,7 +10,7 @@ import pytest
 
 from advsweep.store import Owner, Status
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.tracking.client import feeding
+from advsweep.sweep.tracking.client import tracker_client
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 from tests.sweep.tracking.conftest import WandbServer
 
@@ -149,7 +149,7 @@ def test_a_server_that_never_answers_leaves_the_sweep_alone(
     monkeypatch.chdir(tmp_path)
     wandb_server.answering.clear()
     said: list[str] = []
-    with feeding(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
+    with tracker_client(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
         outcome = execute(plan(name="one"), store, on_event=feed)
         assert outcome.done == 1
         assert wandb_server.asked.wait(timeout=240)
@@ -167,7 +167,7 @@ def test_a_server_that_is_not_there_leaves_the_sweep_alone(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # where nobody listens
     said: list[str] = []
-    with feeding(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
+    with tracker_client(store, lambda run: [WandbTracking(patience=0.5)], said.append) as feed:
         assert execute(plan(name="one"), store, on_event=feed).done == 1
     assert "`advsweep sync wandb one` sends them" in said[-1]
 

@@ -32,7 +32,7 @@ from advsweep.sweep.exit_codes import (
     UNRECORDED,
 )
 from advsweep.sweep.planning.plan import Plan, make_plan
-from advsweep.sweep.scheduler.task import new_run
+from advsweep.sweep.scheduler.scheduled_runs import new_run
 from advsweep.sweep.stop_request import RunStopped, StopRequest
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.heartbeat import Heartbeat

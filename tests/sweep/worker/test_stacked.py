@@ -19,19 +19,19 @@ from advsweep.backends import fake
 from advsweep.backends.training_loop import InTurn
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
-from advsweep.sweep.early_stopping.check import Judge
+from advsweep.sweep.early_stopping.check import StoppingCheck
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.exit_codes import STOPPED, TOGETHER
+from advsweep.sweep.exit_codes import STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
-from advsweep.sweep.scheduler.events import Event, Outcome, RunEvent
+from advsweep.sweep.scheduler.events import Event, RunEvent, SweepResult
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.scheduler.task import make_units
-from advsweep.sweep.stop_request import OwnStopRequest, StopRequest
+from advsweep.sweep.stop_request import RunStopRequest, StopRequest
 from advsweep.sweep.worker import costs, heartbeat, main
 from advsweep.sweep.worker.costs import SharedCosts
-from advsweep.sweep.worker.stacked import RunLogs, SharedHeartbeat, logging_to, work_together
+from advsweep.sweep.worker.stacked import RunLogs, SharedHeartbeat, logging_to, train_stacked
 
 Planner = Callable[..., Plan]
 Measured = dict[str, Any]
@@ -71,7 +71,7 @@ def kinds(events: list[Event]) -> list[tuple[int, str]]:
     return [(e.run.id, e.kind.value) for e in events if isinstance(e, RunEvent)]
 
 
-def run(plan: Plan, store: Store, **options: Any) -> tuple[Outcome, list[Event]]:
+def run(plan: Plan, store: Store, **options: Any) -> tuple[SweepResult, list[Event]]:
     events: list[Event] = []
     return execute(plan, store, on_event=events.append, **options), events
 
@@ -175,9 +175,9 @@ def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
     """Seed 1 stops after step 7 and the others after step 12; then they go on side by side."""
     monkeypatch.setattr(heartbeat, "PARENT_SECONDS", 0.01)
     monkeypatch.setattr(heartbeat, "STOP_SECONDS", 0.01)
-    asked, request = threading.Event(), OwnStopRequest.request
+    asked, request = threading.Event(), RunStopRequest.request
 
-    def noted(own: OwnStopRequest, reason: str) -> None:
+    def noted(own: RunStopRequest, reason: str) -> None:
         request(own, reason)
         asked.set()
 
@@ -185,7 +185,7 @@ def test_one_that_is_asked_to_stop_does_so_alone_and_all_of_them_go_on(
         store.leases.request_stop(2)
         assert asked.wait(60)
 
-    monkeypatch.setattr(OwnStopRequest, "request", noted)
+    monkeypatch.setattr(RunStopRequest, "request", noted)
     in_step(monkeypatch, 1, 7, stop_one)
     in_step(monkeypatch, 0, 12, terminate)
     outcome, events = run(plan(*STACK), store)
@@ -214,8 +214,10 @@ def test_a_request_before_the_first_step_ends_all(
 def test_one_that_a_rule_stops_early_leaves_the_others(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Judge, "is_due", lambda judge, step: step == 10)
-    monkeypatch.setattr(Judge, "verdict", lambda judge, _: "poor" if judge.run_id == 2 else None)
+    monkeypatch.setattr(StoppingCheck, "is_due", lambda judge, step: step == 10)
+    monkeypatch.setattr(
+        StoppingCheck, "verdict", lambda judge, _: "poor" if judge.run_id == 2 else None
+    )
     outcome, _ = run(plan(*STACK, "stopping=acr"), store)
     assert (outcome.done, outcome.pruned) == (2, {2: "poor"})
     [pruned] = store.runs.select(ids=[2])
@@ -245,7 +247,7 @@ def test_a_run_is_recorded_when_it_ends_and_not_with_the_last(
 
 
 def added(plan: Plan, store: Store) -> list[int]:
-    return [unit.run_id for unit in make_units(plan, store, force=False)]
+    return [unit.run_id for unit in schedule_runs(plan, store, force=False)]
 
 
 def take_over(url: str, run_id: int) -> None:
@@ -259,7 +261,7 @@ def test_a_run_that_was_taken_over_is_let_go_and_the_others_go_on(
 ) -> None:
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 1, 7, lambda: take_over(store.url, 2))
-    assert work_together(store, ids, (), None) == TOGETHER
+    assert train_stacked(store, ids, (), None) == STACKED
     [lost] = store.runs.select(ids=[2])
     assert (lost.status, lost.host, lost.finished) == (Status.RUNNING, "elsewhere", None)
     assert [c.step for c in store.checkpoints.select(2)] == [5]
@@ -274,7 +276,7 @@ def test_runs_that_others_have_are_left_to_them(
     ids = added(plan(*STACK), store)
     with open_store(store.url) as other:
         assert other.leases.claim(1, Owner.current())
-        assert work_together(store, ids, (), None) == TOGETHER
+        assert train_stacked(store, ids, (), None) == STACKED
     assert [r.status for r in store.runs.select(ids=ids)] == [
         Status.RUNNING,
         Status.DONE,
@@ -492,11 +494,11 @@ def test_a_signal_to_the_process_stops_all_with_checkpoints(
 ) -> None:
     ids = added(plan(*STACK), store)
     in_step(monkeypatch, 2, 7, terminate)
-    assert work_together(store, ids, (), None) == STOPPED
+    assert train_stacked(store, ids, (), None) == STOPPED
     assert [(r.status, r.step) for r in store.runs.select()] == [(Status.INTERRUPTED, 7)] * 3
     assert [store.checkpoints.select(i)[-1].step for i in ids] == [7, 7, 7]
     monkeypatch.undo()
-    assert work_together(store, ids, (), None) == TOGETHER
+    assert train_stacked(store, ids, (), None) == STACKED
     assert all_measured(store) == alone
 
 

@@ -13,9 +13,9 @@ from sqlalchemy.engine.interfaces import CacheStats
 from advsweep.store import Status, Store
 from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.task import make_units
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.worker.main import work
-from advsweep.sweep.worker.warm_up import rehearse
+from advsweep.sweep.worker.warm_up import warm_up
 
 Planner = Callable[..., Plan]
 
@@ -39,17 +39,17 @@ def compiled() -> Iterator[list[str]]:
 
 
 def test_after_a_rehearsal_a_run_compiles_nothing(plan: Planner, store: Store) -> None:
-    [unit] = make_units(plan(), store, force=False)
+    [unit] = schedule_runs(plan(), store, force=False)
     [record] = store.runs.select(ids=[unit.run_id])
-    rehearse(store)
+    warm_up(store)
     with compiled() as statements:
         assert work(store, record, (), None) == DONE
     assert statements == []
 
 
 def test_a_rehearsal_leaves_no_trace(plan: Planner, store: Store) -> None:
-    [unit] = make_units(plan(), store, force=False)
-    rehearse(store)
+    [unit] = schedule_runs(plan(), store, force=False)
+    warm_up(store)
     [record] = store.runs.select()
     assert (record.id, record.status) == (unit.run_id, Status.PENDING)
     assert store.evaluations.select([record.id]) == []

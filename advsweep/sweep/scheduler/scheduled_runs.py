@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Unit:
+class ScheduledRun:
     """One run of the store, with all that the plan wants of it.
 
     Attributes:
@@ -74,21 +74,23 @@ class Unit:
         self.furthest = max(self.furthest, step)
 
 
-def make_units(plan: Plan, store: Store, *, force: bool) -> list[Unit]:
+def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:
     """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
         store.runs.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
     ids = store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
-    units: dict[int, Unit] = {}
+    runs: dict[int, ScheduledRun] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):
-        units.setdefault(run_id, Unit(run_id, [])).wanted.append(planned)
+        runs.setdefault(run_id, ScheduledRun(run_id, [])).wanted.append(planned)
     if force:
-        for record in store.runs.select(ids=list(units)):
+        for record in store.runs.select(ids=list(runs)):
             if record.status in (Status.DONE, Status.PRUNED):
-                units[record.id].run_id = store.runs.new_attempt(record.id)
+                runs[record.id].run_id = store.runs.new_attempt(record.id)
     if plan.stopping is not None:
-        store.runs.set_stopping([unit.run_id for unit in units.values()], plan.stopping.rule())
-    return list(units.values())
+        store.runs.set_stopping(
+            [scheduled.run_id for scheduled in runs.values()], plan.stopping.rule()
+        )
+    return list(runs.values())
 
 
 def new_run(planned: PlannedRun) -> NewRun:
