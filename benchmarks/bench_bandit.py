@@ -27,8 +27,8 @@ from figures import head, show
 
 from advsweep.backends.bandit.backend import BanditBackend
 from advsweep.backends.bandit.stack import BanditStack
-from advsweep.backends.base import Member
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run, StackMember
+from advsweep.backends.build import build_run
 from advsweep.tasks.base import Sampler
 
 PROMPTS, BEHAVIOURS = 64, 256
@@ -108,7 +108,7 @@ def train(together: Sequence[Sequence[Run]]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         for stack in together:
-            members = [Member(run, Path(folder) / run.identity, Silent()) for run in stack]
+            members = [StackMember(run, Path(folder) / run.identity, Silent()) for run in stack]
             stack[0].backend.train_together(members)
         return time.process_time() - started
 

@@ -28,7 +28,8 @@ os.environ.update(
 import numpy as np
 import torch
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
 from advsweep.backends.tiny.trainer import Trainer

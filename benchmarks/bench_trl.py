@@ -38,7 +38,8 @@ from bench_estimators import OPTIONS, SMALL, batch
 from figures import head, show
 from transformers import TrainerCallback
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.backends.tiny.weights import export_folder
 from advsweep.backends.trl import trainer as our_trainer

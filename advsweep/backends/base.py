@@ -2,22 +2,167 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from advsweep.components import Component, option
-from advsweep.errors import ConfigError
+from advsweep.components import Component, Plain, option
+from advsweep.config.settings import Match
+from advsweep.errors import BatchError, ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
-    from advsweep.config.settings import EvaluationSettings, Generation
+    from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
     from advsweep.diagnostics.hidden_states import SampledTokens
     from advsweep.diagnostics.weight_files import Adapter, Weights
+    from advsweep.estimators.base import Estimator
+    from advsweep.objectives.base import Objective
+    from advsweep.rollouts.base import RolloutPolicy
     from advsweep.tasks.base import Sampler, Task
+
+
+NODE_KEYS = (
+    "estimator",
+    "objective",
+    "rollout",
+    "task",
+    "model",
+    "optimizer",
+    "generation",
+    "evaluation",
+    "backend",
+)
+"""The keys of a run's config that hold components, in the order of the stored config."""
+
+
+@dataclass(kw_only=True)
+class RunParameters(Component):
+    """The plain numbers of a run, at the top level of its config."""
+
+    name: ClassVar[str] = "a run"
+
+    group_size: int = option(ge=1, help="rollouts per prompt (G)")
+    prompts_per_step: int = option(ge=1, help="prompts per training step (B)")
+    steps: int = option(ge=1, help="training steps")
+    seed: int = option(ge=0, help="seed of the training; replicates differ in it alone")
+
+
+PARAMETERS = tuple(f.name for f in fields(RunParameters))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training: built components and numbers; made by `build.build_run`.
+
+    Attributes:
+        group_size: rollouts per prompt (G).
+        prompts_per_step: prompts per training step (B).
+        steps: training steps.
+        absent: data that is not on this machine and was not to be fetched. The task is known
+            by its settings alone then, and the run by an identity that is not the final one
+            and begins with a question mark.
+    """
+
+    estimator: Estimator
+    objective: Objective
+    rollout: RolloutPolicy
+    task: Task
+    model: Component
+    optimizer: Optimizer
+    generation: Generation
+    evaluation: EvaluationSettings
+    backend: Backend
+    group_size: int
+    prompts_per_step: int
+    steps: int
+    seed: int
+    absent: tuple[str, ...] = ()
+
+    def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
+        """The resolved config, in JSON types, every node with its name.
+
+        Args:
+            shared: nodes by the `id` of their component, for runs that share components: a
+                component that is in it has that node, and others are added.
+        """
+        config: Plain = {}
+        for key in NODE_KEYS:
+            component = getattr(self, key)
+            if shared is None:
+                config[key] = component.plain()
+            else:
+                if id(component) not in shared:
+                    shared[id(component)] = component.plain()
+                config[key] = shared[id(component)]
+        return config | {key: getattr(self, key) for key in PARAMETERS}
+
+    @functools.cached_property
+    def config_hash(self) -> str:
+        """sha256, in hex, of all that can change a training's result but its seed.
+
+        Runs with the same hash are replicates. How a run is evaluated is not in it:
+        evaluations have identities of their own.
+        """
+        return self._hash(self._material)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """sha256, in hex, of all that can change a training's result."""
+        return self._hash({**self._material, "seed": self.seed})
+
+    @property
+    def revisions(self) -> dict[str, int]:
+        """The revisions above 1 of all components that can change a result, by config key."""
+        return dict(_revisions(self._material))
+
+    @functools.cached_property
+    def learning_rate_scale(self) -> float:
+        """What backends multiply their learning rate by, as `optimizer.match` has it.
+
+        Raises:
+            ConfigError: the estimator or its reference cannot be matched.
+        """
+        optimizer = self.optimizer
+        if optimizer.match is Match.NONE:
+            return 1.0
+        from advsweep.diagnostics.scale_matching import learning_rate_scale
+        from advsweep.estimators.base import Estimator
+
+        reference = optimizer.match_reference
+        assert isinstance(reference, Estimator)
+        size = optimizer.match.value
+        try:
+            return learning_rate_scale(self.estimator, reference, self.group_size, size)
+        except BatchError as error:
+            raise ConfigError(
+                f"optimizer.match: {error}; expected an estimator and a reference that can be "
+                f"compared, or optimizer.match=none"
+            ) from error
+
+    @property
+    def _material(self) -> Plain:
+        keys = (key for key in NODE_KEYS if key not in ("task", "evaluation"))
+        nodes = {key: getattr(self, key).identity() for key in keys}
+        nodes["task"] = self.task.plain() if self.absent else self.task.identity()
+        return nodes | {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
+
+    def _hash(self, material: Plain) -> str:
+        digest = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return f"?{digest}" if self.absent else digest
+
+
+def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in material.items():
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, Mapping):
+                if node.get("revision", 1) != 1:
+                    yield f"{path}{key}", node["revision"]
+                yield from _revisions(node, f"{path}{key}.")
 
 
 class Reporter(Protocol):
@@ -49,7 +194,7 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
+class StackMember:
     """One of the runs that are trained together.
 
     Attributes:
@@ -91,7 +236,7 @@ class Backend(Component):
     """True if it can draw rollouts of a reference model, and renew that model."""
     late_imports: ClassVar[frozenset[str]] = frozenset()
     """Modules that only a training imports; where runs are forked, that is done before."""
-    puts_system_messages: ClassVar[bool] = False
+    supports_system_messages: ClassVar[bool] = False
     """True if models are given `Problem.messages` or `Problem.text`, not the prompt alone."""
     shapes_rewards: ClassVar[bool] = False
     """True if it trains on `Task.rewards`, and not on the verdicts of `Task.score` alone."""
@@ -99,7 +244,7 @@ class Backend(Component):
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
     """The optimizers that it trains with."""
 
-    cuts_evaluations: ClassVar[bool] = False
+    supports_truncated_sampling: ClassVar[bool] = False
     """True if its evaluations know a top-p below 1, and the temperature 0."""
 
     checkpoint_every: int = option(
@@ -157,7 +302,7 @@ class Backend(Component):
         """How many runs are trained together at most."""
         return 1
 
-    def train_together(self, members: Sequence[Member]) -> None:
+    def train_together(self, members: Sequence[StackMember]) -> None:
         """Trains runs whose `stack_key` has the same shape, each as `train` does.
 
         Each gets the numbers that it has alone, and ends by itself: at its last step, when its

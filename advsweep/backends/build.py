@@ -1,18 +1,16 @@
-"""A run: one training with one seed, as built objects, and what makes it the same as another."""
+"""Building a run from a plain config: registries, and what may be combined."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
-from advsweep.components import Component, Plain, option
+from advsweep.backends.base import PARAMETERS, Run, RunParameters
+from advsweep.components import Component
 from advsweep.config.settings import Match
-from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
+from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
@@ -21,10 +19,8 @@ from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Backend
-    from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
+    from advsweep.config.settings import EvaluationSettings
     from advsweep.estimators.base import Estimator
-    from advsweep.objectives.base import Objective
-    from advsweep.rollouts.base import RolloutPolicy
     from advsweep.tasks.base import Task
 
 NODES: Mapping[str, Registry[Any]] = {
@@ -44,136 +40,13 @@ INERT = frozenset({"executor", "resources", "search", "stopping", "tracking"})
 """Keys that a config may have and that cannot change a run's results."""
 
 
-@dataclass(kw_only=True)
-class Numbers(Component):
-    """The plain numbers of a run, at the top level of its config."""
-
-    name: ClassVar[str] = "a run"
-
-    group_size: int = option(ge=1, help="rollouts per prompt (G)")
-    prompts_per_step: int = option(ge=1, help="prompts per training step (B)")
-    steps: int = option(ge=1, help="training steps")
-    seed: int = option(ge=0, help="seed of the training; replicates differ in it alone")
-
-
-_NUMBERS = tuple(f.name for f in fields(Numbers))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One training: built components and numbers; made by `build_run`.
-
-    Attributes:
-        group_size: rollouts per prompt (G).
-        prompts_per_step: prompts per training step (B).
-        steps: training steps.
-        absent: data that is not on this machine and was not to be fetched. The task is known
-            by its settings alone then, and the run by an identity that is not the final one
-            and begins with a question mark.
-    """
-
-    estimator: Estimator
-    objective: Objective
-    rollout: RolloutPolicy
-    task: Task
-    model: Component
-    optimizer: Optimizer
-    generation: Generation
-    evaluation: EvaluationSettings
-    backend: Backend
-    group_size: int
-    prompts_per_step: int
-    steps: int
-    seed: int
-    absent: tuple[str, ...] = ()
-
-    def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
-        """The resolved config, in JSON types, every node with its name.
-
-        Args:
-            shared: nodes by the `id` of their component, for runs that share components: a
-                component that is in it has that node, and others are added.
-        """
-        config: Plain = {}
-        for key in NODES:
-            component = getattr(self, key)
-            if shared is None:
-                config[key] = component.plain()
-            else:
-                if id(component) not in shared:
-                    shared[id(component)] = component.plain()
-                config[key] = shared[id(component)]
-        return config | {key: getattr(self, key) for key in _NUMBERS}
-
-    @functools.cached_property
-    def config_hash(self) -> str:
-        """sha256, in hex, of all that can change a training's result but its seed.
-
-        Runs with the same hash are replicates. How a run is evaluated is not in it:
-        evaluations have identities of their own.
-        """
-        return self._hash(self._material)
-
-    @functools.cached_property
-    def identity(self) -> str:
-        """sha256, in hex, of all that can change a training's result."""
-        return self._hash({**self._material, "seed": self.seed})
-
-    @property
-    def revisions(self) -> dict[str, int]:
-        """The revisions above 1 of all components that can change a result, by config key."""
-        return dict(_revisions(self._material))
-
-    @functools.cached_property
-    def learning_rate_scale(self) -> float:
-        """What backends multiply their learning rate by, as `optimizer.match` has it.
-
-        Raises:
-            ConfigError: the estimator or its reference cannot be matched.
-        """
-        optimizer = self.optimizer
-        if optimizer.match is Match.NONE:
-            return 1.0
-        from advsweep.diagnostics.scale_matching import learning_rate_scale
-        from advsweep.estimators.base import Estimator
-
-        reference = optimizer.match_reference
-        assert isinstance(reference, Estimator)
-        size = optimizer.match.value
-        try:
-            return learning_rate_scale(self.estimator, reference, self.group_size, size)
-        except BatchError as error:
-            raise ConfigError(
-                f"optimizer.match: {error}; expected an estimator and a reference that can be "
-                f"compared, or optimizer.match=none"
-            ) from error
-
-    @property
-    def _material(self) -> Plain:
-        keys = (key for key in NODES if key not in ("task", "evaluation"))
-        nodes = {key: getattr(self, key).identity() for key in keys}
-        nodes["task"] = self.task.plain() if self.absent else self.task.identity()
-        return nodes | {key: getattr(self, key) for key in _NUMBERS if key != "seed"}
-
-    def _hash(self, material: Plain) -> str:
-        digest = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
-        return f"?{digest}" if self.absent else digest
-
-
-def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
-    for key, value in material.items():
-        for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, Mapping):
-                if node.get("revision", 1) != 1:
-                    yield f"{path}{key}", node["revision"]
-                yield from _revisions(node, f"{path}{key}.")
-
-
-Parts = dict[tuple[str, str], Component]
+ComponentCache = dict[tuple[str, str], Component]
 """Components that were built, by their key and the text of their node."""
 
 
-def build_run(config: Mapping[str, Any], *, fetch: bool = True, parts: Parts | None = None) -> Run:
+def build_run(
+    config: Mapping[str, Any], *, fetch: bool = True, cache: ComponentCache | None = None
+) -> Run:
     """Builds a run from a plain config and refuses what does not fit together.
 
     Nodes are names, or mappings with a `name`; fields that are left out take their defaults.
@@ -181,14 +54,14 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True, parts: Parts | N
     Args:
         fetch: false for a run that is only looked at: data that is not on this machine stays
             where it is, and what the task's problems would be refused for is not known.
-        parts: components to share with other runs that are planned and not trained here; those
+        cache: components to share with other runs that are planned and not trained here; those
             that it lacks are added.
 
     Raises:
         ConfigError: a key is missing or unknown, a value does not fit, or the parts do not
             fit each other; the message starts with the key's path.
     """
-    known = [*NODES, *_NUMBERS]
+    known = [*NODES, *PARAMETERS]
     for key in config:
         if key not in known and key not in INERT:
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
@@ -196,10 +69,10 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True, parts: Parts | N
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
             raise ConfigError(f"{key}: expected {expected}, got nothing")
-    numbers = Numbers.build({key: config[key] for key in _NUMBERS})
-    nodes = {key: _build(key, config[key], parts) for key in NODES}
+    numbers = RunParameters.build({key: config[key] for key in PARAMETERS})
+    nodes = {key: _build(key, config[key], cache) for key in NODES}
     absent = () if fetch else nodes["task"].absent()
-    run = Run(**nodes, **{key: getattr(numbers, key) for key in _NUMBERS}, absent=absent)
+    run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS}, absent=absent)
     objective = run.objective.for_completions(run.backend.completion_tokens(run))
     if objective is not run.objective:
         run = replace(run, objective=objective)
@@ -207,13 +80,13 @@ def build_run(config: Mapping[str, Any], *, fetch: bool = True, parts: Parts | N
     return run
 
 
-def _build(key: str, node: Any, parts: Parts | None) -> Any:
-    if parts is None:
+def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
+    if cache is None:
         return NODES[key].build(node, where=key)
     text = repr(node)
-    if (key, text) not in parts:
-        parts[key, text] = NODES[key].build(node, where=key)
-    return parts[key, text]
+    if (key, text) not in cache:
+        cache[key, text] = NODES[key].build(node, where=key)
+    return cache[key, text]
 
 
 def _check(run: Run) -> None:
@@ -241,7 +114,7 @@ def _check(run: Run) -> None:
             f"task.reward: backend '{backend.name}' trains on correct and wrong alone; expected "
             f"reward=accuracy, or another backend"
         )
-    if run.task.has_system_messages and not backend.puts_system_messages:
+    if run.task.has_system_messages and not backend.supports_system_messages:
         raise ConfigError(
             f"task.prompt: backend '{backend.name}' gives models the prompt alone; expected one "
             f"without a system message, or another backend"
@@ -276,7 +149,7 @@ def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
     Raises:
         ConfigError: it is cut, and the backend's samplers draw from the whole distribution.
     """
-    if evaluation.is_cut and not backend.cuts_evaluations:
+    if evaluation.is_truncated and not backend.supports_truncated_sampling:
         raise ConfigError(
             f"evaluation: backend '{backend.name}' samples from the whole distribution; expected "
             f"temperature > 0 and top_p=1, got temperature={evaluation.temperature:g} and "

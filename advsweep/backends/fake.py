@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import Backend, Member, Reporter, StackKey
+from advsweep.backends.base import Backend, Reporter, StackKey, StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.training_loop import InTurn, compute_advantages
 from advsweep.components import option
@@ -38,7 +38,7 @@ from advsweep.tasks.base import Completions, Problem, Split
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.estimators.base import Advantages
     from advsweep.tasks.base import Sampler, Task
 
@@ -67,7 +67,7 @@ class Fake(Backend):
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
-    puts_system_messages: ClassVar[bool] = True
+    supports_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
 
     learning_rate: float = option(0.5, gt=0, help="step along the gradient of the log-odds")
@@ -97,7 +97,7 @@ class Fake(Backend):
     def stack_size(self) -> int:
         return self.stack
 
-    def train_together(self, members: Sequence[Member]) -> None:
+    def train_together(self, members: Sequence[StackMember]) -> None:
         training_loop.train_together(members, _in_turn)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:

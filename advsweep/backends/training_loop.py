@@ -14,8 +14,7 @@ from advsweep.backends.checkpoints import Checkpoints
 from advsweep.estimators.base import Advantages
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Member, Reporter
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Reporter, Run, StackMember
     from advsweep.estimators.base import Estimator, GroupBatch
     from advsweep.rollouts.base import Collected
     from advsweep.tasks.base import Sampler
@@ -92,7 +91,7 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
             return
 
 
-def train_together(members: Sequence[Member], make: Callable[[Sequence[Run]], Stack]) -> None:
+def train_together(members: Sequence[StackMember], make: Callable[[Sequence[Run]], Stack]) -> None:
     """Trains several runs side by side, each as `train` does one.
 
     Those that go on from different steps are trained one set after another.
@@ -140,7 +139,7 @@ class _Seat:
         stays: whether it has a next step.
     """
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: StackMember) -> None:
         self.member = member
         self.loop = Loop(
             member.run,

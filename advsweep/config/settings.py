@@ -171,6 +171,6 @@ class EvaluationSettings(Component):
             )
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether samples are not drawn from the whole distribution."""
         return self.temperature == 0 or self.top_p < 1

@@ -19,7 +19,7 @@ from advsweep.errors import ConfigError
 from advsweep.store import NewAnalysis
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.store import RunRecord, Store
 
 KIND = "hidden_states"

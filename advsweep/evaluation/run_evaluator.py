@@ -13,7 +13,7 @@ from advsweep.local_files import FILE_MODE, make_private_folder
 from advsweep.store import NewEvaluation, ProblemCounts
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store

@@ -17,8 +17,7 @@ from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Backend
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Backend, Run
     from advsweep.components import Component, Plain
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.store import EvaluationRecord, RunRecord, Store

@@ -27,7 +27,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.sampling import encode
 from advsweep.diagnostics import collapse

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.tasks.base import Completions, Sampler, Split, Task
 
 # Solves about a tenth of the two easiest levels, so that training has something to go on.

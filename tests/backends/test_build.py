@@ -13,8 +13,8 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.base import Backend
-from advsweep.backends.build import NODES, Run, build_run
+from advsweep.backends.base import Backend, Run
+from advsweep.backends.build import NODES, build_run
 from advsweep.components import Component
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.estimators.base import Estimator

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, TrainingError
 from advsweep.estimators.base import Estimator, GroupBatch

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import CheckpointError, ConfigError, TrainingError
 from advsweep.tasks.base import Split

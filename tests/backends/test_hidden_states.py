@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.estimators import GroupBatch

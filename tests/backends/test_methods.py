@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.config.conf_files import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.sweep.planning.plan import make_plan

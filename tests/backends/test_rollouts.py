@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError, TrainingError
 from advsweep.rollouts import ROLLOUTS

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.tiny.backend import TinyBackend
 from advsweep.diagnostics.hidden_states import Direction
 from advsweep.diagnostics.weight_changes import Values

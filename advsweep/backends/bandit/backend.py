@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.backends import training_loop
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.stack import BanditStack, kind_of
-from advsweep.backends.base import Backend, Member, Reporter, StackKey
+from advsweep.backends.base import Backend, Reporter, StackKey, StackMember
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -20,7 +20,7 @@ from advsweep.tasks.bandit import BanditTask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.tasks.base import Sampler, Task
 
 
@@ -57,7 +57,7 @@ class BanditBackend(Backend):
     )
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
-    puts_system_messages: ClassVar[bool] = True
+    supports_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
@@ -96,7 +96,7 @@ class BanditBackend(Backend):
         return 1
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        self.train_together([Member(run, directory, reporter)])
+        self.train_together([StackMember(run, directory, reporter)])
 
     def stack_key(self, run: Run) -> StackKey | None:
         if not run.rollout.keeps_all:
@@ -117,7 +117,7 @@ class BanditBackend(Backend):
     def stack_size(self) -> int:
         return self.stack
 
-    def train_together(self, members: Sequence[Member]) -> None:
+    def train_together(self, members: Sequence[StackMember]) -> None:
         alike = sorted(members, key=lambda member: kind_of(member.run))
         training_loop.train_together(alike, self._stack)
 

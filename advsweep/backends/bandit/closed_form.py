@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.estimators import Estimator
     from advsweep.objectives.base import Objective
 

@@ -37,7 +37,7 @@ from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
     from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
 
 _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.bandit.backend import BanditBackend
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.tasks.base import Sampler, Task
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.model_config import TinyModel
     from advsweep.backends.tiny.sampling import Rollouts

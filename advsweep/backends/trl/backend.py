@@ -28,7 +28,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.trl.sampling import ModelSampler
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
@@ -59,8 +59,8 @@ class TrlBackend(Backend):
     )
     keeps_reference: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
-    puts_system_messages: ClassVar[bool] = True
-    cuts_evaluations: ClassVar[bool] = True
+    supports_system_messages: ClassVar[bool] = True
+    supports_truncated_sampling: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups may be split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

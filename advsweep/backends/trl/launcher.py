@@ -27,8 +27,7 @@ from advsweep.errors import TrainingError
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Reporter, Run
     from advsweep.backends.trl.backend import TrlBackend
     from advsweep.tasks.base import Problem
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from torch import Tensor
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.trl.sampling import ModelSampler
     from advsweep.estimators import Estimator
 

@@ -19,7 +19,7 @@ from advsweep.estimators import GroupBatch
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.trl.batch_layout import Rows
     from advsweep.backends.trl.trainer import EstimatorTrainer
     from advsweep.tasks.base import Problem

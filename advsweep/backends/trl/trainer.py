@@ -33,7 +33,7 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.trl.batch_layout import Layout, Rows
     from advsweep.backends.trl.model_config import HfModel
     from advsweep.tasks.base import Problem

@@ -31,8 +31,7 @@ from advsweep.backends.trl.sampling import ModelSampler, as_completions
 from advsweep.backends.trl.token_statistics import Signals
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Reporter
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Reporter, Run
     from advsweep.backends.checkpoints import Checkpoints
     from advsweep.backends.trl.backend import TrlBackend
     from advsweep.backends.trl.batch_layout import Layout

@@ -22,7 +22,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.backends.trl.model_config import HfModel
     from advsweep.tasks.base import Problem
 

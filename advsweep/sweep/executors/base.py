@@ -15,7 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.settings import Resources
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.sweep.retry_policy import Policy
 
 

@@ -32,7 +32,7 @@ from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
 from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.sweep.settings import Resources
 
 PRELOADED = (

@@ -23,7 +23,7 @@ from advsweep.sweep.executors.remote import STORE_VARIABLE, RemoteJob
 from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.sweep.scheduler.queue_job import QueueJob
     from advsweep.sweep.settings import Resources
 

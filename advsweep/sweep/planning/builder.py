@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from advsweep.backends import EVALUATIONS
-from advsweep.backends.build import NODES, Numbers, Parts, Run, build_run
+from advsweep.backends.base import Run, RunParameters
+from advsweep.backends.build import NODES, ComponentCache, build_run
 from advsweep.components import Component, Plain
 from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
 from advsweep.config.conditions import Assignment
@@ -21,7 +22,7 @@ from advsweep.sweep.registry import SETTINGS
 GROUPS: Mapping[str, Registry[Any]] = {**NODES, **SETTINGS}
 """The config groups that hold components."""
 
-KEYS = tuple(f.name for f in dataclasses.fields(Numbers))
+KEYS = tuple(f.name for f in dataclasses.fields(RunParameters))
 """The keys of a configuration that are no groups."""
 
 LISTED_MESSAGES = 5
@@ -107,7 +108,7 @@ class Points:
         errors: Counter[str] = Counter()
         warnings: Counter[str] = Counter()
         settings: Plain = {}
-        parts: Parts = {}
+        cache: ComponentCache = {}
         no_effect = NoEffect()
         for point in self._points:
             try:
@@ -121,7 +122,7 @@ class Points:
                 if "evaluation.n" in values and "evaluation.k" not in values:
                     config["evaluation"], left_out = with_fitting_k(config["evaluation"])
                     warnings.update(left_out)
-                run = build_run(config, fetch=fetch, parts=parts)
+                run = build_run(config, fetch=fetch, cache=cache)
                 warnings.update(no_effect.check(run, values))
                 built.append(run)
             except ConfigError as error:

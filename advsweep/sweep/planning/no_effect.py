@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.sweep.early_stopping.base import Stopping
 
 T = TypeVar("T")

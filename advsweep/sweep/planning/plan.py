@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.components import Component, Plain
 from advsweep.config.compose import Composer
 from advsweep.config.conditions import Assignment

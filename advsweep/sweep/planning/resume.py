@@ -24,7 +24,7 @@ from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.store import RunRecord, SweepRecord
     from advsweep.tasks.base import Task
 

@@ -41,7 +41,7 @@ from advsweep.sweep.stop_request import RunStopped
 from advsweep.sweep.worker.environment import describe_environment
 
 if TYPE_CHECKING:
-    from advsweep.backends.build import Run
+    from advsweep.backends.base import Run
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.stop_request import Stop

@@ -37,7 +37,7 @@ from advsweep.sweep.worker.lifecycle import (
 )
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Member
+    from advsweep.backends.base import StackMember
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.worker.reporter import StoreReporter
@@ -119,7 +119,7 @@ class StackedRun:
         unrecorded: the exit code of a process that cannot record it.
     """
 
-    member: Member
+    member: StackMember
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class StackedRun:
             together: how many they are.
             first: the run whose log the process writes to.
         """
-        from advsweep.backends.base import Member
+        from advsweep.backends.base import StackMember
 
         record = self._record
         make_private_folder(record.directory)
@@ -168,7 +168,7 @@ class StackedRun:
         self._reporter = begin_training(
             self._store, record, evaluator, self.stop, together=together
         )
-        self.member = Member(evaluator.run, record.directory, self._reporter, self.guard)
+        self.member = StackMember(evaluator.run, record.directory, self._reporter, self.guard)
 
     @contextmanager
     def guard(self) -> Iterator[None]:

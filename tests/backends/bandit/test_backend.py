@@ -19,8 +19,8 @@ from advsweep.backends.bandit.sampling import Source
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.stack import BanditStack
 from advsweep.backends.bandit.tables import Tables
-from advsweep.backends.base import Member
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run, StackMember
+from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import ConfigError
 from advsweep.objectives.base import LossInputs
@@ -451,7 +451,7 @@ def test_what_steps_do_on_average_is_what_is_expected_of_them(
     seeds = [bandit(**nodes, steps=1, seed=s, backend={"exact_every": 1}) for s in range(400)]
     recorders = [_Silent() for _ in seeds]
     seeds[0].backend.train_together(
-        [Member(r, tmp_path / str(r.seed), n) for r, n in zip(seeds, recorders, strict=True)]
+        [StackMember(r, tmp_path / str(r.seed), n) for r, n in zip(seeds, recorders, strict=True)]
     )
     for found in (recorder.found for recorder in recorders):
         changes.append([found["exact/pass@1_change"], found["exact/entropy_change"]])

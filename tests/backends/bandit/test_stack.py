@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from advsweep.backends.bandit import group_batches
-from advsweep.backends.base import Member
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run, StackMember
+from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import AdvsweepError, BatchError, TrainingError
 from advsweep.estimators import GroupBatch
@@ -101,7 +101,7 @@ def train_together(
     ]
     guards = [Guard() for _ in runs]
     members = [
-        Member(run, folder / str(i), reporter, guard)
+        StackMember(run, folder / str(i), reporter, guard)
         for i, (run, reporter, guard) in enumerate(zip(runs, recorders, guards, strict=True))
     ]
     assert len({run.backend.stack_key(run).shape for run in runs}) == 1  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.components import Component
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.estimators import ESTIMATORS, estimator_names
 from advsweep.rollouts import ROLLOUTS
 

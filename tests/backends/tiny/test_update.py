@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import sample

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.cli import main
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown

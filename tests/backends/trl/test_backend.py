@@ -17,7 +17,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.batch_layout import lay_out, share_of
 from advsweep.backends.trl.model_config import HfModel, fingerprint

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends.build import Run, build_run
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
 from advsweep.backends.trl.generation_config import Mode, VllmGeneration
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.errors import ConfigError

@@ -18,7 +18,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import TrainingError
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
 from advsweep.tasks.base import Problem

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.network import fuse

@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl.trainer import EstimatorTrainer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.tasks.base import Problem, Split
 
 pytest.importorskip("trl", minversion="1.16")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.statistics import student_t_interval
 
 pytestmark = [

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Owner, Status, Store, open_store

@@ -218,7 +218,7 @@ def test_runs_are_refused_before_anything_starts(
     assert run.task.label == "sums"
     with pytest.raises(ConfigError, match="'nsr' is defined for rewards of 0 and 1 only"):
         build_run({**RUN, "task": {**task, "reward": "cosine"}, "estimator": "nsr"})
-    monkeypatch.setattr(BACKENDS.get("fake"), "puts_system_messages", False)
+    monkeypatch.setattr(BACKENDS.get("fake"), "supports_system_messages", False)
     with pytest.raises(
         ConfigError, match=r"task\.prompt: backend 'fake' gives models the prompt a"
     ):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 
 pytest.importorskip("vllm", minversion="0.22")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.vllm_engine import VllmSampler

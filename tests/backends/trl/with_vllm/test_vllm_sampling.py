@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.trl.model_config import HfModel
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends.build import Run
+from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.trl import vllm_engine
 from advsweep.backends.trl.vllm_trainer import VllmTrainer
