@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from advsweep.components import Component, Plain, option
-from advsweep.config.settings import Match
-from advsweep.errors import BatchError, ConfigError
+from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
@@ -66,6 +65,7 @@ class Run:
         absent: data that is not on this machine and was not to be fetched. The task is known
             by its settings alone then, and the run by an identity that is not the final one
             and begins with a question mark.
+        learning_rate_scale: factor on the learning rate that `optimizer.match` asks for.
     """
 
     estimator: Estimator
@@ -82,6 +82,7 @@ class Run:
     steps: int
     seed: int
     absent: tuple[str, ...] = ()
+    learning_rate_scale: float = 1.0
 
     def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
         """The resolved config, in JSON types, every node with its name.
@@ -119,30 +120,6 @@ class Run:
     def revisions(self) -> dict[str, int]:
         """The revisions above 1 of all components that can change a result, by config key."""
         return dict(_revisions(self._material))
-
-    @functools.cached_property
-    def learning_rate_scale(self) -> float:
-        """What backends multiply their learning rate by, as `optimizer.match` has it.
-
-        Raises:
-            ConfigError: the estimator or its reference cannot be matched.
-        """
-        optimizer = self.optimizer
-        if optimizer.match is Match.NONE:
-            return 1.0
-        from advsweep.diagnostics.scale_matching import learning_rate_scale
-        from advsweep.estimators.base import Estimator
-
-        reference = optimizer.match_reference
-        assert isinstance(reference, Estimator)
-        size = optimizer.match.value
-        try:
-            return learning_rate_scale(self.estimator, reference, self.group_size, size)
-        except BatchError as error:
-            raise ConfigError(
-                f"optimizer.match: {error}; expected an estimator and a reference that can be "
-                f"compared, or optimizer.match=none"
-            ) from error
 
     @property
     def _material(self) -> Plain:

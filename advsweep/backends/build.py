@@ -10,7 +10,7 @@ from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMI
 from advsweep.backends.base import PARAMETERS, Run, RunParameters
 from advsweep.components import Component
 from advsweep.config.settings import Match
-from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.errors import BatchError, ConfigError, UnknownNameError, nearest
 from advsweep.estimators.registry import ESTIMATORS
 from advsweep.objectives import OBJECTIVES
 from advsweep.registry import Registry
@@ -77,6 +77,9 @@ def build_run(
     if objective is not run.objective:
         run = replace(run, objective=objective)
     _check(run)
+    if run.optimizer.match is not Match.NONE:
+        run = replace(run, learning_rate_scale=_learning_rate_scale(run))
+    run.backend.check(run)
     return run
 
 
@@ -138,9 +141,27 @@ def _check(run: Run) -> None:
             f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
         )
     check_sampling(backend, run.evaluation)
-    if run.optimizer.match is not Match.NONE:
-        _ = run.learning_rate_scale  # which is refused where there is none
-    backend.check(run)
+
+
+def _learning_rate_scale(run: Run) -> float:
+    """The factor that makes updates as large as those of `optimizer.match_reference`.
+
+    Raises:
+        ConfigError: the estimator or its reference cannot be matched.
+    """
+    # Plans are made without torch unless a run needs this.
+    from advsweep.diagnostics.scale_matching import learning_rate_scale
+    from advsweep.estimators.base import Estimator
+
+    reference, size = run.optimizer.match_reference, run.optimizer.match.value
+    assert isinstance(reference, Estimator)
+    try:
+        return learning_rate_scale(run.estimator, reference, run.group_size, size)
+    except BatchError as error:
+        raise ConfigError(
+            f"optimizer.match: {error}; expected an estimator and a reference that can be "
+            f"compared, or optimizer.match=none"
+        ) from error
 
 
 def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
