@@ -153,10 +153,11 @@ def _learning_rate_scale(run: Run) -> float:
     from advsweep.diagnostics.scale_matching import learning_rate_scale
     from advsweep.estimators.base import Estimator
 
-    reference, size = run.optimizer.match_reference, run.optimizer.match.value
+    reference, match = run.optimizer.match_reference, run.optimizer.match
     assert isinstance(reference, Estimator)
+    assert match is not Match.NONE
     try:
-        return learning_rate_scale(run.estimator, reference, run.group_size, size)
+        return learning_rate_scale(run.estimator, reference, run.group_size, match.value)
     except BatchError as error:
         raise ConfigError(
             f"optimizer.match: {error}; expected an estimator and a reference that can be "
