@@ -10,9 +10,9 @@ from advsweep.report.claims.evaluate import Answer, Answers, answer_claims
 from advsweep.report.claims.expressions import Assertion, Judgement, Verdict, judge, parse_assertion
 from advsweep.report.claims.lists import Claim, Claims, claim_lists, parse_claims, read_claims
 from advsweep.report.claims.render import ANSWER_FORMATS, render_answers
-from advsweep.report.data.columns import Better, Column
-from advsweep.report.data.compare_at import Moment, parse_moment
-from advsweep.report.data.filters import Condition, parse_where, split_list
+from advsweep.report.data.columns import Column, MetricDirection
+from advsweep.report.data.compare_at import Cutoff, parse_cutoff
+from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.provenance import Provenance
 from advsweep.report.papers.layouts import Style, choose_style
 from advsweep.report.tables.build import build_report
@@ -20,7 +20,7 @@ from advsweep.report.tables.document import Document, Mark, Table
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
 from advsweep.report.tables.render import FORMATS, render
-from advsweep.report.tables.significance import marks
+from advsweep.report.tables.significance import find_marks
 from advsweep.report.tables.types import Cell, Difference, Report, Row
 
 __all__ = [
@@ -29,17 +29,17 @@ __all__ = [
     "Answer",
     "Answers",
     "Assertion",
-    "Better",
     "Cell",
     "Claim",
     "Claims",
     "Column",
-    "Condition",
+    "Cutoff",
     "Difference",
     "Document",
+    "Filter",
     "Judgement",
     "Mark",
-    "Moment",
+    "MetricDirection",
     "Provenance",
     "Report",
     "Row",
@@ -51,12 +51,12 @@ __all__ = [
     "build_report",
     "choose_style",
     "claim_lists",
+    "find_marks",
     "judge",
     "lay_out",
-    "marks",
     "parse_assertion",
     "parse_claims",
-    "parse_moment",
+    "parse_cutoff",
     "parse_where",
     "read_claims",
     "render",

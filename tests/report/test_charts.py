@@ -79,8 +79,8 @@ def material(full) -> Material:
 
 
 def material_of(lab: Any, where: str | None = None) -> Material:
-    conditions = [] if where is None else parse_where(where)
-    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo", conditions)
+    filters = [] if where is None else parse_where(where)
+    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo", filters)
 
 
 def records_of(lab: Any, figure: str, **options: Any) -> Records:

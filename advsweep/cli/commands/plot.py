@@ -14,7 +14,7 @@ from advsweep.cli.shared.completion import complete_figure, complete_target
 from advsweep.cli.shared.output import echo_line
 
 if TYPE_CHECKING:
-    from advsweep.report.data.filters import Condition
+    from advsweep.report.data.filters import Filter
     from advsweep.report.figures.chart import Chart, Options
     from advsweep.report.figures.data import Material
     from advsweep.store import Store
@@ -157,9 +157,9 @@ def plot(
     suffix = f".{output.value}" if output is not None and numbers is None else None
     if target is not None:
         _check_target(target, suffix)
-    conditions = [condition for text in where or () for condition in parse_where(text)]
+    filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
-    material = _material(opened, keys or [], conditions, task)
+    material = _material(opened, keys or [], filters, task)
     if chosen:
         charts = [collect(f, material, asked) for f in chosen]
     else:
@@ -215,7 +215,7 @@ def _is_folder(target: Path) -> bool:
 
 
 def _material(
-    store: Store, keys: Sequence[str], where: Sequence[Condition], task: str | None
+    store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> Material:
     """The runs that were named, and what to call them together."""
     from advsweep.cli.shared.targets import find_targets

@@ -16,7 +16,7 @@ from advsweep.cli.shared.completion import complete_claims, complete_sweep
 from advsweep.cli.shared.output import echo_line, echo_rendered
 
 if TYPE_CHECKING:
-    from advsweep.report import Condition, Report
+    from advsweep.report import Filter, Report
     from advsweep.store import Store
 
 
@@ -170,14 +170,14 @@ def report(
         choose_style,
         judge,
         parse_assertion,
-        parse_moment,
+        parse_cutoff,
         parse_where,
         split_list,
     )
     from advsweep.store import open_store
 
-    conditions = [condition for text in where or () for condition in parse_where(text)]
-    moment = None if at is None else parse_moment(at)
+    filters = [filter for text in where or () for filter in parse_where(text)]
+    cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
     if claims is not None and output is not ReportFormat.HTML:
         raise ConfigError("--claims: expected --format html; `advsweep claims` has other formats")
@@ -197,10 +197,10 @@ def report(
         opened,
         sweep,
         rows=None if rows is None else split_list(rows),
-        where=conditions,
+        where=filters,
         pool=pool,
         mixed_protocols=mixed_protocols,
-        at=moment,
+        at=cutoff,
     )
     with _uncollected():
         shown = build(
@@ -211,7 +211,7 @@ def report(
             used = dict.fromkeys(column for a in asserted for column in a.columns)
             judged = build(columns=list(used), baseline="none")
             judgements = [judge(judged, assertion) for assertion in asserted]
-        _print(shown, opened, output, conditions, claims)
+        _print(shown, opened, output, filters, claims)
     for judgement in judgements:
         echo_line(judgement.text, err=True)
     if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
@@ -222,7 +222,7 @@ def _print(
     report: Report,
     store: Store,
     output: ReportFormat,
-    where: Sequence[Condition],
+    where: Sequence[Filter],
     claims: str | None,
 ) -> None:
     if output is not ReportFormat.HTML:

@@ -158,7 +158,7 @@ class _Reports:
 
 
 def _runs_of(claim: Claim) -> object:
-    where = tuple(condition.text for condition in claim.where)
+    where = tuple(filter.text for filter in claim.where)
     return claim.sweep, where, claim.at, claim.rows
 
 
@@ -208,11 +208,11 @@ def _with_seeds(answer: Answer, needed: int | None, unit: str) -> Answer:
     """The answer where too few seeds are there to be asked, and how many more it would take."""
     asked = answer.claim.seeds
     if answer.n < asked and answer.verdict is not Verdict.CANNOT_TELL:
-        untold = answer.reason.removeprefix(f"{answer.verdict.value}: ")
+        undecided = answer.reason.removeprefix(f"{answer.verdict.value}: ")
         answer = replace(
             answer,
             verdict=Verdict.CANNOT_TELL,
-            reason=f"{Verdict.CANNOT_TELL.value}: {untold}; the claim asks for {asked} {unit}, "
+            reason=f"{Verdict.CANNOT_TELL.value}: {undecided}; the claim asks for {asked} {unit}, "
             f"and there are {answer.n}",
         )
     if answer.verdict is not Verdict.CANNOT_TELL:

@@ -21,7 +21,7 @@ from enum import Enum
 import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, nearest
-from advsweep.report.data.columns import Better
+from advsweep.report.data.columns import MetricDirection
 from advsweep.report.data.filters import parse_where
 from advsweep.report.data.grouping import key_order
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
@@ -182,7 +182,9 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
     if verdict is Verdict.CANNOT_TELL:
         text += f"; {_needed(comparison)}"
     # A cost that no seed changes is no surprise.
-    told = {column.name for column in report.columns if column.better is not Better.NEITHER}
+    told = {
+        column.name for column in report.columns if column.direction is not MetricDirection.NEITHER
+    }
     if comparison.sd == 0 and told & set(assertion.columns):
         text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
     return Judgement(assertion, verdict, text, comparison)
@@ -191,11 +193,11 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
 def _row(report: Report, name: str, origin: str) -> Row:
     keys = sorted({key for row in report.rows for key in row.group}, key=key_order)
     if "=" in name:
-        conditions = parse_where(name, origin)
+        filters = parse_where(name, origin)
         found = [
             row
             for row in report.rows
-            if all(c.key in row.group and c.holds(row.group[c.key]) for c in conditions)
+            if all(c.key in row.group and c.holds(row.group[c.key]) for c in filters)
         ]
     else:
         found = [row for row in report.rows if show_key(row.group.get(keys[0], "")) == name]

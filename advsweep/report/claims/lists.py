@@ -36,8 +36,8 @@ from typing import Any, TypeVar
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.claims.expressions import Assertion, parse_assertion
-from advsweep.report.data.compare_at import Moment, parse_moment
-from advsweep.report.data.filters import Condition, parse_where, split_list
+from advsweep.report.data.compare_at import Cutoff, parse_cutoff
+from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.figures.chart import Points
 from advsweep.report.tables.significance import SEEDS_FOR_A_MARK
 from advsweep.yaml_files import read_yaml
@@ -103,8 +103,8 @@ class Claim:
     trend: Trend | None
     seeds: int
     sweep: str | None
-    where: tuple[Condition, ...]
-    at: Moment | None
+    where: tuple[Filter, ...]
+    at: Cutoff | None
     rows: tuple[str, ...] | None
 
     @property
@@ -194,7 +194,7 @@ def _claim(entry: Mapping[str, Any], name: str) -> Claim:
         seeds=seeds,
         sweep=texts["sweep"] or None,
         where=tuple(parse_where(texts["where"], f"{name}: where")) if texts["where"] else (),
-        at=parse_moment(texts["at"], f"{name}: at") if texts["at"] else None,
+        at=parse_cutoff(texts["at"], f"{name}: at") if texts["at"] else None,
         rows=tuple(split_list(texts["rows"])) if texts["rows"] else None,
     )
 

@@ -34,8 +34,8 @@ COSTS = ("steps", "rollouts", "tokens", "seconds")
 OVER_TASKS = ("mean", "iqm")
 
 
-class Better(Enum):
-    """Which way a metric is better, if it is."""
+class MetricDirection(Enum):
+    """Which values of a metric are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -44,12 +44,12 @@ class Better(Enum):
 
 # All-correct groups teach nothing, but a better model has more of them; entropy and cost are
 # what an estimator trades for accuracy. None of them is better one way.
-_BETTER = {
-    "collapse/acr": Better.LOWER,
-    "collapse/acr_after": Better.LOWER,
-    "collapse/all_wrong": Better.LOWER,
-    "reward/forged": Better.LOWER,
-    "reward/mean": Better.HIGHER,
+_DIRECTIONS = {
+    "collapse/acr": MetricDirection.LOWER,
+    "collapse/acr_after": MetricDirection.LOWER,
+    "collapse/all_wrong": MetricDirection.LOWER,
+    "reward/forged": MetricDirection.LOWER,
+    "reward/mean": MetricDirection.HIGHER,
 }
 
 # Metrics that are shares of something, by their name or what it begins with.
@@ -90,7 +90,7 @@ class Column:
     Attributes:
         name: as programs read it.
         header: as people read it, short.
-        better: which way it is better.
+        direction: which values are better.
         metric: the training metric that it is the mean of; None for one of evaluations.
         first, last: over how many steps from the start or the end; None for all.
         total: the cost that it is the sum of; None for anything else.
@@ -102,7 +102,7 @@ class Column:
 
     name: str
     header: str
-    better: Better
+    direction: MetricDirection
     metric: str | None = None
     first: int | None = None
     last: int | None = None
@@ -135,11 +135,11 @@ def parse_column(name: str) -> Column | None:
     if match["evaluated"]:
         return _evaluated(name, match)
     if match["total"]:
-        return Column(name, _HEADERS[name], Better.NEITHER, total=match["total"])
+        return Column(name, _HEADERS[name], MetricDirection.NEITHER, total=match["total"])
     return Column(
         name,
         _HEADERS.get(name, name),
-        _BETTER.get(match["metric"], Better.NEITHER),
+        _DIRECTIONS.get(match["metric"], MetricDirection.NEITHER),
         metric=match["metric"],
         first=int(match["first"]) if match["first"] else None,
         last=END_STEPS if match["end"] else None,
@@ -166,7 +166,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     return Column(
         name,
         " ".join([*(part for part in of if part), short]),
-        Better.NEITHER if k is None else Better.HIGHER,
+        MetricDirection.NEITHER if k is None else MetricDirection.HIGHER,
         k=k,
         task=task,
         level=level,

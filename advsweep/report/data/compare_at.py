@@ -21,12 +21,12 @@ from advsweep.errors import ConfigError, ReportError
 from advsweep.report.data.columns import COSTS
 from advsweep.statistics import value_at
 
-Moments = Mapping[int, float]
+CutoffSteps = Mapping[int, float]
 """The step of each run, which may lie between two."""
 
 
 @dataclass(frozen=True)
-class Moment:
+class Cutoff:
     """What makes runs comparable.
 
     Attributes:
@@ -42,8 +42,8 @@ class Moment:
         return self.what in COSTS
 
 
-def parse_moment(text: str, option: str = "--at") -> Moment:
-    """A moment as users write it.
+def parse_cutoff(text: str, option: str = "--at") -> Cutoff:
+    """A cutoff as users write it.
 
     Args:
         option: what gave the text, for the message.
@@ -59,18 +59,18 @@ def parse_moment(text: str, option: str = "--at") -> Moment:
     if written is None:
         if what not in COSTS:
             raise ConfigError(f"{option}: expected {expected}, got {text!r}")
-        return Moment(what)
+        return Cutoff(what)
     try:
         value = float(written)
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or (what in COSTS and value <= 0):
         raise ConfigError(f"{option}: expected {expected}, got {text!r}")
-    return Moment(what, value)
+    return Cutoff(what, value)
 
 
 def at_cost(
-    moment: Moment, curves: Mapping[int, tuple[np.ndarray, np.ndarray]]
+    cutoff: Cutoff, curves: Mapping[int, tuple[np.ndarray, np.ndarray]]
 ) -> tuple[float, dict[int, float]]:
     """The budget, and the step at which each run has spent it; runs that never do are left out.
 
@@ -81,20 +81,20 @@ def at_cost(
         ReportError: no run recorded the cost, or none comes to it.
     """
     if not curves:
-        raise ReportError(f"--at {moment.what}: no run of the table recorded what it takes")
+        raise ReportError(f"--at {cutoff.what}: no run of the table recorded what it takes")
     spent = [float(values[-1]) for _, values in curves.values()]
-    budget = min(spent) if moment.value is None else moment.value
+    budget = min(spent) if cutoff.value is None else cutoff.value
     steps = {i: float(value_at(values, steps, budget)) for i, (steps, values) in curves.items()}
     reached = {run_id: step for run_id, step in steps.items() if not math.isnan(step)}
     if not reached:
         raise ReportError(
-            f"--at {moment.what}={budget:g}: expected at most the {max(spent):g} that a run of "
+            f"--at {cutoff.what}={budget:g}: expected at most the {max(spent):g} that a run of "
             "the table has spent"
         )
     return budget, reached
 
 
-def at_value(moment: Moment, curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Moments:
+def at_value(cutoff: Cutoff, curves: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> CutoffSteps:
     """The step at which the curve of each run first comes to a value, from whichever side.
 
     Between two points it is a straight line; runs whose curve never gets there are left out.
@@ -105,18 +105,18 @@ def at_value(moment: Moment, curves: Mapping[int, tuple[np.ndarray, np.ndarray]]
     Raises:
         ReportError: no run gets there.
     """
-    assert moment.value is not None
+    assert cutoff.value is not None
     steps: dict[int, float] = {}
     for run_id, (at, values) in curves.items():
         finite = values[~np.isnan(values)]
         # Of a curve that comes from above the mirror image comes from below.
-        side = -1.0 if finite.size and finite[0] > moment.value else 1.0
-        steps[run_id] = float(value_at(side * values, at, side * moment.value))
+        side = -1.0 if finite.size and finite[0] > cutoff.value else 1.0
+        steps[run_id] = float(value_at(side * values, at, side * cutoff.value))
     reached = {run_id: step for run_id, step in steps.items() if not math.isnan(step)}
     if not reached:
         seen = [value for _, values in curves.values() for value in values if value == value]
         known = f"they are from {min(seen):.3f} to {max(seen):.3f}" if seen else "none has any"
         raise ReportError(
-            f"--at {moment.what}={moment.value:g}: no run of the table comes to it; {known}"
+            f"--at {cutoff.what}={cutoff.value:g}: no run of the table comes to it; {known}"
         )
     return reached

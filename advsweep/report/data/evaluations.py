@@ -48,7 +48,7 @@ class TaskEvaluations:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationsByTask:
     """The evaluations of a table, by task.
 
     Attributes:
@@ -88,9 +88,9 @@ class Evaluated:
         return self.tasks.get(name)
 
 
-def choose_evaluations(
+def select_evaluations(
     store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
-) -> Evaluated:
+) -> EvaluationsByTask:
     """The evaluations of some runs by a protocol that they have in common, for each task.
 
     Where there are several such, the one that was used last counts. The main task is the one
@@ -192,7 +192,7 @@ def _with_main(
     differing: Mapping[str, str],
     *,
     mixed: bool,
-) -> Evaluated:
+) -> EvaluationsByTask:
     """Finds the main task; runs that were trained on several have one only where mixed."""
     own = {run.id: run.config.get("task", {}).get("name") for run in runs}
     counts = Counter(task for task in own.values() if task in tasks or task in differing)
@@ -205,17 +205,17 @@ def _with_main(
             along={i: tasks[t].along[i] for i, t in own.items() if i in tasks[t].along},
             models=[record for part in parts for record in part.models],
         )
-        return Evaluated(tasks, OWN_TASKS, differing)
+        return EvaluationsByTask(tasks, OWN_TASKS, differing)
     if len(counts) > 1:
         some = " and ".join(f"{task} ({n} runs)" for task, n in sorted(counts.items()))
         raise ReportError(_refusal(f"task: {some}"))
     if counts:
-        return Evaluated(tasks, next(iter(counts)), differing)
+        return EvaluationsByTask(tasks, next(iter(counts)), differing)
 
     def last(task: str) -> Any:
         return max(record.created for record in tasks[task].final.values())
 
-    return Evaluated(tasks, max(tasks, key=last) if tasks else None, differing)
+    return EvaluationsByTask(tasks, max(tasks, key=last) if tasks else None, differing)
 
 
 def _merged(protocols: Sequence[Protocol]) -> Protocol:

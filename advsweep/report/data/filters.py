@@ -36,7 +36,7 @@ _ORDERS = {
 
 
 @dataclass(frozen=True)
-class Condition:
+class Filter:
     """A key, and what its value must be; `text` is how it was written."""
 
     key: str
@@ -56,8 +56,8 @@ class Condition:
         return found is (self.operator == "=")
 
 
-def parse_where(text: str, option: str = "--where") -> list[Condition]:
-    """The conditions of a text.
+def parse_where(text: str, option: str = "--where") -> list[Filter]:
+    """The filters of a text.
 
     Args:
         option: what gave the text, for the message.
@@ -69,13 +69,13 @@ def parse_where(text: str, option: str = "--where") -> list[Condition]:
         tokens = shlex.split(re.sub(rf"\s*({_OPERATORS})\s*", r"\1", text))
     except ValueError as error:
         raise ConfigError(f"{option}: {text!r} has a quote that does not end") from error
-    conditions = [_condition(token, option) for token in tokens if token != "and"]
-    if not conditions:
+    filters = [_filter(token, option) for token in tokens if token != "and"]
+    if not filters:
         raise ConfigError(f"{option}: expected a condition such as group_size=8, got nothing")
-    return conditions
+    return filters
 
 
-def _condition(text: str, option: str) -> Condition:
+def _filter(text: str, option: str) -> Filter:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise ConfigError(
@@ -94,7 +94,7 @@ def _condition(text: str, option: str) -> Condition:
     number = len(values) == 1 and isinstance(values[0], (int, float))
     if sign in _ORDERS and (not number or isinstance(values[0], bool)):
         raise ConfigError(f"{option}: expected one number after {sign}, got {text!r}")
-    return Condition(key, sign, values, text)
+    return Filter(key, sign, values, text)
 
 
 def split_list(text: str) -> list[str]:
@@ -130,9 +130,9 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
     return value.get("name", MISSING) if isinstance(value, Mapping) else value
 
 
-def describe(conditions: Sequence[Condition]) -> str:
-    """The conditions as they were written."""
-    return " ".join(condition.text for condition in conditions)
+def describe_filters(filters: Sequence[Filter]) -> str:
+    """The filters as they were written."""
+    return " ".join(filter.text for filter in filters)
 
 
 def _equal(one: Any, other: Any) -> bool:

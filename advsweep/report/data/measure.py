@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advsweep.report.data.columns import Column
-from advsweep.report.data.compare_at import Moments
-from advsweep.report.data.evaluations import OWN_TASKS, Evaluated, TaskEvaluations
+from advsweep.report.data.compare_at import CutoffSteps
+from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
 from advsweep.statistics import (
     bootstrap_over_problems,
     interquartile_mean,
@@ -34,31 +34,31 @@ Values = dict[str, dict[int, float]]
 def measure(
     store: Store,
     runs: Sequence[RunRecord],
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     columns: Iterable[Column],
-    moments: Moments | None = None,
+    cutoff_steps: CutoffSteps | None = None,
 ) -> Values:
     """The value of each column for each run that has one.
 
     Args:
-        moments: the step at which each run is looked at; runs without one have no values. By
+        cutoff_steps: the step at which each run is looked at; runs without one have no values. By
             default the end of the training.
     """
     values: Values = {}
     for column in columns:
-        if column.is_evaluated and moments is None:
+        if column.is_evaluated and cutoff_steps is None:
             values[column.name] = scores(evaluated, column, lambda task: task.final)
         elif column.is_evaluated:
-            assert moments is not None
+            assert cutoff_steps is not None
             values[column.name] = {
-                run_id: float(value_at(*curve, moments[run_id]))
+                run_id: float(value_at(*curve, cutoff_steps[run_id]))
                 for run_id, curve in curves(evaluated, column).items()
-                if run_id in moments
+                if run_id in cutoff_steps
             }
         elif column.total is not None:
-            values[column.name] = totals(store, runs, column.total, moments)
-        elif moments is not None:
-            values[column.name] = _means_until(store, runs, column, moments)
+            values[column.name] = totals(store, runs, column.total, cutoff_steps)
+        elif cutoff_steps is not None:
+            values[column.name] = _means_until(store, runs, column, cutoff_steps)
         else:
             assert column.metric is not None
             ids = [run.id for run in runs]
@@ -69,7 +69,7 @@ def measure(
 
 
 def scores(
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     column: Column,
     choose: Callable[[TaskEvaluations], Mapping[K, EvaluationRecord]],
 ) -> dict[K, float]:
@@ -94,7 +94,7 @@ def _scored(chosen: Mapping[K, EvaluationRecord], column: Column) -> dict[K, flo
     return dict(zip(chosen, score(list(chosen.values()), column), strict=True))
 
 
-def curves(evaluated: Evaluated, column: Column) -> dict[int, Curve]:
+def curves(evaluated: EvaluationsByTask, column: Column) -> dict[int, Curve]:
     """A column of evaluations along the training of each run: steps, and the value at each."""
     steps = sorted(
         {e.step for task in evaluated.tasks.values() for es in task.along.values() for e in es}
@@ -119,14 +119,14 @@ def _at_step(step: int) -> Callable[[TaskEvaluations], dict[int, EvaluationRecor
 
 
 def _means_until(
-    store: Store, runs: Sequence[RunRecord], column: Column, moments: Moments
+    store: Store, runs: Sequence[RunRecord], column: Column, cutoff_steps: CutoffSteps
 ) -> dict[int, float]:
-    """The means of a metric over the steps of each run up to its moment."""
+    """The means of a metric over the steps of each run up to its cutoff."""
     assert column.metric is not None
     found: dict[int, float] = {}
-    ids = [run.id for run in runs if run.id in moments]
+    ids = [run.id for run in runs if run.id in cutoff_steps]
     for run_id, (steps, values) in store.metrics.series(ids, column.metric).items():
-        last = math.floor(moments[run_id])
+        last = math.floor(cutoff_steps[run_id])
         used = ~np.isnan(values) & (steps <= last)
         if column.first is not None:
             used &= steps <= column.first
@@ -234,16 +234,16 @@ def totals(
     store: Store,
     runs: Sequence[RunRecord],
     cost: str,
-    moments: Mapping[int, float] | None,
+    cutoff_steps: Mapping[int, float] | None,
 ) -> dict[int, float]:
-    """What each run spent in all, or up to its moment."""
+    """What each run spent in all, or up to its cutoff."""
     curves = spent(store, runs, cost)
-    if moments is None:
+    if cutoff_steps is None:
         return {run_id: float(values[-1]) for run_id, (_, values) in curves.items()}
     return {
-        run_id: float(np.interp(moments[run_id], steps, values))
+        run_id: float(np.interp(cutoff_steps[run_id], steps, values))
         for run_id, (steps, values) in curves.items()
-        if run_id in moments
+        if run_id in cutoff_steps
     }
 
 

@@ -15,8 +15,8 @@ from advsweep.report.data.columns import (
     parse_column,
     standard_columns,
 )
-from advsweep.report.data.evaluations import OWN_TASKS, Evaluated, choose_evaluations
-from advsweep.report.data.filters import Condition, describe
+from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, select_evaluations
+from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.grouping import is_key, known_keys, value_of
 from advsweep.report.data.measure import Values, measure
 from advsweep.store import RunOutline, RunRecord, Status, Store
@@ -25,11 +25,11 @@ _STATUS = "status"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The runs of a table.
 
     Attributes:
-        left_out: how many more fulfil the conditions but for their state.
+        left_out: how many more fulfil the filters but for their state.
         pruned: those of them that were stopped early.
         remarks: what to know of how they were chosen.
     """
@@ -40,25 +40,25 @@ class Choice:
     remarks: tuple[str, ...]
 
 
-def choose_runs(
+def select_runs(
     store: Store,
     runs: Sequence[RunRecord | RunOutline],
-    where: Sequence[Condition],
+    where: Sequence[Filter],
     *,
     mixed: bool,
-) -> Choice:
-    """The runs that fulfil some conditions, and are done unless one is on their status.
+) -> Selection:
+    """The runs that fulfil some filters, and are done unless one is on their status.
 
     Args:
         runs: where they are outlines, the records of those that are chosen are read.
 
     Raises:
-        NotFoundError: a condition's key is neither a config key of a run nor a metric.
-        ReportError: a condition is on evaluations that were not made alike.
+        NotFoundError: a filter's key is neither a config key of a run nor a metric.
+        ReportError: a filter is on evaluations that were not made alike.
     """
     of_config = [c for c in where if c.key == _STATUS or is_key(runs, c.key)]
-    of_results = [condition for condition in where if condition not in of_config]
-    columns = [_result_column(runs, condition) for condition in of_results]
+    of_results = [filter for filter in where if filter not in of_config]
+    columns = [_result_column(runs, filter) for filter in of_results]
     own = [c for c in of_config if c.key != _STATUS]
     fitting = [run for run in runs if all(c.holds(value_of(run, c.key)) for c in own)]
     of_status = [c for c in of_config if c.key == _STATUS]
@@ -66,14 +66,14 @@ def choose_runs(
     chosen = _read_records(store, [run for run in fitting if in_state(run)])
     others = [run for run in fitting if not in_state(run)]
     states = Counter(run.status for run in others)
-    remarks = [f"chosen by {describe(where)}"] if where else []
+    remarks = [f"chosen by {describe_filters(where)}"] if where else []
     if columns and chosen:
-        values = measure(store, chosen, choose_evaluations(store, chosen, mixed=mixed), columns)
-        for condition, column in zip(of_results, columns, strict=True):
+        values = measure(store, chosen, select_evaluations(store, chosen, mixed=mixed), columns)
+        for filter, column in zip(of_results, columns, strict=True):
             found = values[column.name]
             if not found:
-                raise NotFoundError(_unknown(store, runs, condition.key))
-            chosen = [run for run in chosen if run.id in found and condition.holds(found[run.id])]
+                raise NotFoundError(_unknown(store, runs, filter.key))
+            chosen = [run for run in chosen if run.id in found and filter.holds(found[run.id])]
         remarks.append(
             "runs were chosen by their results, so that means are those of the runs that did so"
         )
@@ -81,7 +81,7 @@ def choose_runs(
         s: states[s] for s in Status if states[s] and s is not Status.DONE
     }
     pruned = [run for run in others if run.status is Status.PRUNED]
-    return Choice(chosen, left_out, pruned, tuple(remarks))
+    return Selection(chosen, left_out, pruned, tuple(remarks))
 
 
 def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord]:
@@ -91,19 +91,19 @@ def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[
     return [records[run.id] for run in runs]
 
 
-def _in_state(conditions: Sequence[Condition]) -> Callable[[RunRecord | RunOutline], bool]:
-    if not conditions:
+def _in_state(filters: Sequence[Filter]) -> Callable[[RunRecord | RunOutline], bool]:
+    if not filters:
         return lambda run: run.status is Status.DONE
-    return lambda run: all(c.holds(run.status.value) for c in conditions)
+    return lambda run: all(c.holds(run.status.value) for c in filters)
 
 
-def _result_column(runs: Sequence[RunRecord | RunOutline], condition: Condition) -> Column:
-    column = parse_column(condition.key)
-    if column is None or "*" in condition.key:
+def _result_column(runs: Sequence[RunRecord | RunOutline], filter: Filter) -> Column:
+    column = parse_column(filter.key)
+    if column is None or "*" in filter.key:
         known = known_keys(runs)
         raise NotFoundError(
-            f"--where: no run has a key '{condition.key}', and no column is called so; "
-            f"{nearest(condition.key, known)}"
+            f"--where: no run has a key '{filter.key}', and no column is called so; "
+            f"{nearest(filter.key, known)}"
         )
     return column
 
@@ -129,8 +129,8 @@ def split_columns(
     return keys, metrics or None
 
 
-def choose_columns(
-    metrics: Sequence[str] | None, evaluated: Evaluated, *, pivoted: bool
+def select_columns(
+    metrics: Sequence[str] | None, evaluated: EvaluationsByTask, *, pivoted: bool
 ) -> list[Column]:
     """The columns of some names, or those that a table has of itself.
 
@@ -149,14 +149,14 @@ def choose_columns(
     return [_column(name) for name in dict.fromkeys(listed)]
 
 
-def _asked(evaluated: Evaluated) -> list[int]:
+def _asked(evaluated: EvaluationsByTask) -> list[int]:
     """The k of pass@k that the runs' own evaluations were asked for."""
     main = evaluated.of(None)
     records = main.final.values() if main is not None else ()
     return sorted({k for record in records for k in record.settings.get("k", ())})
 
 
-def _levels(evaluated: Evaluated) -> list[int]:
+def _levels(evaluated: EvaluationsByTask) -> list[int]:
     main = evaluated.of(None)
     records = main.final.values() if main is not None else ()
     return sorted({int(level) for record in records for level in set(record.levels.tolist())})
@@ -177,7 +177,7 @@ def _column(name: str) -> Column:
 def refuse_empty(
     store: Store,
     runs: Sequence[RunRecord],
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     columns: Sequence[Column],
     values: Values,
 ) -> None:
@@ -200,7 +200,7 @@ def refuse_empty(
             _refuse_evaluated(evaluated, column)
 
 
-def _refuse_evaluated(evaluated: Evaluated, column: Column) -> None:
+def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
     if column.task is not None and column.task not in evaluated.tasks:
         raise NotFoundError(
             f"{column.name}: no run of the table was evaluated on '{column.task}'; "
@@ -222,7 +222,7 @@ def _refuse_evaluated(evaluated: Evaluated, column: Column) -> None:
         )
 
 
-def used_tasks(evaluated: Evaluated, columns: Sequence[Column]) -> list[str]:
+def used_tasks(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
     """The tasks that the numbers of some columns are of; the main one if of none."""
     used: dict[str, None] = {}
     for column in columns:

@@ -11,11 +11,11 @@ import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
-from advsweep.report.data.evaluations import Evaluated, TaskEvaluations, choose_evaluations
-from advsweep.report.data.filters import Condition, describe
+from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
+from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.grouping import Group, group_runs
 from advsweep.report.data.measure import curves, measure
-from advsweep.report.data.selection import choose_runs
+from advsweep.report.data.selection import select_runs
 from advsweep.report.figures.style import TOLD_APART, UNTRAINED, Look, choose_looks, label_of
 from advsweep.report.tables.types import count_states
 from advsweep.statistics.intervals import Band, student_t_band
@@ -60,30 +60,30 @@ class Material:
         store: Store,
         runs: Sequence[RunRecord],
         name: str,
-        where: Sequence[Condition] = (),
+        where: Sequence[Filter] = (),
         task: str | None = None,
     ) -> None:
         """
         Args:
             runs: in whatever state.
-            where: conditions that runs must fulfil; without one on `status` they must be done.
+            where: filters that runs must fulfil; without one on `status` they must be done.
                 Of several attempts the last is drawn.
             task: whose evaluations are drawn; by default those of the runs' own.
 
         Raises:
-            NotFoundError: no run has the key of a condition.
+            NotFoundError: no run has the key of a filter.
             ReportError: no run is left.
         """
         self._store = store
         self._task = task
         self.name = name
-        choice = choose_runs(store, runs, where, mixed=False)
-        latest = {run.identity: run for run in sorted(choice.runs, key=lambda run: run.attempt)}
-        self.runs = [run for run in choice.runs if latest[run.identity] is run]
-        self.remarks = choice.remarks
+        selection = select_runs(store, runs, where, mixed=False)
+        latest = {run.identity: run for run in sorted(selection.runs, key=lambda run: run.attempt)}
+        self.runs = [run for run in selection.runs if latest[run.identity] is run]
+        self.remarks = selection.remarks
         if not self.runs:
-            wanted = f" with {describe(where)}" if where else " to draw yet"
-            states = f" ({count_states(choice.left_out)})" if choice.left_out else ""
+            wanted = f" with {describe_filters(where)}" if where else " to draw yet"
+            states = f" ({count_states(selection.left_out)})" if selection.left_out else ""
             raise ReportError(
                 f"{name} has no finished run{wanted}{states}; `advsweep ls` shows its runs"
             )
@@ -167,12 +167,12 @@ class Material:
         return f"no run of {self.name} has a {what} '{name}'; {hint}"
 
     @cached_property
-    def _evaluated(self) -> Evaluated:
-        return choose_evaluations(self._store, self.runs)
+    def _evaluated(self) -> EvaluationsByTask:
+        return select_evaluations(self._store, self.runs)
 
     @cached_property
-    def _along(self) -> Evaluated:
-        return choose_evaluations(self._store, self.runs, along=True)
+    def _along(self) -> EvaluationsByTask:
+        return select_evaluations(self._store, self.runs, along=True)
 
     @property
     def _evaluations(self) -> TaskEvaluations:

@@ -14,7 +14,7 @@ from typing import Any
 from advsweep.printable import printable
 from advsweep.report.claims.evaluate import Answers
 from advsweep.report.claims.render import lay_out_answers
-from advsweep.report.data.filters import Condition
+from advsweep.report.data.filters import Filter
 from advsweep.report.figures.data import Material
 from advsweep.report.html.curves import collect_columns, collect_curves, collect_passk, collect_rows
 from advsweep.report.html.runs import collect_runs, lay_out_runs
@@ -119,14 +119,14 @@ def render_page(
     report: Report,
     store: Store,
     *,
-    where: Sequence[Condition] = (),
+    where: Sequence[Filter] = (),
     answers: Answers | None = None,
 ) -> str:
     """A report as an HTML page with figures and every run; the same data give the same bytes.
 
     Args:
         store: that the report was made of.
-        where: the conditions that the report's runs fulfil. Without any, all runs of its sweep
+        where: the filters that the report's runs fulfil. Without any, all runs of its sweep
             are listed, in whatever state.
         answers: to a list of claims, in a section of their own.
     """

@@ -17,8 +17,8 @@ from itertools import groupby
 import numpy as np
 
 from advsweep.errors import ConfigError, ReportError, nearest
-from advsweep.report.data.columns import Better, Column, parse_column
-from advsweep.report.data.evaluations import OWN_TASKS, Evaluated
+from advsweep.report.data.columns import Column, MetricDirection, parse_column
+from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.filters import MISSING
 from advsweep.report.data.grouping import Group, refuse_mixtures, value_of
 from advsweep.report.papers.published import (
@@ -80,7 +80,7 @@ def choose_style(style: str | None, paper: str | None) -> Style | None:
     return Style(table, paper is not None)
 
 
-def style_columns(style: Style, evaluated: Evaluated) -> list[str]:
+def style_columns(style: Style, evaluated: EvaluationsByTask) -> list[str]:
     """The names of a style's columns, of the tasks that were evaluated or are reported."""
     own = [task for task in evaluated.tasks if task != OWN_TASKS]
     if style.table.by_task:
@@ -133,15 +133,15 @@ def _model(run: RunRecord) -> str:
 
 
 def _method(style: Style, run: RunRecord) -> str:
-    for method, conditions in methods(style.table.paper).items():
-        if all(condition.holds(value_of(run, condition.key)) for condition in conditions):
+    for method, filters in methods(style.table.paper).items():
+        if all(filter.holds(value_of(run, filter.key)) for filter in filters):
             return method
     return run.estimator
 
 
 def base_rows_as_printed(
     groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     columns: Sequence[Column],
 ) -> list[Row]:
     """A row for each base model of the runs, and for models that were evaluated without one."""
@@ -255,8 +255,8 @@ def _reported_marks(rows: Sequence[Row], columns: Sequence[Column]) -> dict[tupl
                 for i in places
                 if rows[i].group[MODEL] == model and rows[i].cells[column.name].mean >= 0
             }
-            if column.better is not Better.NEITHER:
-                ranked = rank(values, column.better)
+            if column.direction is not MetricDirection.NEITHER:
+                ranked = rank(values, column.direction)
                 found |= {(i, column.name): mark for i, mark in ranked.items()}
     return found
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from advsweep.errors import ConfigError, nearest
-from advsweep.report.data.filters import Condition, parse_where
+from advsweep.report.data.filters import Filter, parse_where
 from advsweep.report.tables.document import Mark
 
 BASE_METHOD = "Base"
@@ -112,7 +112,7 @@ def printed_table(name: str) -> PrintedTable:
 
 
 @functools.cache
-def methods(paper: str) -> dict[str, list[Condition]]:
+def methods(paper: str) -> dict[str, list[Filter]]:
     """What a run has to fulfil to be a method of a paper, in the paper's order."""
     _, *lines = _read("methods")
     return {method: parse_where(where) for own, method, where in lines if own == paper}

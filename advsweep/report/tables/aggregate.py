@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advsweep.report.data.columns import Column
-from advsweep.report.data.evaluations import Evaluated, TaskEvaluations
+from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
 from advsweep.report.data.grouping import Group, common_group
 from advsweep.report.data.measure import Values, over_problems, scores
 from advsweep.report.tables.types import Cell, Row
@@ -82,7 +82,7 @@ def with_problems(
 
 
 def single_evaluations(
-    members: Sequence[RunRecord], evaluated: Evaluated, columns: Sequence[Column]
+    members: Sequence[RunRecord], evaluated: EvaluationsByTask, columns: Sequence[Column]
 ) -> dict[str, EvaluationRecord]:
     """The evaluation of a row's only run in each column; nothing for a row of several."""
     if len(members) > 1:
@@ -109,7 +109,7 @@ def make_cell(values: Iterable[float]) -> Cell:
 
 def base_rows(
     groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     columns: Sequence[Column],
     label: str,
 ) -> list[Row]:
@@ -133,7 +133,7 @@ def base_rows(
     )
 
 
-def model_rows(evaluated: Evaluated, columns: Sequence[Column], label: str) -> list[Row]:
+def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: str) -> list[Row]:
     """One row for each model that was evaluated without a run, as the table's runs were."""
     named: dict[str, Group] = {
         record.settings["model"]: {label: f"model {record.settings['model']}"}
@@ -151,7 +151,7 @@ def model_rows(evaluated: Evaluated, columns: Sequence[Column], label: str) -> l
 
 def untrained_rows(
     named: Mapping[str, Group],
-    evaluated: Evaluated,
+    evaluated: EvaluationsByTask,
     columns: Sequence[Column],
     choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
 ) -> list[Row]:

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import Better, Column, parse_column
-from advsweep.report.data.compare_at import Moment, Moments, at_cost, at_value
-from advsweep.report.data.evaluations import Evaluated, choose_evaluations, unjudged_problems
-from advsweep.report.data.filters import MISSING, Condition, describe
+from advsweep.report.data.columns import Column, MetricDirection, parse_column
+from advsweep.report.data.compare_at import Cutoff, CutoffSteps, at_cost, at_value
+from advsweep.report.data.evaluations import (
+    EvaluationsByTask,
+    select_evaluations,
+    unjudged_problems,
+)
+from advsweep.report.data.filters import MISSING, Filter, describe_filters
 from advsweep.report.data.grouping import (
     Group,
     group_by,
@@ -26,9 +30,9 @@ from advsweep.report.data.grouping import (
 from advsweep.report.data.measure import Curve, curves, measure, spent
 from advsweep.report.data.provenance import describe_provenance
 from advsweep.report.data.selection import (
-    choose_columns,
-    choose_runs,
     refuse_empty,
+    select_columns,
+    select_runs,
     split_columns,
     used_tasks,
 )
@@ -73,10 +77,10 @@ def build_report(
     *,
     columns: Sequence[str] | None = None,
     rows: Sequence[str] | None = None,
-    where: Sequence[Condition] = (),
+    where: Sequence[Filter] = (),
     pool: bool = False,
     mixed_protocols: bool = False,
-    at: Moment | None = None,
+    at: Cutoff | None = None,
     sort: str | None = None,
     baseline: str | None = None,
     target: float | None = None,
@@ -92,7 +96,7 @@ def build_report(
             pivoted: each of their values has the metrics that are named beside them, pass@k of
             the least k if none are.
         rows: config keys that name the rows; by default the estimator and all that varies.
-        where: conditions that runs must fulfil; without one on `status` they must be done.
+        where: filters that runs must fulfil; without one on `status` they must be done.
         pool: average over runs that differ in other keys than those of rows and columns.
         mixed_protocols: put runs together that were not evaluated alike.
         at: where in the training runs are looked at; by default at its end.
@@ -109,21 +113,21 @@ def build_report(
             runs of several configurations.
     """
     runs = _latest_attempts(_read_runs(store, sweep, run_ids, where))
-    choice = choose_runs(store, runs, where, mixed=mixed_protocols)
-    done = choice.runs
+    selection = select_runs(store, runs, where, mixed=mixed_protocols)
+    done = selection.runs
     if not done:
-        raise ReportError(_nothing_finished(store, sweep, runs, choice.left_out, where))
-    evaluated = choose_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
+        raise ReportError(_nothing_finished(store, sweep, runs, selection.left_out, where))
+    evaluated = select_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
     if style is not None:
         columns = style_columns(style, evaluated)
     keys, metrics = split_columns(done, columns)
-    chosen = choose_columns(metrics, evaluated, pivoted=bool(keys))
-    remarks = list(choice.remarks)
-    moments = None
+    chosen = select_columns(metrics, evaluated, pivoted=bool(keys))
+    remarks = list(selection.remarks)
+    cutoff_steps = None
     if at is not None:
-        moments, remark = _moments(store, done, evaluated, at)
+        cutoff_steps, remark = _cutoff_steps(store, done, evaluated, at)
         remarks.append(remark)
-    values = measure(store, done, evaluated, chosen, moments)
+    values = measure(store, done, evaluated, chosen, cutoff_steps)
     if metrics is not None and style is None:
         refuse_empty(store, done, evaluated, chosen, values)
     if style is not None:
@@ -132,7 +136,7 @@ def build_report(
         groups = _groups(done, rows, keys, pool=pool)
     remarks += _pooled(groups)
     remarks += [mixture.text for mixture in find_mixtures(store, done)]
-    by_config = Counter(run.config_hash for run in choice.pruned)
+    by_config = Counter(run.config_hash for run in selection.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
     single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
     if sum(map(bool, single)) <= MOST_SINGLE:
@@ -155,8 +159,8 @@ def build_report(
     return Report(
         columns=tuple(chosen),
         rows=tuple(listed),
-        left_out=choice.left_out,
-        pruned=Counter(run.stopping["name"] for run in choice.pruned if run.stopping),
+        left_out=selection.left_out,
+        pruned=Counter(run.stopping["name"] for run in selection.pruned if run.stopping),
         unscorable=unscorable_share(evaluated.final),
         unjudged=unjudged_problems(evaluated.final),
         provenance=describe_provenance(
@@ -175,9 +179,9 @@ def build_report(
 
 
 def _read_runs(
-    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Condition]
+    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Filter]
 ) -> Sequence[RunRecord | RunOutline]:
-    """The runs to choose from; in outline where conditions leave most of them out."""
+    """The runs to choose from; in outline where filters leave most of them out."""
     if where and run_ids is None:
         return store.runs.outlines(sweep)
     return store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
@@ -202,12 +206,13 @@ def _nothing_finished(
     sweep: str | None,
     runs: Sequence[RunRecord | RunOutline],
     left_out: Mapping[Status, int],
-    where: Sequence[Condition],
+    where: Sequence[Filter],
 ) -> str:
     what = f"sweep '{sweep}'" if sweep is not None else store.name
     if runs and where:
         states = f" ({count_states(left_out)})" if left_out else ""
-        return f"{what} has no finished run with {describe(where)}{states}{_values(runs, where)}"
+        chosen = f"{describe_filters(where)}{states}{_values(runs, where)}"
+        return f"{what} has no finished run with {chosen}"
     models = "; `report --models` has what `eval --model` evaluated" if sweep is None else ""
     models = models if models and store.evaluations.of_models() else ""
     if not left_out:
@@ -219,16 +224,16 @@ def _nothing_finished(
     )
 
 
-def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Condition]) -> str:
-    """What values there are, of keys whose condition none of them fulfils."""
+def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> str:
+    """What values there are, of keys whose filter none of them fulfils."""
     text = ""
-    for condition in where:
-        values = [value_of(run, condition.key) for run in runs]
+    for filter in where:
+        values = [value_of(run, filter.key) for run in runs]
         known = dict.fromkeys(show_key(value) for value in values if value is not MISSING)
-        if known and not any(map(condition.holds, values)):
+        if known and not any(map(filter.holds, values)):
             some = list(known)[:_SHOWN]
             more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-            text += f"; {condition.key} is {', '.join(some)}{more}"
+            text += f"; {filter.key} is {', '.join(some)}{more}"
     return text
 
 
@@ -269,19 +274,19 @@ def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
     return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
 
 
-def _moments(
-    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, at: Moment
-) -> tuple[Moments, str]:
+def _cutoff_steps(
+    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, at: Cutoff
+) -> tuple[CutoffSteps, str]:
     """The step of each run, and a sentence on it."""
     if at.is_cost:
-        moments: Moments
-        budget, moments = at_cost(at, spent(store, runs, at.what))
+        cutoff_steps: CutoffSteps
+        budget, cutoff_steps = at_cost(at, spent(store, runs, at.what))
         shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
         where = f"where it had spent {shown} {at.what}"
     else:
-        moments = at_value(at, _curves(store, runs, evaluated, at.what))
+        cutoff_steps = at_value(at, _curves(store, runs, evaluated, at.what))
         where = f"where {at.what} first comes to {at.value:g}"
-    text = f"each run as it was {where}: steps {_range(moments)}"
+    text = f"each run as it was {where}: steps {_range(cutoff_steps)}"
     gaps = [
         later.step - earlier.step
         for task in evaluated.tasks.values()
@@ -290,18 +295,18 @@ def _moments(
     ]
     if gaps:
         text += f", evaluations on the straight line between two, {max(gaps)} steps apart at most"
-    if missing := len(runs) - len(moments):
+    if missing := len(runs) - len(cutoff_steps):
         text += f"; {missing} of {len(runs)} runs do not come to it and are left out of its numbers"
-    return moments, text
+    return cutoff_steps, text
 
 
-def _range(moments: Moments) -> str:
-    low, high = min(moments.values()), max(moments.values())
+def _range(cutoff_steps: CutoffSteps) -> str:
+    low, high = min(cutoff_steps.values()), max(cutoff_steps.values())
     return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
 
 
 def _curves(
-    store: Store, runs: Sequence[RunRecord], evaluated: Evaluated, name: str
+    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, name: str
 ) -> dict[int, Curve]:
     column = parse_column(name)
     if column is not None and column.is_evaluated:
@@ -331,7 +336,11 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
         hint = nearest(name, [*by_name, *keys])
         raise NotFoundError(f"--sort: the table has no column or key '{name}'; {hint}")
     column = by_name.get(name)
-    falling = column is not None and column.better is Better.HIGHER if not way else way == "falling"
+    falling = (
+        column is not None and column.direction is MetricDirection.HIGHER
+        if not way
+        else way == "falling"
+    )
 
     def value(row: Row) -> Any:
         return row.group.get(name) if column is None else row.cells[name].mean
@@ -360,7 +369,7 @@ def _choose_baseline(text: str | None, rows: Sequence[Row], method: str | None) 
 
 
 def _compared(
-    columns: Sequence[Column], metrics: Sequence[str] | None, at: Moment | None
+    columns: Sequence[Column], metrics: Sequence[str] | None, at: Cutoff | None
 ) -> list[Column]:
     """The columns to compare rows in: those that were chosen, or else the runs' own pass@k."""
     if metrics is not None:

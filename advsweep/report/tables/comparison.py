@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import Better, Column
+from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import parse_where
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.formatting import show_key
@@ -111,11 +111,11 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> Baseline:
         if text not in values:
             raise NotFoundError(f"--baseline: no row has {key}={text}; {nearest(text, values)}")
         return Baseline({key: values[text].group[key]})
-    conditions = parse_where(text, "--baseline")
-    for condition in conditions:
-        if condition.operator != "=" or len(condition.values) > 1:
-            raise ReportError(f"--baseline: expected KEY=VALUE, got {condition.text!r}")
-    baseline = Baseline({condition.key: condition.values[0] for condition in conditions})
+    filters = parse_where(text, "--baseline")
+    for filter in filters:
+        if filter.operator != "=" or len(filter.values) > 1:
+            raise ReportError(f"--baseline: expected KEY=VALUE, got {filter.text!r}")
+    baseline = Baseline({filter.key: filter.values[0] for filter in filters})
     if not any(baseline._fits(row) for row in trained):
         names = [name_group(row.group) for row in trained]
         raise NotFoundError(f"--baseline: no row has {text}; {nearest(text, names)}")
@@ -165,10 +165,10 @@ def _p_value(comparison: Comparison) -> float:
 
 
 def _improvement(row: Row, other: Row, column: Column) -> Interval | None:
-    if column.better is Better.NEITHER:
+    if column.direction is MetricDirection.NEITHER:
         return None
     a, b = row.cells[column.name].values, other.cells[column.name].values
-    sign = 1 if column.better is Better.HIGHER else -1
+    sign = 1 if column.direction is MetricDirection.HIGHER else -1
     return probability_of_improvement([sign * v for v in a], [sign * v for v in b])
 
 

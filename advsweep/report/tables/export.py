@@ -106,7 +106,7 @@ def to_json(report: Report) -> str:
             "remarks": list(report.remarks),
             "left_out": {status.value: n for status, n in report.left_out.items()},
             "pruned": dict(report.pruned),
-            "better": {column.name: column.better.value for column in report.columns},
+            "better": {column.name: column.direction.value for column in report.columns},
         },
     }
     text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)

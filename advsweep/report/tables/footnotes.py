@@ -6,13 +6,13 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from advsweep.report.data.columns import END_STEPS, Better, Column
+from advsweep.report.data.columns import END_STEPS, Column, MetricDirection
 from advsweep.report.data.provenance import NOT_MATCHED
 from advsweep.report.papers.layouts import style_notes
 from advsweep.report.tables.comparison import MOST_ROWS, name_group
 from advsweep.report.tables.document import Mark
 from advsweep.report.tables.formatting import show_key
-from advsweep.report.tables.significance import SEEDS_FOR_A_MARK, Marked
+from advsweep.report.tables.significance import SEEDS_FOR_A_MARK, BestMarks
 from advsweep.report.tables.types import Report, count_states
 
 _COMMIT = 10  # characters of a commit
@@ -30,7 +30,7 @@ def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
     return {mark: texts[mark] for mark in Mark if mark in marked}
 
 
-def notes(report: Report, marked: Marked) -> list[str]:
+def notes(report: Report, marked: BestMarks) -> list[str]:
     """Sentences about the numbers."""
     counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
     lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
@@ -80,15 +80,15 @@ def notes(report: Report, marked: Marked) -> list[str]:
     return lines
 
 
-def _unmarked(report: Report, marked: Marked) -> list[str]:
+def _unmarked(report: Report, marked: BestMarks) -> list[str]:
     """Why there is no best in a column that could have one."""
-    if not marked.cells and not marked.untold:
+    if not marked.cells and not marked.undecided:
         return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
     headers = {column.name: column.header for column in report.columns}
-    several = len({place for _, place in marked.untold}) > 1 or report.pivot
+    several = len({place for _, place in marked.undecided}) > 1 or report.pivot
     names = [
         f"{headers[name]} ({place})" if place and several else headers[name]
-        for name, place in marked.untold
+        for name, place in marked.undecided
     ]
     if not names:
         return []
@@ -103,7 +103,7 @@ def _without_spread(report: Report) -> list[str]:
     alike: dict[str, list[str]] = {}
     for column in report.columns:
         # A cost that no seed changes is no surprise.
-        if column.better is not Better.NEITHER:
+        if column.direction is not MetricDirection.NEITHER:
             cells = [(row, row.cells[column.name]) for row in report.rows]
             for row, cell in cells:
                 if cell.n > 1 and cell.low == cell.high:

@@ -16,7 +16,7 @@ from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, parse_column
 from advsweep.report.data.evaluations import (
     RECORDED_LATER,
-    Evaluated,
+    EvaluationsByTask,
     Protocol,
     TaskEvaluations,
     model_evaluations,
@@ -25,7 +25,7 @@ from advsweep.report.data.evaluations import (
 from advsweep.report.data.grouping import Group
 from advsweep.report.data.measure import by_problem, over_tasks
 from advsweep.report.data.provenance import Provenance
-from advsweep.report.data.selection import choose_columns
+from advsweep.report.data.selection import select_columns
 from advsweep.report.tables.aggregate import make_cell
 from advsweep.report.tables.types import Cell, Report, Row
 from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
@@ -149,9 +149,9 @@ def _columns(
         )
         for task in tasks
     }
-    evaluated = Evaluated(own, tasks[0])
+    evaluated = EvaluationsByTask(own, tasks[0])
     if names is not None:
-        chosen = choose_columns(names, evaluated, pivoted=False)
+        chosen = select_columns(names, evaluated, pivoted=False)
         if wrong := [column.name for column in chosen if not column.is_evaluated]:
             raise ReportError(f"--models: expected columns of evaluations, got {', '.join(wrong)}")
         for column in chosen:

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from advsweep.report.data.columns import Better, Column
+from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.tables.document import Mark
 from advsweep.report.tables.types import Report
 from advsweep.statistics import compare_seeds
@@ -25,27 +25,22 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Marked:
+class BestMarks:
     """Which cells of a report are marked.
 
     Attributes:
         cells: by number of the row and name of the column.
-        untold: columns with rivals of which no best can be told, and what sets these apart.
+        undecided: columns with rivals of which no best can be told, and what sets these apart.
     """
 
     cells: Mapping[tuple[int, str], Mark]
-    untold: Sequence[tuple[str, str]]
+    undecided: Sequence[tuple[str, str]]
 
 
-def marks(report: Report) -> dict[tuple[int, str], Mark]:
-    """The marked cells, by number of the row and name of the column."""
-    return dict(find_marks(report).cells)
-
-
-def find_marks(report: Report) -> Marked:
+def find_marks(report: Report) -> BestMarks:
     """The marked cells, and the columns in which nothing could be told apart."""
     cells: dict[tuple[int, str], Mark] = {}
-    untold: list[tuple[str, str]] = []
+    undecided: list[tuple[str, str]] = []
     for column in report.columns:
         for place, rows in _fields(report).items():
             rivals = _rivals(report, column, rows)
@@ -54,8 +49,8 @@ def find_marks(report: Report) -> Marked:
             found = _marked(report, column, rivals)
             cells |= {(row, column.name): mark for row, mark in found.items()}
             if not found:
-                untold.append((column.name, place))
-    return Marked(cells, untold)
+                undecided.append((column.name, place))
+    return BestMarks(cells, undecided)
 
 
 def _fields(report: Report) -> dict[str, list[int]]:
@@ -69,7 +64,7 @@ def _fields(report: Report) -> dict[str, list[int]]:
 
 def _rivals(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
     """The rows to be compared, the best first."""
-    if column.better is Better.NEITHER:
+    if column.direction is MetricDirection.NEITHER:
         return []
     rivals = [
         i
@@ -81,7 +76,7 @@ def _rivals(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
     return sorted(
         rivals,
         key=lambda i: report.rows[i].cells[column.name].mean,
-        reverse=column.better is Better.HIGHER,
+        reverse=column.direction is MetricDirection.HIGHER,
     )
 
 
@@ -100,11 +95,11 @@ def _is_told(report: Report, column: Column, one: int, other: int) -> bool:
     return compare_seeds(a, b).is_settled
 
 
-def rank(values: Mapping[K, float], better: Better) -> dict[K, Mark]:
+def rank(values: Mapping[K, float], better: MetricDirection) -> dict[K, Mark]:
     """Best and second of printed numbers, which have no seeds to ask; ties share a mark."""
     if len(values) < 2:
         return {}
-    ranked = sorted(set(values.values()), reverse=better is Better.HIGHER)
+    ranked = sorted(set(values.values()), reverse=better is MetricDirection.HIGHER)
     return {
         key: mark
         for mark, best in zip(Mark, ranked, strict=False)

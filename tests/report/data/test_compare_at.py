@@ -7,7 +7,7 @@ import math
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError
-from advsweep.report import build_report, lay_out, parse_moment
+from advsweep.report import build_report, lay_out, parse_cutoff
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def _cells(report, column):
 
 
 def _at(lab, text, *columns):
-    return build_report(lab.store, "demo", columns=columns, at=parse_moment(text))
+    return build_report(lab.store, "demo", columns=columns, at=parse_cutoff(text))
 
 
 def test_what_was_spent(costly):
@@ -141,7 +141,7 @@ def test_moments_that_are_not_there(costly, text, error, message):
 def test_costs_that_were_not_recorded(lab):
     lab.run("grpo", 0)
     with pytest.raises(ReportError, match="no run of the table recorded what it takes"):
-        build_report(lab.store, "demo", at=parse_moment("seconds"))
+        build_report(lab.store, "demo", at=parse_cutoff("seconds"))
 
 
 def test_rows_are_not_compared_in_what_makes_them_equal(costly):

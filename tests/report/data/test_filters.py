@@ -38,14 +38,14 @@ from advsweep.store import Status
     ],
 )
 def test_what_holds(text, value, holds):
-    [condition] = parse_where(text)
-    assert condition.holds(value) is holds
+    [filter] = parse_where(text)
+    assert filter.holds(value) is holds
 
 
 def test_several_conditions():
-    conditions = parse_where("estimator=fade,grpo and group_size >= 8 pass@1[gsm8k]>0.3")
-    assert [c.key for c in conditions] == ["estimator", "group_size", "pass@1[gsm8k]"]
-    assert [c.operator for c in conditions] == ["=", ">=", ">"]
+    filters = parse_where("estimator=fade,grpo and group_size >= 8 pass@1[gsm8k]>0.3")
+    assert [c.key for c in filters] == ["estimator", "group_size", "pass@1[gsm8k]"]
+    assert [c.operator for c in filters] == ["=", ">=", ">"]
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_runs_of_one_sweep_among_all(demo):
     assert _names(report) == [("grpo", (7,))]
 
 
-def test_runs_that_conditions_leave_out_are_read_in_outline(demo, monkeypatch):
+def test_reads_outlines_of_runs_that_filters_leave_out(demo, monkeypatch):
     read = []
-    runs = type(demo.store).runs
+    select = demo.store.runs.select
     monkeypatch.setattr(
-        type(demo.store), "runs", lambda *a, **k: read.extend(found := runs(*a, **k)) or found
+        demo.store.runs, "select", lambda **k: read.extend(found := select(**k)) or found
     )
     assert _names(_report(demo, "estimator=fade seed>0")) == [("fade", (1, 2))]
     assert [(run.estimator, run.seed) for run in read] == [("fade", 1), ("fade", 2)]
@@ -144,7 +144,7 @@ def test_keys_that_are_not_there(demo, text, message):
         _report(demo, text)
 
 
-def test_conditions_that_no_run_fulfils(demo):
+def test_filters_that_no_run_matches(demo):
     with pytest.raises(ReportError, match=r"no finished run with group_size>8; group_size is 8"):
         _report(demo, "group_size>8")
     demo.run("fade", 7, status=Status.FAILED)
@@ -153,10 +153,10 @@ def test_conditions_that_no_run_fulfils(demo):
 
 
 def test_hashes_are_texts_whatever_they_look_like():
-    [condition] = parse_where("config_hash!=12345678,00e12345,1e999999")
-    assert condition.values == ("12345678", "00e12345", "1e999999")
-    assert not condition.holds("12345678")
-    assert condition.holds("abcdef01")
+    [filter] = parse_where("config_hash!=12345678,00e12345,1e999999")
+    assert filter.values == ("12345678", "00e12345", "1e999999")
+    assert not filter.holds("12345678")
+    assert filter.holds("abcdef01")
 
 
 def test_two_equals_signs_are_refused_with_what_is_meant():

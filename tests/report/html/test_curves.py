@@ -94,8 +94,8 @@ def test_runs_that_are_not_done_are_listed_unless_some_were_chosen(demo, where):
     from advsweep.store import Status
 
     demo.run("grpo", 9, solved=None, status=Status.FAILED)
-    conditions = parse_where("estimator=grpo") if where else []
-    report = build_report(demo.store, "demo", where=conditions)
-    text = render_page(report, demo.store, where=conditions)
+    filters = parse_where("estimator=grpo") if where else []
+    report = build_report(demo.store, "demo", where=filters)
+    text = render_page(report, demo.store, where=filters)
     assert text.count('class="open"') == (3 if where else 8)
     assert (">failed<" in text) is not where

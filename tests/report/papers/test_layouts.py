@@ -70,7 +70,7 @@ def _only(marks, mark):
 def test_marks_are_those_in_print_but_where_the_paper_is_wrong(name):
     wrong_bold, wrong_underline, right = set(), set(), 0
     for (_, place, column), numbers in _fields(name).items():
-        better = parse_column(column).better
+        better = parse_column(column).direction
         ours = rank({method: n.value for method, n in numbers.items()}, better)
         printed = {method: n.mark for method, n in numbers.items()}
         if _only(ours, Mark.BEST) != _only(printed, Mark.BEST):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import Better, Mark, build_report, lay_out, marks, parse_where
+from advsweep.report import Mark, MetricDirection, build_report, find_marks, lay_out, parse_where
 from advsweep.report.data.columns import parse_column
 from advsweep.store import Owner, Status
 
@@ -97,7 +97,7 @@ def test_best_and_second_among_rows_of_three_seeds(demo):
     # rloo has the best pass@k, but one seed; the base model is no rival either. Entropy and
     # cost are better neither way. ACR of fade is less by 0.2, 0.3 and 0.4: 0.3 ± 0.248; its
     # pass@1 is more by 1/2, 1/4 and 0: 0.25 ± 0.621 holds 0, as do its pass@2.
-    assert marks(report) == {
+    assert find_marks(report).cells == {
         (number["fade"], "collapse/acr@first100"): Mark.BEST,
         (number["grpo"], "collapse/acr@first100"): Mark.SECOND,
         (number["fade"], "collapse/acr@end"): Mark.BEST,
@@ -114,7 +114,9 @@ def _accuracies(lab, constant, **rewards):
         for seed, value in enumerate(values):
             lab.run(estimator, seed, points=constant(reward__mean=value))
     report = build_report(lab.store, "demo", columns=["reward/mean"])
-    found = {report.rows[i].group["estimator"]: mark for (i, _), mark in marks(report).items()}
+    found = {
+        report.rows[i].group["estimator"]: mark for (i, _), mark in find_marks(report).cells.items()
+    }
     return report, found
 
 
@@ -132,7 +134,7 @@ def test_second_is_marked_where_it_is_told_from_those_behind(lab, constant):
     report = build_report(
         lab.store, None, columns=["reward/mean"], where=parse_where("estimator!=c")
     )
-    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+    assert list(find_marks(report).cells.values()) == [Mark.BEST, Mark.SECOND]
 
 
 def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
@@ -140,7 +142,7 @@ def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
         for seed, value in enumerate(values, start=first):
             lab.run(estimator, seed, points=constant(reward__mean=value))
     report = build_report(lab.store, "demo", columns=["reward/mean"])
-    assert list(marks(report).values()) == [Mark.BEST, Mark.SECOND]
+    assert list(find_marks(report).cells.values()) == [Mark.BEST, Mark.SECOND]
     [difference] = report.differences
     assert not difference.comparison.paired
 
@@ -365,7 +367,7 @@ def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
     ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
     for run_id in ids:
         # Made later: evaluations of the same age would be told apart by nothing.
-        lab.store._now = lambda: lab.store.runs.select()[0].created.replace(hour=13)
+        lab.store.evaluations._now = lambda: lab.store.runs.select()[0].created.replace(hour=13)
         lab.evaluate(run_id, f"run {run_id}", 20, (8, 8), n=8)
     report = build_report(lab.store, "demo")
     assert report.provenance.evaluations == [
@@ -419,13 +421,13 @@ def test_columns_that_are_not_there(demo, name, message):
 def test_what_a_column_is():
     column = parse_column("collapse/acr@first100")
     assert (column.metric, column.first, column.last) == ("collapse/acr", 100, None)
-    assert (column.header, column.better) == ("ACR 1-100", Better.LOWER)
+    assert (column.header, column.direction) == ("ACR 1-100", MetricDirection.LOWER)
     column = parse_column("pass@64")
     assert (column.k, column.metric, column.header) == (64, None, "p@64")
-    assert column.better is Better.HIGHER
+    assert column.direction is MetricDirection.HIGHER
     assert parse_column("entropy/token@end").last == 10
     assert parse_column("entropy/answer").metric is None
-    assert parse_column("collapse/all_correct@end").better is Better.NEITHER
+    assert parse_column("collapse/all_correct@end").direction is MetricDirection.NEITHER
 
 
 def test_where_the_numbers_come_from(demo):
