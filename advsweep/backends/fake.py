@@ -31,7 +31,7 @@ from advsweep.backends.training_loop import InTurn, compute_advantages
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
-from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.batch import GroupBatch
 from advsweep.objectives.base import LossInputs
 from advsweep.tasks.base import Completions, Problem, Split
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.estimators.base import Advantages
+    from advsweep.estimators.batch import Advantages
     from advsweep.tasks.base import Sampler, Task
 
 _STATE = "state.json"

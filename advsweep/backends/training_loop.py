@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.estimators.base import Advantages
+from advsweep.estimators.batch import Advantages
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run, StackMember
-    from advsweep.estimators.base import Estimator, GroupBatch
+    from advsweep.estimators.base import Estimator
+    from advsweep.estimators.batch import GroupBatch
     from advsweep.rollouts.base import Collected
     from advsweep.tasks.base import Sampler
 

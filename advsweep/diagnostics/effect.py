@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from advsweep.errors import TrainingError
-from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.batch import GroupBatch
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from advsweep.diagnostics.stacked_runs import Runs
 from advsweep.errors import BatchError
-from advsweep.estimators.base import GroupBatch, spread_input
+from advsweep.estimators.batch import GroupBatch, spread_input
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

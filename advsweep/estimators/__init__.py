@@ -5,31 +5,50 @@
     estimator = build_estimator("asym_grpo", delta=0.5)
     advantages = estimator(GroupBatch(rewards=rewards))    # [prompts, rollouts]
 
-Needs torch alone, and only once an estimator is built: names can be listed without.
+The package needs no library but torch.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from advsweep.estimators.registry import ESTIMATORS, build_estimator, estimator_names
 
 if TYPE_CHECKING:
-    from advsweep.estimators.base import Advantages, Estimator, GroupBatch
+    from advsweep.estimators.base import Estimator, Provenance, StatefulEstimator
+    from advsweep.estimators.batch import Advantages, GroupBatch
+    from advsweep.estimators.group_stats import Groups, Std, standardise
 
 __all__ = [
     "ESTIMATORS",
     "Advantages",
     "Estimator",
     "GroupBatch",
+    "Groups",
+    "Provenance",
+    "StatefulEstimator",
+    "Std",
     "build_estimator",
     "estimator_names",
+    "standardise",
 ]
+
+# These names need torch, which takes a second to import. They are loaded on first use, so that
+# listing the estimators stays quick.
+_MODULES = {
+    "Advantages": "batch",
+    "Estimator": "base",
+    "GroupBatch": "batch",
+    "Groups": "group_stats",
+    "Provenance": "base",
+    "StatefulEstimator": "base",
+    "Std": "group_stats",
+    "standardise": "group_stats",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from advsweep.estimators import base
-
-    return getattr(base, name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -13,11 +13,10 @@ from advsweep.errors import BatchError
 from advsweep.estimators.base import Provenance
 from advsweep.estimators.group_stats import Groups
 from advsweep.estimators.registry import ESTIMATORS
-from advsweep.estimators.wrapper import Wrapper
+from advsweep.estimators.wrappers import Wrapper
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
+    from advsweep.estimators.batch import PerGroup, PerRollout
 
 _RELEASED_EPS = 1e-6
 
@@ -80,7 +79,7 @@ class AGRAE(Wrapper):
                 "rescale the rewards, or pass solve_rates"
             )
 
-    def _solve_rates(self, groups: Groups) -> Float[Tensor, "prompts 1"]:
+    def _solve_rates(self, groups: Groups) -> PerGroup:
         given = groups.batch.solve_rates
         if given is None or self.released:
             return groups.mean
@@ -91,9 +90,7 @@ class AGRAE(Wrapper):
             return groups.group_mean(groups.mean)
         return groups.rollout_mean(groups.rewards)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         omega = self._omega(groups)
         if not 0 <= omega <= 1:
             raise BatchError(
@@ -109,9 +106,7 @@ class AGRAE(Wrapper):
             advantages = torch.sub(advantages, advantages.relu(), alpha=1 - share)
         return advantages
 
-    def _difficulty_weight(
-        self, p: Float[Tensor, "prompts 1"], omega: float
-    ) -> Float[Tensor, "prompts 1"]:
+    def _difficulty_weight(self, p: PerGroup, omega: float) -> PerGroup:
         if self.released:
             root = p.sqrt()
             hard = (root + _RELEASED_EPS).reciprocal()

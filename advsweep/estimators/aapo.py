@@ -13,9 +13,7 @@ from advsweep.estimators.baselines import GRPO, Conventions, Preset
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
-
+    from advsweep.estimators.batch import PerRollout
     from advsweep.estimators.group_stats import Groups
 
 
@@ -84,9 +82,7 @@ class AAPO(GRPO):
             unscaled = self.preset is AAPOPreset.RELEASED_7B
             self.scale = Scale.MEAN if unscaled else Scale.STD
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         margin = groups.rewards - groups.finite("ref_rewards")
         clipped = margin.clamp_(min=self.delta_low, max=self.delta_high)
         if self.scale is Scale.MEAN:

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from advsweep.components import option
-from advsweep.estimators.base import GroupBatch, Provenance, StatefulEstimator
+from advsweep.estimators.base import Provenance, StatefulEstimator
+from advsweep.estimators.batch import GroupBatch
 from advsweep.estimators.group_stats import Groups, Std, standardise
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+    from advsweep.estimators.batch import FlagPerGroup, PerRollout
 
 
 class Preset(Enum):
@@ -176,9 +179,7 @@ class AVSPO(StatefulEstimator[_Memory]):
     def _fresh_memory(self) -> _Memory:
         return _Memory(tau=self.tau0)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.preset is Preset.RELEASED:
             return self._released(groups, info)
         mean, sigma = groups.mean, groups.std()
@@ -198,9 +199,7 @@ class AVSPO(StatefulEstimator[_Memory]):
         self._advance(acr, mean_reward)
         return self._standardised(groups.rewards - mean, sigma)
 
-    def _released(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _released(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         """The authors' code: one opposite reward per group where a whole step is uniform."""
         acr = groups.group_mean(groups.homogeneous)
         low, high = groups.reward_range
@@ -221,9 +220,7 @@ class AVSPO(StatefulEstimator[_Memory]):
         assert self.eps is not None
         return standardise(centred, sigma, self.eps)
 
-    def _treated(
-        self, groups: Groups, collapsed: Bool[Tensor, "prompts 1"]
-    ) -> Bool[Tensor, "prompts 1"]:
+    def _treated(self, groups: Groups, collapsed: FlagPerGroup) -> FlagPerGroup:
         """The collapsed groups that get virtual rewards."""
         if self.cases is Cases.ERROR_ONLY:
             return collapsed & (groups.high <= 0)

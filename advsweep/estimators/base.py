@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
 
@@ -14,11 +14,13 @@ from torch import Tensor
 
 from advsweep.components import Component
 from advsweep.errors import BatchError, CheckpointError
+from advsweep.estimators.batch import COUNTERS, PER_PROMPT, Advantages, GroupBatch
 from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from jaxtyping import Bool, Float, Int
+
+    from advsweep.estimators.batch import FlagPerRollout, PerRollout
 
 
 class Provenance(Enum):
@@ -31,91 +33,6 @@ class Provenance(Enum):
     PAPER = "paper"
     RELEASED = "released code"
     OURS = "ours"
-
-
-# Fields of a batch that are no tensor [prompts, rollouts].
-PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids"})
-COUNTERS = frozenset({"step", "total_steps"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupBatch:
-    """One step's rollouts, as an estimator sees them: B prompts, G rollouts each.
-
-    Attributes:
-        rewards: what the verifier gave, float32 or float64. Entries that `mask` leaves out
-            may hold anything, NaN included.
-        mask: false for rollouts that could not be scored or are missing; they are left out
-            of every statistic and get advantage 0.
-        lengths: generated tokens per rollout.
-        ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
-        token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
-        token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
-        self_certainty: mean KL divergence of the next-token distributions π from the uniform
-            one, KL(uniform ‖ π), in nats.
-        solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
-        answered: true where an answer could be read in the rollout, right or wrong.
-        prompt_ids: what identifies each group's prompt, across steps and epochs.
-        frequencies: how often each group counts in statistics of the batch, once by
-            default; lets the enumerated groups of a solve rate stand for a large batch.
-        step: the training step, counted from 1.
-        total_steps: the length of the training.
-    """
-
-    rewards: Float[Tensor, "prompts rollouts"]
-    mask: Bool[Tensor, "prompts rollouts"] | None = None
-    lengths: Float[Tensor, "prompts rollouts"] | None = None
-    ref_rewards: Float[Tensor, "prompts rollouts"] | None = None
-    token_entropy: Float[Tensor, "prompts rollouts"] | None = None
-    token_entropy_exact: Float[Tensor, "prompts rollouts"] | None = None
-    self_certainty: Float[Tensor, "prompts rollouts"] | None = None
-    solve_rates: Float[Tensor, " prompts"] | None = None
-    answered: Bool[Tensor, "prompts rollouts"] | None = None
-    prompt_ids: tuple[str, ...] | None = None
-    frequencies: Float[Tensor, " prompts"] | None = None
-    step: int | None = None
-    total_steps: int | None = None
-
-    def select(self, groups: Int[Tensor, " groups"] | slice) -> GroupBatch:
-        """Some of the groups, in the order given."""
-        chosen: dict[str, Any] = {
-            name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        if self.prompt_ids is not None:
-            whole = range(len(self.prompt_ids))
-            places = whole[groups] if isinstance(groups, slice) else groups.tolist()
-            chosen["prompt_ids"] = tuple(self.prompt_ids[place] for place in places)
-        return replace(self, **chosen)
-
-
-def spread_input(
-    name: str, value: float, rewards: Float[Tensor, "prompts rollouts"]
-) -> Tensor | tuple[str, ...] | float:
-    """An input of a batch that is the same everywhere, in the form that the batch has it.
-
-    `prompt_ids` have no value: each group gets a prompt of its own. `answered` is true for 1.
-    """
-    if name in COUNTERS:
-        return value
-    if name == "prompt_ids":
-        return tuple(map(str, range(len(rewards))))
-    spread = torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
-    return spread == 1 if name == "answered" else spread
-
-
-@dataclass(frozen=True, kw_only=True)
-class Advantages:
-    """What an estimator returns.
-
-    Attributes:
-        values: the advantages, in the rewards' dtype and on their device.
-        keep: the rollouts that take part in the update and in the loss's denominators.
-        info: what the estimator wants logged, as `estimator/NAME` (alpha, delta, tau, ...).
-    """
-
-    values: Float[Tensor, "prompts rollouts"]
-    keep: Bool[Tensor, "prompts rollouts"]
-    info: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -167,7 +84,7 @@ class Estimator(Component):
     per_group: ClassVar[bool] = False
 
     @final
-    def __call__(self, batch: GroupBatch) -> Float[Tensor, "prompts rollouts"]:
+    def __call__(self, batch: GroupBatch) -> PerRollout:
         """The advantages alone; see `compute`."""
         return self.compute(batch).values
 
@@ -195,9 +112,7 @@ class Estimator(Component):
         return Advantages(values=values, keep=self._keep(groups), info=info)
 
     @abstractmethod
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         """The formula, as a new tensor; what it gives masked rollouts does not matter.
 
         Args:
@@ -205,7 +120,7 @@ class Estimator(Component):
             info: to be filled with what should be logged.
         """
 
-    def _keep(self, groups: Groups) -> Bool[Tensor, "prompts rollouts"]:
+    def _keep(self, groups: Groups) -> FlagPerRollout:
         """The rollouts that take part in the update: all that could be scored."""
         if groups.mask is not None:
             return groups.mask.clone()

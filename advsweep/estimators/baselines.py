@@ -9,14 +9,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from advsweep.estimators.batch import PerRollout
 
 
 class ZeroVariance(Enum):
@@ -70,9 +69,7 @@ class Reinforce(Estimator):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards.clone()
 
 
@@ -93,9 +90,7 @@ class DrGRPO(Estimator):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clone()
 
 
@@ -116,9 +111,7 @@ class MinBaseline(Estimator):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - groups.low
 
 
@@ -139,9 +132,7 @@ class ReLU(Estimator):
     provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
     per_group: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred.clamp(min=0)
 
 
@@ -166,9 +157,7 @@ class GPG(Estimator):
 
     f_norm: FNorm = option(FNorm.ONE, help="F: 1, or the group's σ")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.f_norm is FNorm.SIGMA:
             return standardise(groups.centred, groups.std())
         return groups.centred.clone()
@@ -193,9 +182,7 @@ class RLOO(Estimator):
     per_group: ClassVar[bool] = True
     minimum_group: ClassVar[int] = 2
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred * (groups.count / at_least(groups.count - 1, 1))
 
 
@@ -246,9 +233,7 @@ class GRPO(Estimator):
         self.eps = preset.eps if self.eps is None else self.eps
         self.zero_variance = self.zero_variance or preset.zero_variance
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         assert self.std is not None
         assert self.eps is not None
         if self.zero_variance is ZeroVariance.FORMULA:
@@ -259,9 +244,7 @@ class GRPO(Estimator):
         return advantages
 
 
-def _standardise_as_frameworks(
-    groups: Groups, std: Std, eps: float
-) -> Float[Tensor, "prompts rollouts"]:
+def _standardise_as_frameworks(groups: Groups, std: Std, eps: float) -> PerRollout:
     # TRL 1.16's operations one by one (GRPOTrainer._generate_and_score_completions and its
     # nanstd): another order of the same sums rounds differently, and torch.std does.
     rewards, mask = groups.rewards, groups.mask

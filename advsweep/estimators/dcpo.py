@@ -13,8 +13,7 @@ from advsweep.estimators.base import Provenance, StatefulEstimator
 from advsweep.estimators.group_stats import Groups, Std, standardise
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
+    from advsweep.estimators.batch import PerGroup, PerRollout
 
 # Below it the spread over a prompt's visits is rounding: that of equal rewards is 0.
 _NO_SPREAD = 1e-12
@@ -82,9 +81,7 @@ class DCPO(StatefulEstimator[_Memory]):
     def _fresh_memory(self) -> _Memory:
         return _Memory()
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         sigma = groups.std(Std.SAMPLE)
         visits = self._visit(groups, sigma)
         info["visits"] = math.fsum(v.number for v in visits) / len(visits)
@@ -100,7 +97,7 @@ class DCPO(StatefulEstimator[_Memory]):
         y = share * now + (1 - share) * past
         return torch.where(x.abs() < y.abs(), x, y).to(groups.rewards)
 
-    def _visit(self, groups: Groups, sigma: Float[Tensor, "prompts 1"]) -> list[_Visits]:
+    def _visit(self, groups: Groups, sigma: PerGroup) -> list[_Visits]:
         """Counts the groups as visits of their prompts; what is known after each of them."""
         prompts = groups.batch.prompt_ids
         assert prompts is not None

@@ -18,7 +18,7 @@ from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.group_stats import Groups, at_least
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from advsweep.estimators.batch import PerGroup, PerRollout
 
 # What the weights of the others must sum to, the best one's being 1, to be told from the total.
 _SWAMPED = 0.1
@@ -68,9 +68,7 @@ class Softmax(Estimator):
         Normalise.SHARE, absent="share", help="share: less 1/G; rs: RS-GRPO, G/β times that"
     )
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         weights = _weights(groups, self.beta, groups.high)
         total = weights.sum(dim=1, keepdim=True)
         mean = total / at_least(groups.count, 1)
@@ -115,9 +113,7 @@ class LogMeanExp(Estimator):
         if self.variant is Variant.SIGNED_SOFTMAX:
             self._narrow(binary_only=True)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.variant is Variant.SIGNED_SOFTMAX:
             return self._signed_softmax(groups)
         advantages = self._leave_one_out(groups)
@@ -129,7 +125,7 @@ class LogMeanExp(Estimator):
             advantages = torch.where(groups.count > 1, advantages, 0.0)
         return advantages
 
-    def _leave_one_out(self, groups: Groups) -> Float[Tensor, "prompts rollouts"]:
+    def _leave_one_out(self, groups: Groups) -> PerRollout:
         others = at_least(groups.count - 1, 1)
         weights = _weights(groups, self.beta, groups.high)
         total = weights.sum(dim=1, keepdim=True)
@@ -151,15 +147,13 @@ class LogMeanExp(Estimator):
         of_best = torch.add(groups.high - second, logs, alpha=1 / self.beta)
         return torch.where(rest < _SWAMPED, of_best, advantages)
 
-    def _signed_softmax(self, groups: Groups) -> Float[Tensor, "prompts rollouts"]:
+    def _signed_softmax(self, groups: Groups) -> PerRollout:
         weights = _weights(groups, self.beta, groups.high)
         shares = weights / weights.sum(dim=1, keepdim=True)
         return torch.where(groups.rewards == 1, shares, -shares)
 
 
-def _weights(
-    groups: Groups, beta: float, largest: Float[Tensor, "prompts 1"]
-) -> Float[Tensor, "prompts rollouts"]:
+def _weights(groups: Groups, beta: float, largest: PerGroup) -> PerRollout:
     """exp(β (rᵢ - largest)) of the rewards cut off at `largest`; 0 where masked."""
     weights = (groups.rewards - largest).clamp_(max=0).mul_(beta).exp_()
     return weights if groups.mask is None else torch.where(groups.mask, weights, 0.0)

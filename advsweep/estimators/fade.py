@@ -15,8 +15,9 @@ from advsweep.estimators.base import Provenance, StatefulEstimator
 from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
     from torch import Tensor
+
+    from advsweep.estimators.batch import PerRollout
 
 
 class Mode(Enum):
@@ -121,9 +122,7 @@ class FADE(StatefulEstimator[_Memory]):
     def _fresh_memory(self) -> _Memory:
         return _Memory(p_hat=0.5, h_hat=self.h0, h0=self.h0)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         mean_reward = groups.rollout_mean(groups.rewards)
         memory = self._moved(groups, mean_reward)
         alpha, delta = self._schedule(groups, memory)

@@ -13,9 +13,7 @@ from torch import Tensor
 from advsweep.errors import BatchError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
-
-    from advsweep.estimators.base import GroupBatch
+    from advsweep.estimators.batch import FlagPerGroup, GroupBatch, PerGroup, PerRollout
 
 
 class Std(Enum):
@@ -41,9 +39,9 @@ class Groups:
         mean: mean reward p of each group; exactly the common reward of a homogeneous one.
     """
 
-    low: Float[Tensor, "prompts 1"]
-    high: Float[Tensor, "prompts 1"]
-    mean: Float[Tensor, "prompts 1"]
+    low: PerGroup
+    high: PerGroup
+    mean: PerGroup
 
     def __init__(self, batch: GroupBatch) -> None:
         rewards, mask = batch.rewards, batch.mask
@@ -67,7 +65,7 @@ class Groups:
         self.mean = torch.clamp(mean, self.low, self.high)
 
     @functools.cached_property
-    def homogeneous(self) -> Bool[Tensor, "prompts 1"]:
+    def homogeneous(self) -> FlagPerGroup:
         """Groups whose rewards are all equal, found by comparing them.
 
         A standard deviation would not do: that of three rewards of 0.1 is not zero.
@@ -75,7 +73,7 @@ class Groups:
         return self.low == self.high
 
     @functools.cached_property
-    def centred(self) -> Float[Tensor, "prompts rollouts"]:
+    def centred(self) -> PerRollout:
         """dᵢ = rᵢ - p; exactly 0 on homogeneous groups."""
         centred = self.rewards - self.mean
         return centred if self.mask is None else torch.where(self.mask, centred, 0.0)
@@ -94,12 +92,12 @@ class Groups:
         low, high = torch.aminmax(counted)
         return low.item(), high.item()
 
-    def given(self, name: str) -> Float[Tensor, "prompts rollouts"]:
+    def given(self, name: str) -> PerRollout:
         """An input beside the rewards, in their type and 0 where masked."""
         values: Tensor = getattr(self.batch, name).to(self.rewards)
         return values if self.mask is None else torch.where(self.mask, values, 0.0)
 
-    def finite(self, name: str) -> Float[Tensor, "prompts rollouts"]:
+    def finite(self, name: str) -> PerRollout:
         """The same, checked.
 
         Raises:
@@ -113,13 +111,13 @@ class Groups:
             )
         return values
 
-    def std(self, kind: Std = Std.POPULATION) -> Float[Tensor, "prompts 1"]:
+    def std(self, kind: Std = Std.POPULATION) -> PerGroup:
         """σ of each group; exactly 0 on homogeneous groups and on those of one rollout."""
         norm: Tensor = torch.linalg.vector_norm(self.centred, dim=1, keepdim=True)
         freedom = at_least(self.count - 1 if kind is Std.SAMPLE else self.count, 1)
         return norm / (freedom.sqrt() if isinstance(freedom, Tensor) else math.sqrt(freedom))
 
-    def rollout_mean(self, values: Float[Tensor, "prompts rollouts"]) -> float:
+    def rollout_mean(self, values: PerRollout) -> float:
         """Mean over the rollouts of the batch, not over group means; NaN if none counts."""
         weights = self._weights
         if weights is None:
@@ -127,7 +125,7 @@ class Groups:
         counted = torch.where(weights > 0, values.double() * weights, 0.0)
         return (counted.sum() / weights.sum()).item()
 
-    def group_mean(self, values: Float[Tensor, "prompts 1"]) -> float:
+    def group_mean(self, values: PerGroup) -> float:
         """Mean over the groups that have a rollout at all; of flags, their share."""
         weights = self._weights
         if weights is None:
@@ -136,7 +134,7 @@ class Groups:
         return ((values.double() * per_group).sum() / per_group.sum()).item()
 
     @functools.cached_property
-    def _weights(self) -> Float[Tensor, "prompts rollouts"] | None:
+    def _weights(self) -> PerRollout | None:
         """How often each rollout counts in a statistic of the batch; None: once each."""
         frequencies = self.batch.frequencies
         if frequencies is None:

@@ -15,8 +15,7 @@ from advsweep.estimators.group_stats import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
+    from advsweep.estimators.batch import PerRollout
 
 # Its exponential is far from overflow in float32.
 _LARGEST_GAP = 50
@@ -143,9 +142,7 @@ class HADW(StatefulEstimator[_Memory]):
     def _fresh_memory(self) -> _Memory:
         return _Memory(c=self.c0)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         assert self.lam is not None
         assert self.std is not None
         assert self.eps is not None

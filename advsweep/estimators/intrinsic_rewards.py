@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import GroupBatch, Provenance
+from advsweep.estimators.base import Provenance
 from advsweep.estimators.baselines import GRPO, Conventions, Preset
+from advsweep.estimators.batch import GroupBatch
 from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
+    from advsweep.estimators.batch import PerRollout
 
 
 _NO_ANSWER = -7.0
@@ -55,9 +55,7 @@ class Intuitor(GRPO):
         Preset.RELEASED: GRPO.conventions[Preset.TRL],
     }
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         confidence = GroupBatch(rewards=groups.finite("self_certainty"), mask=groups.mask)
         return super()._advantages(Groups(confidence), info)
 
@@ -102,9 +100,7 @@ class RENT(GRPO):
         if self.no_answer is not None:
             self._narrow(needs=self.needs | {"answered"})
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         certainty = -groups.finite("token_entropy_exact")
         if self.no_answer is not None:
             assert groups.batch.answered is not None

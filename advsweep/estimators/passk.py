@@ -18,6 +18,8 @@ from advsweep.estimators.group_stats import Groups
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from advsweep.estimators.batch import PerGroup, PerRollout
+
 
 @dataclass(kw_only=True)
 class PassKLOO(Estimator):
@@ -47,9 +49,7 @@ class PassKLOO(Estimator):
         if self.k is not None:
             self._narrow(minimum_group=self.k, group_multiple=self.k, exchangeable=self.k == 1)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         rewards = groups.rewards
         if groups.mask is not None:
             rewards = torch.where(groups.mask, rewards, -math.inf)
@@ -93,9 +93,7 @@ class PassKAnalytic(Estimator):
         super().__post_init__()
         self._narrow(minimum_group=self.k)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred * _by_failures(groups, self.k, _analytic_weight)
 
 
@@ -126,9 +124,7 @@ class PassKMix(Estimator):
         super().__post_init__()
         self._narrow(minimum_group=self.k)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred * _by_failures(groups, self.k, _mixed_weight)
 
 
@@ -152,7 +148,7 @@ def _mixed_weight(count: int, k: int, failures: int) -> float:
 _Weight = Callable[[int, int, int], float]
 
 
-def _by_failures(groups: Groups, k: int, weight: _Weight) -> Float[Tensor, "prompts 1"]:
+def _by_failures(groups: Groups, k: int, weight: _Weight) -> PerGroup:
     """The weight of each group, by its number of failures and of scorable rollouts."""
     failures = (groups.count - groups.rewards.sum(dim=1, keepdim=True)).long()
     size = groups.rewards.shape[1]

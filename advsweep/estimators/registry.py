@@ -1,10 +1,8 @@
-"""The estimators by name. Listing them imports no torch; building one imports its module."""
+"""The registry of estimators: building one by its name imports its module."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from advsweep.registry import Registry
@@ -12,7 +10,26 @@ from advsweep.registry import Registry
 if TYPE_CHECKING:
     from advsweep.estimators.base import Estimator
 
-_DECLARATION = re.compile(r'^    name: ClassVar\[str\] = "(\w+)"$', re.MULTILINE)
+# The modules of this package, and the names of the estimators that each defines. Names stand here
+# so that listing them imports no torch.
+_FAMILIES = {
+    "a_grae": "a_grae",
+    "aapo": "aapo",
+    "avspo": "avspo",
+    "baselines": "dr_grpo gpg grpo min_baseline reinforce relu rloo",
+    "dcpo": "dcpo",
+    "exponential": "log_mean_exp softmax",
+    "fade": "fade",
+    "ha_dw": "ha_dw",
+    "intrinsic_rewards": "intuitor rent",
+    "length_shaped": "grpo_lead t2t",
+    "passk": "passk_analytic passk_loo passk_mix",
+    "reshaped": "asym_grpo asym_power_alpha binary_contrastive easy_power maxrl power_alpha "
+    "power_norm skew_r",
+    "shifted": "asym_re mc_grpo quantile",
+    "signed": "nsr psr w_reinforce",
+    "wrappers": "easy_focused filter_drop grpo_n hard_focused negative_dominant positive_dominant",
+}
 
 _ALIASES = {
     "asym_norm": "asym_re",
@@ -22,7 +39,7 @@ _ALIASES = {
     "median": "mc_grpo",
     "pass_at_k_chen": "passk_analytic",
     "pass_at_k_tang": "passk_loo",
-    # Whole methods, whose advantages are these; the rest of them is an objective.
+    # Names of whole methods: these are their advantages, the rest of each is an objective.
     "dapo": "grpo",
     "gspo": "grpo",
     "gspo_n": "grpo_n",
@@ -46,24 +63,13 @@ _UNAVAILABLE = {
 }
 
 
-def _declared() -> dict[str, str]:
-    """Maps the names declared in this package to their modules.
-
-    The sources are read instead of imported: names are wanted without torch, and a new
-    estimator should need no entry in a list elsewhere.
-    """
-    modules = {}
-    for source in resources.files("advsweep.estimators").iterdir():
-        if source.name.endswith(".py"):
-            module = f"advsweep.estimators.{source.name.removesuffix('.py')}"
-            for name in _DECLARATION.findall(source.read_text(encoding="utf-8")):
-                modules[name] = module
-    return modules
-
-
 ESTIMATORS: Registry[Estimator] = Registry(
     "estimator",
-    _declared(),
+    {
+        name: f"advsweep.estimators.{module}"
+        for module, names in _FAMILIES.items()
+        for name in names.split()
+    },
     aliases=_ALIASES,
     caveats=_CAVEATS,
     unavailable=_UNAVAILABLE,
@@ -72,7 +78,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
 
 
 def build_estimator(spec: str | Mapping[str, Any], **fields: Any) -> Estimator:
-    """Makes an estimator from its name, or from a mapping with a `name`.
+    """Build an estimator from its name, or from a mapping with a `name`.
 
     >>> build_estimator("asym_grpo", delta=0.5)
     AsymGRPO(delta=0.5, scale=<Scale.MEAN: 'mean'>)
@@ -85,5 +91,5 @@ def build_estimator(spec: str | Mapping[str, Any], **fields: Any) -> Estimator:
 
 
 def estimator_names() -> list[str]:
-    """The names of all estimators, those of installed plugins included, sorted."""
+    """Return the sorted names of all estimators, those of installed plugins included."""
     return ESTIMATORS.names()

@@ -15,8 +15,7 @@ from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.group_stats import Groups, standardise
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor
+    from advsweep.estimators.batch import PerRollout
 
 
 class Scale(Enum):
@@ -45,9 +44,7 @@ class SkewR(Estimator):
     per_group: ClassVar[bool] = True
     rates: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred * (groups.mean * (1 - groups.mean)).sqrt()
 
 
@@ -72,9 +69,7 @@ class PowerNorm(Estimator):
 
     gamma: float = option(0.5, le=1, help="γ: 1/2 is grpo on binary groups, 0 dr_grpo")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         spread = (groups.mean * (1 - groups.mean)).masked_fill(groups.homogeneous, 1.0)
         if self.gamma > 0 and spread.amin().item() == 0:
             raise BatchError(
@@ -107,9 +102,7 @@ class PowerAlpha(Estimator):
     )
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         constant = _peak_constant(self.alpha) if self.normalize else 1.0
         return groups.centred * (constant * (1 - groups.mean) ** (self.alpha - 1))
 
@@ -137,9 +130,7 @@ class EasyPower(Estimator):
     )
     normalize: bool = option(False, help="C = (1+α)^(1+α) / (4 α^α) instead of 1")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         constant = _peak_constant(self.alpha) if self.normalize else 1.0
         return groups.centred * (constant * groups.mean ** (self.alpha - 1))
 
@@ -173,9 +164,7 @@ class AsymPowerAlpha(Estimator):
     alpha_s: float = option(2.0, ge=1, help="α_s: power of 1-p, for successes")
     alpha_f: float = option(1.0, ge=1, help="α_f: power of p, for failures")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         success = (1 - groups.mean) ** (self.alpha_s - 1)
         failure = groups.mean ** (self.alpha_f - 1)
         centred = groups.centred
@@ -203,9 +192,7 @@ class AsymGRPO(Estimator):
     delta: float = option(0.5, gt=0, help="δ: divides the advantages of failures")
     scale: Scale = option(Scale.MEAN, help="std: divide dᵢ by the group's σ first")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         centred = groups.centred
         if self.scale is Scale.STD:
             centred = standardise(centred, groups.std())
@@ -239,9 +226,7 @@ class MaxRL(Estimator):
                 "group of different rewards; shift the rewards so that none is negative"
             )
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.centred / groups.mean.masked_fill(groups.homogeneous, 1.0)
 
 
@@ -264,9 +249,7 @@ class BinaryContrastive(Estimator):
     per_group: ClassVar[bool] = True
     binary_only: ClassVar[bool] = True
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         rewards, q = groups.rewards, 1 - groups.mean
         # An all-correct group has no failure to which its odds of 1/0 could apply.
         odds = groups.mean / q.masked_fill(q == 0, 1.0)

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor
 
 from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
@@ -17,7 +16,7 @@ from advsweep.estimators.group_stats import Groups, Std, standardise
 from advsweep.estimators.reshaped import Scale
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from advsweep.estimators.batch import PerGroup, PerRollout
 
 
 class Baseline(Enum):
@@ -70,9 +69,7 @@ class AsymRE(Estimator):
         Baseline.MEAN, help="b: the group's mean, none (0), or the group's smallest reward"
     )
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         if self.baseline is Baseline.MEAN:
             return groups.centred - self.delta
         if self.baseline is Baseline.MIN:
@@ -122,9 +119,7 @@ class Quantile(Estimator):
     std: Std = option(Std.POPULATION, absent="population", help="σ of scale=std: over G or G-1")
     eps: float = option(0.0, ge=0, absent=0.0, help="ε of scale=std, added to σ")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         level = self.tau if self.convention is Convention.STANDARD else 1 - self.tau
         if self.interpolate:
             baseline = _interpolated_quantile(groups, level)
@@ -164,9 +159,7 @@ class MCGRPO(Estimator):
         Median.LOWER, help="of an even number: the lower of the middle two, or their midpoint"
     )
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         median = _order_statistic(groups, lambda count: _rank(0.5, count))
         if self.median is Median.MIDPOINT:
             upper = _order_statistic(groups, lambda count: count // 2 + 1)
@@ -180,7 +173,7 @@ def _rank(level: float, count: int) -> int:
     return max(1, math.ceil(round(level * count, 9)))
 
 
-def _interpolated_quantile(groups: Groups, level: float) -> Float[Tensor, "prompts 1"]:
+def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
     """The quantile at a place between two ranks, with the rewards in between by proportion."""
 
     def place(count: int) -> float:
@@ -196,7 +189,7 @@ def _interpolated_quantile(groups: Groups, level: float) -> Float[Tensor, "promp
     return torch.lerp(lower, upper, shares[groups.mask.sum(dim=1, keepdim=True)])
 
 
-def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> Float[Tensor, "prompts 1"]:
+def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> PerGroup:
     """The reward of a rank, from 1 for the smallest, that depends on how many count."""
     size = groups.rewards.shape[1]
     if groups.mask is None:

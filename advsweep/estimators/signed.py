@@ -11,9 +11,7 @@ from advsweep.components import option
 from advsweep.estimators.base import Estimator, Provenance
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
-    from torch import Tensor
-
+    from advsweep.estimators.batch import FlagPerRollout, PerRollout
     from advsweep.estimators.group_stats import Groups
 
 _DROP_HELP = "leave rollouts of weight 0 out of the update and of its averages"
@@ -40,12 +38,10 @@ class PSR(Estimator):
 
     drop_zero_rows: bool = option(False, help=_DROP_HELP)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards.clone()
 
-    def _keep(self, groups: Groups) -> Bool[Tensor, "prompts rollouts"]:
+    def _keep(self, groups: Groups) -> FlagPerRollout:
         scorable = super()._keep(groups)
         return scorable & (groups.rewards == 1) if self.drop_zero_rows else scorable
 
@@ -71,12 +67,10 @@ class NSR(Estimator):
 
     drop_zero_rows: bool = option(False, help=_DROP_HELP)
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         return groups.rewards - 1
 
-    def _keep(self, groups: Groups) -> Bool[Tensor, "prompts rollouts"]:
+    def _keep(self, groups: Groups) -> FlagPerRollout:
         scorable = super()._keep(groups)
         return scorable & (groups.rewards == 0) if self.drop_zero_rows else scorable
 
@@ -102,8 +96,6 @@ class WReinforce(Estimator):
 
     lam: float = option(0.1, gt=0, le=1, help="λ: advantage of a success")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         failure = groups.rewards - 1
         return torch.add(failure, groups.rewards, alpha=self.lam)

@@ -167,6 +167,6 @@ def test_what_names_nothing_is_refused(spec: object) -> None:
 
 
 def test_the_package_offers_nothing_else() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Groups'"):
-        advsweep.estimators.Groups  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'Wrapper'"):
+        advsweep.estimators.Wrapper  # noqa: B018
     assert ESTIMATORS is advsweep.estimators.ESTIMATORS

@@ -13,7 +13,7 @@ from advsweep.backends.bandit.softmax import Policy, entropy_gradient
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics.masses import kinds_of_group
 from advsweep.errors import BatchError
-from advsweep.estimators.base import GroupBatch
+from advsweep.estimators.batch import GroupBatch
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch
 from advsweep.backends.bandit.update import Experience
 from advsweep.backends.training_loop import compute_advantages
 from advsweep.errors import BatchError
-from advsweep.estimators.base import Advantages
+from advsweep.estimators.batch import Advantages
 from advsweep.rollouts.base import Collected
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from advsweep.cli.commands.estimators.inputs import Rows
     from advsweep.diagnostics import Masses
-    from advsweep.estimators.base import Advantages, GroupBatch
+    from advsweep.estimators.batch import Advantages, GroupBatch
 
 
 class Precision(Enum):
@@ -106,7 +106,7 @@ def apply(
 def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> GroupBatch:
     import torch
 
-    from advsweep.estimators.base import GroupBatch
+    from advsweep.estimators.batch import GroupBatch
 
     rewards = _tensor(rows).to(getattr(torch, precision.value))
     mask = None
@@ -130,7 +130,7 @@ def _tensor(rows: Rows) -> Tensor:
 
 def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ...]:
     """An input in the form that the batch has it; one number holds for all."""
-    from advsweep.estimators.base import PER_PROMPT
+    from advsweep.estimators.batch import PER_PROMPT
 
     if name in PER_PROMPT:
         if values.shape[1] != 1:

@@ -98,7 +98,7 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, Rows | int]:
     Raises:
         BatchError: an unknown name, or values that are no such numbers.
     """
-    from advsweep.estimators.base import COUNTERS, GroupBatch
+    from advsweep.estimators.batch import COUNTERS, GroupBatch
 
     own = {"rewards", "mask", "frequencies"}
     known = [f.name for f in dataclasses.fields(GroupBatch) if f.name not in own]

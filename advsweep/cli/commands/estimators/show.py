@@ -121,7 +121,7 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
 
     import torch
 
-    from advsweep.estimators.base import GroupBatch, spread_input
+    from advsweep.estimators.batch import GroupBatch, spread_input
 
     rewards = torch.tensor([row], dtype=torch.float64)
     inputs: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""GRPO-LEAD: rewards shaped by length, and weights by how hard a prompt is."""
+"""GRPO on rewards that depend on the length of responses: T2T and GRPO-LEAD."""
 
 from __future__ import annotations
 
@@ -9,15 +9,71 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from advsweep.components import option
-from advsweep.estimators.base import Estimator, GroupBatch, Provenance
+from advsweep.errors import BatchError
+from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.baselines import GRPO
+from advsweep.estimators.batch import GroupBatch
 from advsweep.estimators.group_stats import Groups, Std, at_least, standardise
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
     from torch import Tensor
+
+    from advsweep.estimators.batch import FlagPerGroup, FlagPerRollout, PerGroup, PerRollout
+
 
 _SHORTEST = 3
 """How many of a group's shortest responses tell whether it is a group of long ones."""
+
+
+@dataclass(kw_only=True)
+class T2T(GRPO):
+    """Thickening to thinning: longer tries while a prompt is hard, shorter ones once solved.
+
+    `grpo` on the reward Rᵢ = 1 - α p Lᵢ of a success and Rᵢ = α (1-p) Lᵢ of a failure, with
+    Lᵢ the response's length over the longest of its group (or over `max_len`). With
+    K = 1 - α p L̄_S - α q L̄_F, the group masses are p q K / σ_R on both sides; α = 0 is `grpo`.
+    An all-wrong group is pushed towards its longer responses and an all-correct one towards
+    its shorter ones; a group of equal rewards and equal lengths gets 0.
+
+    Departures: the paper gives neither the scale of the lengths nor α. Ours are the longest
+    response of the group and 0.1.
+    """
+
+    name: ClassVar[str] = "t2t"
+    family: ClassVar[str] = "reshaped"
+    formula: ClassVar[str] = "Aᵢ = grpo of Rᵢ,  Rᵢ = 1 - α p Lᵢ if rᵢ = 1 else α (1-p) Lᵢ"
+    paper: ClassVar[str] = "FADE (arXiv:2607.01490)"
+    equation: ClassVar[str] = "sec. 8.2, Eq. 12-14"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER, Provenance.OURS)
+    needs: ClassVar[frozenset[str]] = frozenset({"lengths"})
+    binary_only: ClassVar[bool] = True
+
+    alpha: float = option(0.1, ge=0, lt=1, help="α: how much of the reward hangs on length")
+    max_len: float | None = option(
+        None, gt=0, help="tokens that count as length 1; null: the longest response of the group"
+    )
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        rewards = groups.rewards
+        lengths = self._relative_lengths(groups)
+        # R = r + α L (1 - r - p): the factor is -p for a success and 1-p for a failure.
+        shaped = torch.add(rewards, lengths, alpha=self.alpha)
+        shaped = torch.addcmul(shaped, lengths, rewards + groups.mean, value=-self.alpha)
+        return super()._advantages(Groups(GroupBatch(rewards=shaped, mask=groups.mask)), info)
+
+    def _relative_lengths(self, groups: Groups) -> PerRollout:
+        """Lᵢ in [0, 1]."""
+        lengths = groups.given("lengths")
+        low, high = (limit.item() for limit in torch.aminmax(lengths))
+        limit = math.inf if self.max_len is None else self.max_len
+        if not (low >= 0 and high <= limit and math.isfinite(high)):
+            raise BatchError(
+                f"lengths: expected tokens from 0 to max_len = {limit:g}, got {low:g} to {high:g}"
+            )
+        if self.max_len is not None:
+            return lengths / self.max_len
+        # Where no response of a group has a token, 0/0 reads as 0.
+        return standardise(lengths, lengths.amax(dim=1, keepdim=True))
 
 
 @dataclass(kw_only=True)
@@ -68,9 +124,7 @@ class GRPOLead(Estimator):
     w_mid: float = option(0.75, ge=0, le=1, help="x₀: where w is half-way")
     w_slope: float = option(10.0, ge=0, lt=math.inf, help="k: how steeply w falls")
 
-    def _advantages(
-        self, groups: Groups, info: dict[str, float]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
         lengths, correct = groups.finite("lengths"), groups.rewards == 1
         bonus = torch.where(
             self._long(groups, lengths), torch.exp(-self.alpha * self._z(lengths, correct)), 1.0
@@ -83,9 +137,7 @@ class GRPOLead(Estimator):
             advantages > 0, self._weight(groups.mean), self._weight(1 - groups.mean)
         )
 
-    def _z(
-        self, lengths: Float[Tensor, "prompts rollouts"], correct: Bool[Tensor, "prompts rollouts"]
-    ) -> Float[Tensor, "prompts rollouts"]:
+    def _z(self, lengths: PerRollout, correct: FlagPerRollout) -> PerRollout:
         """Standardised lengths among the right answers of each group."""
         count = correct.sum(dim=1, keepdim=True)
         mean = torch.where(correct, lengths, 0.0).sum(dim=1, keepdim=True) / count.clamp(min=1)
@@ -94,9 +146,7 @@ class GRPOLead(Estimator):
         sigma = torch.where(count > 1, norm / (count - 1).clamp(min=1).sqrt(), 1.0)
         return standardise(centred, sigma, self.eps)
 
-    def _long(
-        self, groups: Groups, lengths: Float[Tensor, "prompts rollouts"]
-    ) -> Bool[Tensor, "prompts 1"]:
+    def _long(self, groups: Groups, lengths: PerRollout) -> FlagPerGroup:
         """Groups whose shortest responses are long on average."""
         shown = lengths if groups.mask is None else torch.where(groups.mask, lengths, math.inf)
         shortest = shown.sort(dim=1).values[:, :_SHORTEST]
@@ -105,7 +155,7 @@ class GRPOLead(Estimator):
         total = torch.where(shortest.isfinite(), shortest, 0.0).sum(dim=1, keepdim=True)
         return total / at_least(few, 1) > self.long_from
 
-    def _weight(self, rate: Float[Tensor, "prompts 1"]) -> Float[Tensor, "prompts 1"]:
+    def _weight(self, rate: PerGroup) -> PerGroup:
         # 1/(1 + exp(x)) without overflow.
         falling = torch.sigmoid(self.w_slope * (self.w_mid - rate))
         return self.w_min + (self.w_max - self.w_min) * falling

@@ -1,0 +1,102 @@
+"""What an estimator is given and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+
+    # Shapes that nearly every formula has: one number or flag per rollout, and one number per
+    # group, as a column that broadcasts over the group's rollouts.
+    PerRollout = Float[Tensor, "prompts rollouts"]
+    PerGroup = Float[Tensor, "prompts 1"]
+    FlagPerRollout = Bool[Tensor, "prompts rollouts"]
+    FlagPerGroup = Bool[Tensor, "prompts 1"]
+
+# Fields of a batch that are no tensor [prompts, rollouts].
+PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids"})
+COUNTERS = frozenset({"step", "total_steps"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBatch:
+    """One step's rollouts, as an estimator sees them: B prompts, G rollouts each.
+
+    Attributes:
+        rewards: what the verifier gave, float32 or float64. Entries that `mask` leaves out
+            may hold anything, NaN included.
+        mask: false for rollouts that could not be scored or are missing; they are left out
+            of every statistic and get advantage 0.
+        lengths: generated tokens per rollout.
+        ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
+        token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
+        token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
+        self_certainty: mean KL divergence of the next-token distributions π from the uniform
+            one, KL(uniform ‖ π), in nats.
+        solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
+        answered: true where an answer could be read in the rollout, right or wrong.
+        prompt_ids: what identifies each group's prompt, across steps and epochs.
+        frequencies: how often each group counts in statistics of the batch, once by
+            default; lets the enumerated groups of a solve rate stand for a large batch.
+        step: the training step, counted from 1.
+        total_steps: the length of the training.
+    """
+
+    rewards: PerRollout
+    mask: FlagPerRollout | None = None
+    lengths: PerRollout | None = None
+    ref_rewards: PerRollout | None = None
+    token_entropy: PerRollout | None = None
+    token_entropy_exact: PerRollout | None = None
+    self_certainty: PerRollout | None = None
+    solve_rates: Float[Tensor, " prompts"] | None = None
+    answered: FlagPerRollout | None = None
+    prompt_ids: tuple[str, ...] | None = None
+    frequencies: Float[Tensor, " prompts"] | None = None
+    step: int | None = None
+    total_steps: int | None = None
+
+    def select(self, groups: Int[Tensor, " groups"] | slice) -> GroupBatch:
+        """Some of the groups, in the order given."""
+        chosen: dict[str, Any] = {
+            name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        if self.prompt_ids is not None:
+            whole = range(len(self.prompt_ids))
+            places = whole[groups] if isinstance(groups, slice) else groups.tolist()
+            chosen["prompt_ids"] = tuple(self.prompt_ids[place] for place in places)
+        return replace(self, **chosen)
+
+
+def spread_input(name: str, value: float, rewards: PerRollout) -> Tensor | tuple[str, ...] | float:
+    """An input of a batch that is the same everywhere, in the form that the batch has it.
+
+    `prompt_ids` have no value: each group gets a prompt of its own. `answered` is true for 1.
+    """
+    if name in COUNTERS:
+        return value
+    if name == "prompt_ids":
+        return tuple(map(str, range(len(rewards))))
+    spread = torch.full_like(rewards[:, 0] if name in PER_PROMPT else rewards, value)
+    return spread == 1 if name == "answered" else spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advantages:
+    """What an estimator returns.
+
+    Attributes:
+        values: the advantages, in the rewards' dtype and on their device.
+        keep: the rollouts that take part in the update and in the loss's denominators.
+        info: what the estimator wants logged, as `estimator/NAME` (alpha, delta, tau, ...).
+    """
+
+    values: PerRollout
+    keep: FlagPerRollout
+    info: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,231 @@
+"""Estimators that reshape the advantages of another one, and the experiments made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from advsweep.components import option
+from advsweep.estimators.base import Estimator, Provenance
+from advsweep.estimators.registry import ESTIMATORS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from advsweep.estimators.batch import FlagPerRollout, PerGroup, PerRollout
+    from advsweep.estimators.group_stats import Groups
+
+
+@dataclass(kw_only=True)
+class Wrapper(Estimator):
+    """Base of those that take the advantages of `base` further.
+
+    Whatever the base asks of a batch is asked of it here, and its memory is this one's.
+    """
+
+    base: str | dict[str, Any] | Estimator = option(
+        "grpo", help="the estimator whose advantages are reshaped: a name or a mapping"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inner = self.base
+        if not isinstance(inner, Estimator):
+            inner = ESTIMATORS.build(self._base_spec(inner), where="base")
+        self.base = self._inner = inner
+        self._narrow(
+            needs=self.needs | inner.needs,
+            uses=self.uses | inner.uses,
+            minimum_group=max(self.minimum_group, inner.minimum_group),
+            group_multiple=math.lcm(self.group_multiple, inner.group_multiple),
+            exchangeable=self.exchangeable and inner.exchangeable,
+            binary_only=self.binary_only or inner.binary_only,
+            verifier_free=inner.verifier_free,
+            stateful=inner.stateful,
+            per_group=self.per_group and inner.per_group,
+        )
+
+    def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
+        """What the base is built from, given what the user asked for."""
+        return spec
+
+    def _check_rewards(self, groups: Groups) -> None:
+        super()._check_rewards(groups)
+        self._inner._check_rewards(groups)
+
+    def _keep(self, groups: Groups) -> FlagPerRollout:
+        return self._inner._keep(groups)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"base": self._inner.state_dict()} if self.stateful else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._check_state(state, expected=("base",) if self.stateful else ())
+        if self.stateful:
+            self._inner.load_state_dict(state["base"])
+
+    def reset(self) -> None:
+        self._inner.reset()
+
+
+@dataclass(kw_only=True)
+class GRPON(Wrapper):
+    """Negative advantages alone: Aᵢ = min(Âᵢ, 0), Âᵢ being the base's.
+
+    Group masses are 0 and √(pq) on base `grpo`. The zeroed rollouts stay in the update:
+    they count in its average and keep their KL and entropy terms.
+
+    Departures: the base is a choice here; the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "grpo_n"
+    family: ClassVar[str] = "masked"
+    formula: ClassVar[str] = "Aᵢ = min(Âᵢ, 0), Âᵢ of the base"
+    paper: ClassVar[str] = "Two-stage view (arXiv:2510.04028)"
+    equation: ClassVar[str] = "App. B.5"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return self._inner._advantages(groups, info).clamp(max=0)
+
+
+@dataclass(kw_only=True)
+class FilterDrop(Wrapper):
+    """The base's advantages, with collapsed groups out of the update and its averages.
+
+    A group has collapsed if the σ of its rewards is below ε_acr; none of its rollouts is
+    kept. Nothing is drawn instead, so the share of rollouts that are used is 1 - ACR.
+
+    Departures: the paper names it without a formula; ε_acr is its collapse threshold. The base
+    is a choice here, the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "filter_drop"
+    family: ClassVar[str] = "selection"
+    formula: ClassVar[str] = "Aᵢ = Âᵢ of the base; groups with σ < ε_acr are dropped"
+    paper: ClassVar[str] = "AVSPO (arXiv:2605.21125)"
+    equation: ClassVar[str] = "by name, as a baseline"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.OURS,)
+    per_group: ClassVar[bool] = True
+
+    eps_acr: float = option(1e-6, gt=0, help="groups with a smaller σ are dropped")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return self._inner._advantages(groups, info)
+
+    def _keep(self, groups: Groups) -> FlagPerRollout:
+        return super()._keep(groups) & (groups.std() >= self.eps_acr)
+
+
+@dataclass(kw_only=True)
+class PositiveDominant(Wrapper):
+    """Positive advantages scaled up: Aᵢ = β Âᵢ where Âᵢ > 0, Âᵢ elsewhere.
+
+    Group masses are β√(pq) and √(pq) on base `grpo`, so a mixed group's advantages sum to
+    more than 0. Homogeneous groups get what the base gives them.
+
+    Departures: the base is a choice here; the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "positive_dominant"
+    family: ClassVar[str] = "control experiments"
+    formula: ClassVar[str] = "Aᵢ = β Âᵢ if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
+    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
+    equation: ClassVar[str] = "Table 1a"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+
+    beta: float = option(10.0, gt=1, lt=math.inf, help="β: multiplies positive advantages")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return _scale_positive(self._inner._advantages(groups, info), self.beta)
+
+
+@dataclass(kw_only=True)
+class NegativeDominant(Wrapper):
+    """Positive advantages scaled down: Aᵢ = Âᵢ/β where Âᵢ > 0, Âᵢ elsewhere.
+
+    Group masses are √(pq)/β and √(pq) on base `grpo`, so a mixed group's advantages sum to
+    less than 0. Homogeneous groups get what the base gives them.
+
+    Departures: the base is a choice here; the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "negative_dominant"
+    family: ClassVar[str] = "control experiments"
+    formula: ClassVar[str] = "Aᵢ = Âᵢ/β if Âᵢ > 0 else Âᵢ, Âᵢ of the base"
+    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
+    equation: ClassVar[str] = "Table 1a"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+
+    beta: float = option(10.0, gt=1, help="β: divides positive advantages")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        return _scale_positive(self._inner._advantages(groups, info), 1 / self.beta)
+
+
+def _scale_positive(advantages: Tensor, factor: float) -> Tensor:
+    return torch.add(advantages, advantages.relu(), alpha=factor - 1)
+
+
+@dataclass(kw_only=True)
+class HardFocused(Wrapper):
+    """Advantages scaled up on hard prompts: Aᵢ = γ Âᵢ/√p, and Âᵢ where p is 0 or 1.
+
+    Group masses are γ√q on both sides on base `grpo`; with γ = 1/2 the magnitudes of a
+    group sum to G√(1-p). It is the sample level of `a_grae` at ω = 1 then.
+
+    Departures: the base is a choice here; the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "hard_focused"
+    family: ClassVar[str] = "control experiments"
+    formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√p, Âᵢ of the base"
+    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
+    equation: ClassVar[str] = "Table 1b"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+    rates: ClassVar[bool] = True
+
+    gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        weight = _inverse_root(groups.mean, groups.mean, self.gamma)
+        return self._inner._advantages(groups, info) * weight
+
+
+@dataclass(kw_only=True)
+class EasyFocused(Wrapper):
+    """Advantages scaled up on easy prompts: Aᵢ = γ Âᵢ/√(1-p), and Âᵢ where p is 0 or 1.
+
+    Group masses are γ√p on both sides on base `grpo`; with γ = 1/2 the magnitudes of a
+    group sum to G√p. It is the sample level of `a_grae` at ω = 0 then.
+
+    Departures: the base is a choice here; the paper has `grpo`.
+    """
+
+    name: ClassVar[str] = "easy_focused"
+    family: ClassVar[str] = "control experiments"
+    formula: ClassVar[str] = "Aᵢ = γ Âᵢ/√(1-p), Âᵢ of the base"
+    paper: ClassVar[str] = "A-GRAE (arXiv:2602.05548)"
+    equation: ClassVar[str] = "Table 1b"
+    provenance: ClassVar[tuple[Provenance, ...]] = (Provenance.PAPER,)
+    per_group: ClassVar[bool] = True
+    rates: ClassVar[bool] = True
+
+    gamma: float = option(0.5, gt=0, lt=math.inf, help="γ: scales all advantages of mixed groups")
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
+        weight = _inverse_root(1 - groups.mean, groups.mean, self.gamma)
+        return self._inner._advantages(groups, info) * weight
+
+
+def _inverse_root(rate: PerGroup, p: PerGroup, gamma: float) -> PerGroup:
+    """γ/√rate; 1 where p is 0 or 1."""
+    return (gamma * rate.rsqrt()).masked_fill((p == 0) | (p == 1), 1.0)
