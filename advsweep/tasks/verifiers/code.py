@@ -25,7 +25,7 @@ from advsweep.tasks.verifiers.sandbox import (
     SANDBOX_TOKEN,
     STARTING_SECONDS,
     Limits,
-    RemoteJob,
+    Order,
     Run,
     Sandbox,
     hide_memory,
@@ -126,7 +126,7 @@ class Code(Verifier):
         program = last_block(completion)
         if not _compiles(program):
             return verdict(False, None)
-        order = RemoteJob(
+        order = Order(
             program=program,
             setup=gold["setup"],
             tests="\n".join(gold["tests"]),
@@ -152,7 +152,7 @@ class Code(Verifier):
     def _control_seconds(self) -> float:
         return min(self.seconds, _CONTROL_SECONDS)
 
-    def _run(self, order: RemoteJob, seconds: float) -> Run:
+    def _run(self, order: Order, seconds: float) -> Run:
         if missing := self._missing_consent():
             return Run(failure=missing)
         if self.url:

@@ -11,7 +11,7 @@ from advsweep.tasks.verifiers.sandbox.local import (
     Sandbox,
     namespaces_missing,
 )
-from advsweep.tasks.verifiers.sandbox.order import RemoteJob, Run
+from advsweep.tasks.verifiers.sandbox.order import Order, Run
 from advsweep.tasks.verifiers.sandbox.remote import REMOTE_SECONDS, SANDBOX_TOKEN, run_remotely
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "SANDBOX_TOKEN",
     "STARTING_SECONDS",
     "Limits",
-    "RemoteJob",
+    "Order",
     "Run",
     "Sandbox",
     "hide_memory",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from advsweep.tasks.verifiers.sandbox.inside.main import STARTED
-from advsweep.tasks.verifiers.sandbox.order import RemoteJob, Run
+from advsweep.tasks.verifiers.sandbox.order import Order, Run
 from advsweep.tasks.verifiers.sandbox.script import script
 
 _UNSHARE = (
@@ -85,7 +85,7 @@ def namespaces_missing() -> str:
         return "there is no program unshare (Linux, util-linux)"
     limits = Limits(cpu=_PROBE_SECONDS, memory=2**29, file=2**20, processes=4)
     with contextlib.closing(Sandbox(limits, namespaces=True)) as sandbox:
-        return sandbox.run(RemoteJob(program="", setup="", tests=""), _PROBE_SECONDS).failure
+        return sandbox.run(Order(program="", setup="", tests=""), _PROBE_SECONDS).failure
 
 
 class Sandbox:
@@ -103,7 +103,7 @@ class Sandbox:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
 
-    def run(self, order: RemoteJob, seconds: float) -> Run:
+    def run(self, order: Order, seconds: float) -> Run:
         """Runs a program and its tests in processes of their own, and ends what is left.
 
         Args:

@@ -29,7 +29,7 @@ _WELL_KNOWN = {
 
 
 @dataclass(frozen=True)
-class RemoteJob:
+class Order:
     """A program and its tests.
 
     Attributes:
@@ -43,9 +43,9 @@ class RemoteJob:
     word: str = field(default_factory=lambda: secrets.token_hex(16))
     """Written at the end of the tests; an exit code alone would be set more easily."""
 
-    def control(self) -> RemoteJob:
+    def control(self) -> Order:
         """The same program with tests that nothing can pass, see `impossible`."""
-        return RemoteJob(self.program, self.setup, impossible(self.tests), self.solution)
+        return Order(self.program, self.setup, impossible(self.tests), self.solution)
 
     def message(self) -> dict[str, Any]:
         """As `inside.main` takes it."""

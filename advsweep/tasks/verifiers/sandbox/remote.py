@@ -8,7 +8,7 @@ import urllib.request
 from typing import Any
 
 from advsweep.tasks.verifiers.sandbox.inside.main import STARTED
-from advsweep.tasks.verifiers.sandbox.order import RemoteJob, Run
+from advsweep.tasks.verifiers.sandbox.order import Order, Run
 from advsweep.tasks.verifiers.sandbox.script import script
 
 SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
@@ -18,7 +18,7 @@ REMOTE_SECONDS = 20.0
 """What a server may take beyond a program's time."""
 
 
-def run_remotely(url: str, order: RemoteJob, seconds: float) -> Run:
+def run_remotely(url: str, order: Order, seconds: float) -> Run:
     """Has a server run a program and its tests, which it gets by the standard input.
 
     So neither the tests nor the word stand in a file that the program can read, and the program
