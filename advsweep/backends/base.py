@@ -18,7 +18,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation, Optimizer
     from advsweep.diagnostics.hidden_states import SampledTokens
-    from advsweep.diagnostics.weight_files import Adapter, Weights
+    from advsweep.diagnostics.weight_files import Adapter, ModelWeights
     from advsweep.estimators.base import Estimator
     from advsweep.objectives.base import Objective
     from advsweep.rollouts.base import RolloutPolicy
@@ -299,7 +299,7 @@ class Backend(Component):
             ConfigError: the weights cannot answer the problems of this task.
         """
 
-    def weights(self, run: Run, directory: Path, step: int) -> Weights | Adapter:
+    def weights(self, run: Run, directory: Path, step: int) -> ModelWeights | Adapter:
         """The weights after `step` steps of a run, or the adapter; step 0 is the base model.
 
         Raises:

@@ -1,9 +1,10 @@
 """What a step's rollouts say about learning, computed on torch tensors."""
 
 from advsweep.diagnostics.collapse import Collapse, collapse, collapse_after
-from advsweep.diagnostics.entropy import EntropyTerms, entropy_terms
 from advsweep.diagnostics.masses import (
+    EntropyTerms,
     Masses,
+    entropy_terms,
     expected_masses,
     group_masses,
     masses,

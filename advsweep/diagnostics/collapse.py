@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from advsweep.diagnostics.stacked_runs import Runs, Spread, ratio
+from advsweep.diagnostics.stacked_runs import GroupSpread, StackedRollouts, ratio
 from advsweep.errors import BatchError
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
+
+    from advsweep.diagnostics.stacked_runs import FlagPerGroup, PerGroup, PerRun
 
 TOLERANCE = 1e-6
 """Groups with a smaller standard deviation are collapsed (AVSPO, its authors' draft)."""
@@ -49,24 +51,22 @@ def collapse(
     """
     if rewards.shape[0] == 0:
         raise BatchError("the collapse rate of no groups is undefined; pass at least one")
-    runs = Runs.of(rewards, mask)
+    runs = StackedRollouts.of(rewards, mask)
     spread = runs.spread(runs.numbers(rewards))
-    shares = split(runs, spread, collapsed_groups(spread, tolerance))
+    shares = collapse_shares(runs, spread, collapsed_groups(spread, tolerance))
     return Collapse(**{name: share.item() for name, share in shares.items()})
 
 
-def collapsed_groups(
-    rewards: Spread, tolerance: float = TOLERANCE
-) -> Bool[np.ndarray, "runs groups"]:
+def collapsed_groups(rewards: GroupSpread, tolerance: float = TOLERANCE) -> FlagPerGroup:
     """The groups of equal rewards, or of a σ below the tolerance."""
-    collapsed: Bool[np.ndarray, "runs groups"]
+    collapsed: FlagPerGroup
     collapsed = (rewards.low == rewards.high) | (rewards.std < tolerance)
     return collapsed
 
 
-def split(
-    runs: Runs, rewards: Spread, collapsed: Bool[np.ndarray, "runs groups"]
-) -> dict[str, Float[np.ndarray, " runs"]]:
+def collapse_shares(
+    runs: StackedRollouts, rewards: GroupSpread, collapsed: FlagPerGroup
+) -> dict[str, PerRun]:
     """The shares of each run's collapsed groups, by whether any reward is above 0."""
     wrong = collapsed & (rewards.high <= 0)
     return {
@@ -77,10 +77,10 @@ def split(
 
 
 def collapse_by_level(
-    runs: Runs,
-    collapsed: Bool[np.ndarray, "runs groups"],
+    runs: StackedRollouts,
+    collapsed: FlagPerGroup,
     levels: Sequence[int] | Int[np.ndarray, "*runs groups"],
-) -> dict[int, Float[np.ndarray, " runs"]]:
+) -> dict[int, PerRun]:
     """The collapse rate of each difficulty level; NaN where a run has no such group.
 
     Args:
@@ -101,11 +101,11 @@ def collapse_after(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> float:
     """Share of groups left without a gradient: every advantage of theirs is 0."""
-    runs = Runs.of(advantages, mask)
+    runs = StackedRollouts.of(advantages, mask)
     share: float = zero_groups(runs, runs.group_sum(np.abs(runs.numbers(advantages)))).item()
     return share
 
 
-def zero_groups(runs: Runs, sizes: Float[np.ndarray, "runs groups"]) -> Float[np.ndarray, " runs"]:
+def zero_groups(runs: StackedRollouts, sizes: PerGroup) -> PerRun:
     """The same, from Σ|A| of each group."""
     return runs.group_mean(sizes == 0)

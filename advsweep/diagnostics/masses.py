@@ -30,13 +30,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.diagnostics.stacked_runs import Runs
+from advsweep.diagnostics.stacked_runs import StackedRollouts
 from advsweep.errors import BatchError
 from advsweep.estimators.batch import GroupBatch, spread_input
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
+    from advsweep.diagnostics.stacked_runs import FlagPerRollout, PerRollout, PerRun
     from advsweep.estimators import Estimator
 
 
@@ -67,16 +68,16 @@ def masses(
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> Masses:
     """The masses of a batch, averaged over its rollouts (scorable ones if there is a mask)."""
-    runs = Runs.of(advantages, mask)
-    success, failure = masses_of(runs, runs.numbers(advantages), runs.flags(successes))
+    runs = StackedRollouts.of(advantages, mask)
+    success, failure = masses_per_run(runs, runs.numbers(advantages), runs.flags(successes))
     return Masses(success=success.item(), failure=failure.item())
 
 
-def masses_of(
-    runs: Runs,
-    advantages: Float[np.ndarray, "runs groups rollouts"],
-    successes: Bool[np.ndarray, "runs groups rollouts"],
-) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"]]:
+def masses_per_run(
+    runs: StackedRollouts,
+    advantages: PerRollout,
+    successes: FlagPerRollout,
+) -> tuple[PerRun, PerRun]:
     """m_S and m_F of each run, of advantages that are 0 where masked."""
     upward = np.where(successes, advantages, 0.0)
     return runs.rollout_mean(upward), runs.rollout_mean(upward - advantages)
@@ -273,3 +274,48 @@ def chances(kinds: Float[Tensor, "kinds rollouts"], solve_rate: float) -> Float[
         log_chance += torch.lgamma(successes.new_tensor(size + 1.0))
         log_chance -= torch.lgamma(successes + 1) + torch.lgamma(failures + 1)
     return log_chance.exp()
+
+
+class EntropyTerms(NamedTuple):
+    """ΔH ≈ η (drift - covariance), per unit of the learning rate η.
+
+    Attributes:
+        drift: (m_S - m_F) H = E[A] H.
+        covariance: Cov(A, log π).
+    """
+
+    drift: float
+    covariance: float
+
+
+def entropy_terms(
+    advantages: Float[Tensor, "groups rollouts"],
+    token_entropy: Float[Tensor, "groups rollouts"],
+    mask: Bool[Tensor, "groups rollouts"] | None = None,
+) -> EntropyTerms:
+    """The two terms of FADE (arXiv:2607.01490), Eq. 7, over a step's scorable rollouts.
+
+    A rollout's log π is the mean over its tokens, H = -E[log π] over rollouts, so that
+    drift - covariance = -E[A log π] exactly.
+
+    A prediction that is to be tested, not an identity: a positive drift raises H here, where
+    the paper's prose says that it speeds up collapse; and since a constant added to A leaves
+    the expected gradient alone, an exact step has no drift. With Adam, η is no
+    plain rate either: compare signs and shapes, not sizes.
+
+    Args:
+        token_entropy: mean of -log π over the tokens of each rollout, in nats.
+    """
+    runs = StackedRollouts.of(advantages, mask)
+    terms = entropy_terms_per_run(runs, runs.numbers(advantages), runs.numbers(token_entropy))
+    return EntropyTerms(**{name: term.item() for name, term in terms.items()})
+
+
+def entropy_terms_per_run(
+    runs: StackedRollouts,
+    advantages: PerRollout,
+    token_entropy: PerRollout,
+) -> dict[str, PerRun]:
+    """The same of each run, of numbers that are 0 where masked."""
+    drift = runs.rollout_mean(advantages) * runs.rollout_mean(token_entropy)
+    return {"drift": drift, "covariance": drift - runs.rollout_mean(advantages * token_entropy)}

@@ -10,20 +10,20 @@ from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.collapse import (
     TOLERANCE,
     collapse_by_level,
+    collapse_shares,
     collapsed_groups,
-    split,
     zero_groups,
 )
-from advsweep.diagnostics.entropy import terms_of
-from advsweep.diagnostics.masses import masses_of
-from advsweep.diagnostics.stacked_runs import Runs, ratio
+from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
+from advsweep.diagnostics.stacked_runs import StackedRollouts, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jaxtyping import Bool, Float, Int, Num
+    from jaxtyping import Float, Int, Num
     from torch import Tensor
 
+    from advsweep.diagnostics.stacked_runs import CountPerGroup, FlagPerRollout, PerRollout
     from advsweep.estimators import Advantages, GroupBatch
 
 # Metrics by name: a number of each run, or one that all share.
@@ -120,7 +120,7 @@ def stacked_rollout_metrics(
         verifier_free: of all runs, or of each.
         brief: `reward/*`, `cost/*` and the `collapse/*` of all rewards alone.
     """
-    runs = Runs.of(batch.rewards, batch.mask, runs=len(infos))
+    runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
     count, drawn, rollouts = runs.shape
     generated = drawn * rollouts + references
@@ -162,16 +162,16 @@ def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndar
     return sums
 
 
-def _entropy(runs: Runs, batch: GroupBatch) -> Float[np.ndarray, "runs groups rollouts"] | None:
+def _entropy(runs: StackedRollouts, batch: GroupBatch) -> PerRollout | None:
     return None if batch.token_entropy is None else runs.numbers(batch.token_entropy)
 
 
 def _add_drawn(
     always: _Table,
-    runs: Runs,
+    runs: StackedRollouts,
     batch: GroupBatch,
-    solved: Int[np.ndarray, "runs groups"],
-    token_entropy: Float[np.ndarray, "runs groups rollouts"] | None,
+    solved: CountPerGroup,
+    token_entropy: PerRollout | None,
 ) -> None:
     always["prompts/fully_unsolved"] = ((runs.scored > 0) & (solved == 0)).sum(axis=1)
     shares = difficulty.solve_rate_histogram(solved, runs.scored, batch.rewards.shape[1])
@@ -185,14 +185,14 @@ def _add_drawn(
 def _add_rewards(
     always: _Table,
     sometimes: _Table,
-    runs: Runs,
-    rewards: Float[np.ndarray, "runs groups rollouts"],
+    runs: StackedRollouts,
+    rewards: PerRollout,
     levels: Sequence[int] | Int[np.ndarray, "*runs groups"] | None,
     tolerance: float,
 ) -> None:
     spread = runs.spread(rewards)
     collapsed = collapsed_groups(spread, tolerance)
-    shares = split(runs, spread, collapsed)
+    shares = collapse_shares(runs, spread, collapsed)
     always |= {
         "reward/mean": runs.rollout_mean(rewards),
         "reward/std": runs.group_mean(spread.std),
@@ -206,13 +206,13 @@ def _add_rewards(
 def _add_advantages(
     always: _Table,
     sometimes: _Table,
-    runs: Runs,
-    advantages: Float[np.ndarray, "runs groups rollouts"],
-    successes: Bool[np.ndarray, "runs groups rollouts"],
-    solved: Int[np.ndarray, "runs groups"],
-    token_entropy: Float[np.ndarray, "runs groups rollouts"] | None,
+    runs: StackedRollouts,
+    advantages: PerRollout,
+    successes: FlagPerRollout,
+    solved: CountPerGroup,
+    token_entropy: PerRollout | None,
 ) -> None:
-    success, failure = masses_of(runs, advantages, successes)
+    success, failure = masses_per_run(runs, advantages, successes)
     sizes = np.abs(advantages)
     group_sizes = runs.group_sum(sizes)
     always |= {
@@ -223,7 +223,7 @@ def _add_advantages(
         "mass/failure": failure,
     }
     if token_entropy is not None:
-        terms = terms_of(runs, advantages, token_entropy)
+        terms = entropy_terms_per_run(runs, advantages, token_entropy)
         always |= {f"entropy/{name}": term for name, term in terms.items()}
     weights = group_sizes / np.maximum(runs.scored, 1)
     solve_rate = ratio(solved.sum(axis=1), runs.total)

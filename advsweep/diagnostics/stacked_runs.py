@@ -10,8 +10,16 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num
     from torch import Tensor
 
+    # Arrays whose first axis is the run.
+    PerRollout = Float[np.ndarray, "runs groups rollouts"]
+    PerGroup = Float[np.ndarray, "runs groups"]
+    PerRun = Float[np.ndarray, " runs"]
+    FlagPerRollout = Bool[np.ndarray, "runs groups rollouts"]
+    FlagPerGroup = Bool[np.ndarray, "runs groups"]
+    CountPerGroup = Int[np.ndarray, "runs groups"]
 
-class Spread(NamedTuple):
+
+class GroupSpread(NamedTuple):
     """What numbers do within each group.
 
     Attributes:
@@ -20,12 +28,12 @@ class Spread(NamedTuple):
         std: σ, that of the population; exactly 0 where all are equal.
     """
 
-    low: Float[np.ndarray, "runs groups"]
-    high: Float[np.ndarray, "runs groups"]
-    std: Float[np.ndarray, "runs groups"]
+    low: PerGroup
+    high: PerGroup
+    std: PerGroup
 
 
-class Runs:
+class StackedRollouts:
     """Which rollouts there are, of R runs whose groups lie one run after another.
 
     A statistic of a run is made of its own rollouts alone, and is the same to the bit
@@ -41,13 +49,13 @@ class Runs:
     def __init__(
         self,
         shape: tuple[int, int, int],
-        mask: Bool[np.ndarray, "runs groups rollouts"] | None = None,
+        mask: FlagPerRollout | None = None,
     ) -> None:
         runs, groups, rollouts = shape
         self.shape = shape
         self.mask = mask
         self._starts = np.arange(0, runs * groups * rollouts, rollouts)
-        self.scored: Int[np.ndarray, "runs groups"]
+        self.scored: CountPerGroup
         self.total: Int[np.ndarray, " runs"] | int
         if mask is None:
             self.scored = np.full((runs, groups), rollouts)
@@ -63,49 +71,39 @@ class Runs:
         mask: Bool[Tensor, "runs*groups rollouts"] | None = None,
         *,
         runs: int = 1,
-    ) -> Runs:
+    ) -> StackedRollouts:
         """The rollouts that some values are of."""
         shape = (runs, len(values) // runs, values.shape[1])
         return cls(shape, None if mask is None else mask.numpy(force=True).reshape(shape))
 
-    def select(self, groups: Int[np.ndarray, " chosen"]) -> Runs:
+    def select(self, groups: Int[np.ndarray, " chosen"]) -> StackedRollouts:
         """Some of the groups of each run."""
         runs, _, rollouts = self.shape
         mask = None if self.mask is None else self.mask[:, groups]
-        return Runs((runs, len(groups), rollouts), mask)
+        return StackedRollouts((runs, len(groups), rollouts), mask)
 
-    def numbers(
-        self, values: Float[Tensor, "runs*groups rollouts"]
-    ) -> Float[np.ndarray, "runs groups rollouts"]:
+    def numbers(self, values: Float[Tensor, "runs*groups rollouts"]) -> PerRollout:
         """One number per rollout, in double precision and 0 where masked."""
         found = values.double().numpy(force=True).reshape(self.shape)
         return found if self.mask is None else np.where(self.mask, found, 0.0)
 
-    def flags(
-        self, flags: Bool[Tensor, "runs*groups rollouts"]
-    ) -> Bool[np.ndarray, "runs groups rollouts"]:
+    def flags(self, flags: Bool[Tensor, "runs*groups rollouts"]) -> FlagPerRollout:
         """A flag of each rollout, false where masked."""
-        found: Bool[np.ndarray, "runs groups rollouts"]
+        found: FlagPerRollout
         found = flags.numpy(force=True).reshape(self.shape)
         return found if self.mask is None else found & self.mask
 
-    def group_sum(
-        self, values: Float[np.ndarray, "runs groups rollouts"]
-    ) -> Float[np.ndarray, "runs groups"]:
+    def group_sum(self, values: PerRollout) -> PerGroup:
         """The sum over each group's rollouts."""
         # Along short rows this takes half as long as a sum over an axis.
         return np.add.reduceat(values.reshape(-1), self._starts).reshape(self.shape[:2])
 
-    def group_count(
-        self, flags: Bool[np.ndarray, "runs groups rollouts"]
-    ) -> Int[np.ndarray, "runs groups"]:
+    def group_count(self, flags: FlagPerRollout) -> CountPerGroup:
         """How many of each group's rollouts have a flag."""
-        counts: Int[np.ndarray, "runs groups"] = self.group_sum(flags.astype(np.int64))
+        counts: CountPerGroup = self.group_sum(flags.astype(np.int64))
         return counts
 
-    def rollout_mean(
-        self, values: Num[np.ndarray, "runs groups rollouts"]
-    ) -> Float[np.ndarray, " runs"]:
+    def rollout_mean(self, values: Num[np.ndarray, "runs groups rollouts"]) -> PerRun:
         """The mean over each run's rollouts, not over group means; NaN if none counts.
 
         Args:
@@ -113,14 +111,14 @@ class Runs:
         """
         return ratio(values.reshape(len(values), -1).sum(axis=1), self.total)
 
-    def group_mean(self, values: Num[np.ndarray, "runs groups"]) -> Float[np.ndarray, " runs"]:
+    def group_mean(self, values: Num[np.ndarray, "runs groups"]) -> PerRun:
         """The mean over each run's groups that have a rollout at all; of flags, their share."""
         if self.mask is None:
             return ratio(values.sum(axis=1), self.shape[1])
         counted = self.scored > 0
         return ratio(np.where(counted, values, 0).sum(axis=1), counted.sum(axis=1))
 
-    def spread(self, values: Float[np.ndarray, "runs groups rollouts"]) -> Spread:
+    def spread(self, values: PerRollout) -> GroupSpread:
         """What numbers, 0 where masked, do within each group."""
         low, high = self._extremes(values)
         mean = self.group_sum(values) / np.maximum(self.scored, 1)
@@ -129,11 +127,9 @@ class Runs:
             centred = np.where(self.mask, centred, 0.0)
         variance = self.group_sum(centred * centred) / np.maximum(self.scored, 1)
         # A rounded mean of equal numbers need not be equal to them.
-        return Spread(low, high, np.where(low == high, 0.0, np.sqrt(variance)))
+        return GroupSpread(low, high, np.where(low == high, 0.0, np.sqrt(variance)))
 
-    def _extremes(
-        self, values: Float[np.ndarray, "runs groups rollouts"]
-    ) -> tuple[Float[np.ndarray, "runs groups"], Float[np.ndarray, "runs groups"]]:
+    def _extremes(self, values: PerRollout) -> tuple[PerGroup, PerGroup]:
         runs, groups, rollouts = self.shape
         # Along short rows numpy takes ten times as long.
         low = high = np.ascontiguousarray(values.reshape(-1, rollouts).T)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from advsweep.diagnostics.weight_files import Weights
+    from advsweep.diagnostics.weight_files import ModelWeights
 
 HEAD = "head"
 EMBEDDING = "embedding"
@@ -154,8 +154,8 @@ class Alignment:
 
 
 def weight_changes(
-    base: Weights,
-    tuned: Weights | Adapter,
+    base: ModelWeights,
+    tuned: ModelWeights | Adapter,
     *,
     values: Values = Values.AUTO,
     delta: float = DELTA,
@@ -198,7 +198,7 @@ def weight_changes(
     )
 
 
-def head_direction(base: Weights, tuned: Weights | Adapter) -> Float[Tensor, " columns"]:
+def head_direction(base: ModelWeights, tuned: ModelWeights | Adapter) -> Float[Tensor, " columns"]:
     """The right singular vector of s₁ of the output head's change; zeros of no change.
 
     Raises:
@@ -265,7 +265,7 @@ def align(
 
 
 def _pair(
-    base: Weights, tuned: Weights | Adapter
+    base: ModelWeights, tuned: ModelWeights | Adapter
 ) -> tuple[bool, dict[str, Matrix], dict[str, str]]:
     """Whether the head is the embedding, the matrices of both, and why others are left out."""
     ours, theirs = _matrices(base.shapes), _matrices(tuned.shapes)
@@ -297,7 +297,9 @@ def _pair(
     return tied, pairs, left_out
 
 
-def _reader(name: str, base: Weights, tuned: Weights | Adapter) -> Callable[[int, int], Tensor]:
+def _reader(
+    name: str, base: ModelWeights, tuned: ModelWeights | Adapter
+) -> Callable[[int, int], Tensor]:
     def added(start: int, stop: int) -> Tensor:
         if name in tuned.shapes:
             return tuned.rows(name, start, stop)
@@ -314,7 +316,7 @@ def _matrices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, int
     return {name: (shape[0], shape[1]) for name, shape in shapes.items() if len(shape) == 2}
 
 
-def _is_tied(weights: Weights, shapes: Mapping[str, tuple[int, int]]) -> bool:
+def _is_tied(weights: ModelWeights, shapes: Mapping[str, tuple[int, int]]) -> bool:
     if weights.tied is not None:
         return weights.tied
     return not any(name.endswith(_HEADS) for name in shapes)

@@ -1,4 +1,4 @@
-"""Weights in folders of safetensors files, read a strip at a time.
+"""ModelWeights in folders of safetensors files, read a strip at a time.
 
 A file is opened for each strip and closed after it, so that nothing stays mapped into memory
 and what a folder holds may be larger than the memory there is.
@@ -31,7 +31,7 @@ _ADAPTER_PREFIX = "base_model.model."
 _HALVES = (".lora_A.weight", ".lora_B.weight")
 
 
-class Weights(Protocol):
+class ModelWeights(Protocol):
     """The weights of a model, by name; shapes are known, numbers are read when needed."""
 
     @property
@@ -55,7 +55,7 @@ class Weights(Protocol):
 
 
 class HeldWeights:
-    """Weights that are in memory; see `Weights`."""
+    """ModelWeights that are in memory; see `ModelWeights`."""
 
     def __init__(self, title: str, tensors: Mapping[str, Tensor], tied: bool) -> None:
         self.title = title

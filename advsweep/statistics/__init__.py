@@ -1,11 +1,5 @@
 """Statistics of the product on numpy arrays; never imports torch."""
 
-from advsweep.statistics.bootstrap import (
-    all_or_none_interval,
-    bootstrap_over_problems,
-    interquartile_mean,
-    iqm_interval,
-)
 from advsweep.statistics.comparison import (
     Comparison,
     benjamini_hochberg,
@@ -15,18 +9,33 @@ from advsweep.statistics.comparison import (
     permutation_p_value,
     probability_of_improvement,
 )
-from advsweep.statistics.intervals import Estimate, Interval, bca_interval, student_t_interval
-from advsweep.statistics.matching import value_at
+from advsweep.statistics.intervals import (
+    Estimate,
+    Interval,
+    all_or_none_interval,
+    bca_interval,
+    bootstrap_over_problems,
+    interquartile_mean,
+    iqm_interval,
+    student_t_interval,
+)
 from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
-from advsweep.statistics.regression import CommonSlope, Regression, predict, regress, regress_within
-from advsweep.statistics.solve_rates import Component, SolveRateFit, fit_solve_rates
+from advsweep.statistics.regression import (
+    CommonSlope,
+    Regression,
+    predict,
+    regress,
+    regress_within,
+    value_at,
+)
+from advsweep.statistics.solve_rates import BetaComponent, SolveRateFit, fit_solve_rates
 
 __all__ = [
+    "BetaComponent",
     "CommonSlope",
     "Comparison",
-    "Component",
     "Estimate",
     "Interval",
     "PowerLaw",

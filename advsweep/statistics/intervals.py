@@ -1,4 +1,4 @@
-"""Intervals of a mean over seeds."""
+"""Intervals of means: Student's t over seeds, and the bootstrap over problems and runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 
 from advsweep.errors import AdvsweepError
 from advsweep.statistics.samples import as_sample, check_share
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+
+_AT_ONCE = 4_000_000  # numbers drawn at a time
 
 
 class Interval(NamedTuple):
@@ -133,3 +135,129 @@ def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
         sd = np.sqrt((deviations**2).sum(axis=0) / np.where(n > 1, n - 1, np.nan))
         half = stdtrit(np.where(n > 1, n - 1.0, np.nan), (1 + level) / 2) * sd / np.sqrt(n)
     return Band(mean, mean - half, mean + half, n)
+
+
+def bootstrap_over_problems(
+    per_problem_values: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """The mean over the problems of one run, and its interval over problems like these.
+
+    It says how much the mean would change with other problems, and nothing of other seeds.
+    The difference of two runs that were evaluated on the same problems, paired by problem, is
+    that of the list of differences. NaN (a problem that has no value) is left out.
+
+    The ends are quantiles of the means of resampled problems. Those of n problems spread too
+    little by the factor √((n-1)/n), and as if their spread was known; the quantiles lie
+    farther out by as much, which makes the interval Student's t on normal data: at
+    Φ(∓t · √(n/(n-1))) (Hesterberg, 2015, "expanded percentile interval"). Where all problems
+    have the same value the interval has no width; resampling cannot tell how many problems
+    of other values there are (`all_or_none_interval` can).
+
+    Args:
+        per_problem_values: [problems], such as pass@k of each.
+
+    Raises:
+        AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
+    """
+    check_share("level", level)
+    sample = as_sample(per_problem_values)
+    sample = sample[~np.isnan(sample)]
+    n = sample.size
+    mean = float(sample.mean()) if n else math.nan
+    if n < 2:
+        return Interval(mean, math.nan, math.nan, n)
+    # Few values occur, as problems have few counts; to resample is to draw how often each does.
+    distinct, counts = np.unique(sample, return_counts=True)
+    rng = np.random.default_rng(seed)
+    means = np.concatenate(
+        [
+            rng.multinomial(n, counts / n, size=size) @ distinct / n
+            for size in _portions(resamples, distinct.size)
+        ]
+    )
+    low, high = np.quantile(means, _tails(level, n, n - 1))
+    return Interval(mean, float(low), float(high), n)
+
+
+def all_or_none_interval(value: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a mean of n values in [0, 1] that are all 0, or all 1, as `value` is.
+
+    Of the share of values that differ from these, Clopper and Pearson's interval (1934) goes from
+    0 to 1 - ((1 - level)/2)^(1/n). A mean is no farther away than that share.
+
+    Raises:
+        AdvsweepError: the level is not in (0, 1).
+    """
+    check_share("level", level)
+    assert value in (0.0, 1.0)
+    assert n > 0
+    most = 1 - ((1 - level) / 2) ** (1 / n)
+    return (0.0, most) if value == 0 else (1 - most, 1.0)
+
+
+def interquartile_mean(values: ArrayLike) -> float:
+    """The mean of the middle half of some values: ⌊n/4⌋ are cut off at each end.
+
+    As rliable has it (Agarwal et al., 2021) the values are all runs of all tasks together, in
+    an array of any shape: fewer outliers count than in a mean, and more values than in a
+    median. NaN for no values, or where one is NaN.
+    """
+    flat = np.asarray(values, dtype=np.float64).reshape(1, -1)
+    return float(_middle_mean(flat)[0]) if flat.size else math.nan
+
+
+def iqm_interval(
+    scores: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+) -> Interval:
+    """The interquartile mean of runs × tasks and its interval over runs.
+
+    The bootstrap is stratified: it resamples the runs of each task for itself, and takes the
+    tasks as they are (Agarwal et al., 2021). n is the number of runs.
+
+    Departures: rliable takes plain quantiles, which at five runs are too near to each other;
+    here they lie farther out, as in `bootstrap_over_problems`, with tasks · (runs-1) degrees
+    of freedom.
+
+    Args:
+        scores: [runs, tasks], on scales that can be put together.
+
+    Raises:
+        AdvsweepError: the scores are not a table, or the level is not in (0, 1).
+    """
+    check_share("level", level)
+    table = np.asarray(scores, dtype=np.float64)
+    if table.ndim != 2:
+        raise AdvsweepError(f"expected a table of runs and tasks, got shape {table.shape}")
+    runs, tasks = table.shape
+    mean = interquartile_mean(table)
+    if runs < 2 or math.isnan(mean):
+        return Interval(mean, math.nan, math.nan, runs)
+    rng = np.random.default_rng(seed)
+    columns = np.arange(tasks)
+    means = np.concatenate(
+        [
+            _middle_mean(table[rng.integers(0, runs, (size, runs, tasks)), columns])
+            for size in _portions(resamples, table.size)
+        ]
+    )
+    low, high = np.quantile(means, _tails(level, runs, tasks * (runs - 1)))
+    return Interval(mean, float(low), float(high), runs)
+
+
+def _middle_mean(values: Float[np.ndarray, "sets ..."]) -> Float[np.ndarray, " sets"]:
+    ordered = np.sort(values.reshape(len(values), -1), axis=1)
+    cut = ordered.shape[1] // 4
+    middle: Float[np.ndarray, " sets"] = ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
+    # Sorting puts NaN last, where it could be cut off unseen.
+    return np.where(np.isnan(ordered[:, -1]), np.nan, middle)
+
+
+def _portions(resamples: int, each: int) -> list[int]:
+    at_once = max(_AT_ONCE // each, 1)
+    return [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
+
+
+def _tails(level: float, n: int, df: int) -> list[float]:
+    t = float(stdtrit(df, (1 + level) / 2))
+    tail = float(ndtr(-t * math.sqrt(n / (n - 1))))
+    return [tail, 1 - tail]

@@ -34,7 +34,7 @@ _NEAR_AN_EDGE = 0.05
 _LEAST, _LARGEST = math.exp(_SHAPES[0] + _NEAR_AN_EDGE), math.exp(_SHAPES[1] - _NEAR_AN_EDGE)
 
 
-class Component(NamedTuple):
+class BetaComponent(NamedTuple):
     """One Beta(alpha, beta) of a mixture, and the share of prompts that have it."""
 
     weight: Estimate
@@ -58,7 +58,7 @@ class SolveRateFit:
             likelihood is that of the fit by least squares, so a little below its largest.
     """
 
-    components: tuple[Component, ...]
+    components: tuple[BetaComponent, ...]
     group_size: int
     prompts: int
     sse: float
@@ -308,7 +308,7 @@ def _components(
     at: Float[np.ndarray, " parameters"],
     resampled: Float[np.ndarray, "resamples parameters"],
     level: float,
-) -> tuple[Component, ...]:
+) -> tuple[BetaComponent, ...]:
     found = np.stack(_unpacked(at))
     again = np.stack([np.stack(_unpacked(other)) for other in resampled])
     # A shape at an edge has run away, and so does the interval that it is an end of. With no
@@ -319,6 +319,6 @@ def _components(
     tails = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(again, tails, axis=0, method="nearest")
     return tuple(
-        Component(*(Estimate(*map(float, ends)) for ends in zip(*of_one, strict=True)))
+        BetaComponent(*(Estimate(*map(float, ends)) for ends in zip(*of_one, strict=True)))
         for of_one in zip(found.T, low.T, high.T, strict=True)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from advsweep.diagnostics.entropy import entropy_terms
+from advsweep.diagnostics.masses import entropy_terms
 
 
 def test_terms_by_hand() -> None:

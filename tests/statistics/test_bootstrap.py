@@ -146,7 +146,7 @@ class TestInterquartileMean:
 
 
 def test_many_resamples_are_drawn_in_portions(monkeypatch):
-    import advsweep.statistics.bootstrap as module
+    import advsweep.statistics.intervals as module
 
     scores = np.random.default_rng(0).normal(size=(5, 3))
     whole = bootstrap_over_problems(scores[:, 0]), iqm_interval(scores)

@@ -14,7 +14,7 @@ from torch import Tensor
 from advsweep.backends.bandit.softmax import Policy, score_gradient
 from advsweep.diagnostics import expected_masses, population_masses
 from advsweep.diagnostics.collapse import TOLERANCE, collapsed_groups
-from advsweep.diagnostics.stacked_runs import Runs
+from advsweep.diagnostics.stacked_runs import StackedRollouts
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 
 ZERO_SUM: list[Any] = [
@@ -122,7 +122,7 @@ def test_the_sizes_of_a_groups_advantages(group_size: int) -> None:
 def test_the_chance_of_a_homogeneous_group(group_size: int, binary: Table) -> None:
     groups, chances = binary.every_group(group_size)
     rewards = binary.rewards[groups]
-    runs = Runs.of(rewards)
+    runs = StackedRollouts.of(rewards)
     collapsed = collapsed_groups(runs.spread(runs.numbers(rewards)), TOLERANCE)
     p = binary.solve_rate
     assert p == pytest.approx(0.4)
