@@ -13,8 +13,11 @@ from playwright.sync_api import Locator, Page
 from advsweep.printable import printable
 from advsweep.report import build_model_report, build_report
 from advsweep.report.html import render_page
-from advsweep.report.html.curves import pack
+from advsweep.report.html.page_data import pack
 from advsweep.statistics.intervals import student_t_band
+
+# Every test opens a page in Chromium.
+pytestmark = pytest.mark.slow
 
 Visit = Callable[[str], Page]
 
@@ -305,7 +308,6 @@ def test_models_without_runs_have_tables_alone(lab, visit):
     assert header.get_attribute("aria-sort") == "ascending"
 
 
-@pytest.mark.slow
 def test_five_hundred_runs_fit_and_work(lab, visit):
     rng = np.random.default_rng(0)
     names = ["reward/mean", "collapse/acr", "entropy/token", *(f"more/m{i:02}" for i in range(15))]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from advsweep.report import build_report
 from advsweep.report.figures.data import Material
 from advsweep.report.html import render_page
-from advsweep.report.html.curves import collect_curves, pack, thin
+from advsweep.report.html.page_data import collect_curves, pack, thin
 
 
 def _unpacked(text: str) -> np.ndarray:

@@ -1,0 +1,345 @@
+"""Data of the page: thinned and packed curves, and what each run opens to."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report.data.columns import Column, metric_range
+from advsweep.report.data.grouping import group_runs
+from advsweep.report.figures.chart import Options
+from advsweep.report.figures.data import Material
+from advsweep.report.figures.pass_at_k import PassAtK
+from advsweep.report.figures.style import label_of
+from advsweep.report.figures.training import STANDARD
+from advsweep.report.tables.document import Entry, Heading, Line, Table
+from advsweep.report.tables.formatting import show
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.report.figures.data import Series
+
+MOST_POINTS = 200
+"""Largest number of points of a curve."""
+
+LEAST_POINTS = 100
+"""The page leaves metrics out before it thins curves to fewer points than this."""
+
+BUDGET = 3_000_000
+"""Largest number of characters that all curves take together."""
+
+_PACKED = 4  # characters of a value
+# Kept first where not all metrics fit.
+_FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", "pass@1", "loss")
+_RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
+
+
+def collect_figures(material: Material, columns: Sequence[Column]) -> dict[str, Any]:
+    """Returns the data of the page's figures.
+
+    Args:
+        columns: the columns of the report's table, which the page can draw over each other.
+    """
+    return {
+        "rows": _collect_rows(material),
+        "curves": collect_curves(material),
+        "passk": _collect_pass_at_k(material),
+        "columns": _collect_columns(material, columns),
+    }
+
+
+def collect_curves(material: Material, *, budget: int = BUDGET) -> dict[str, Any]:
+    """Returns the runs' curves of every metric, or of the first metrics that fit.
+
+    Returns:
+        `metrics`: for each metric its `name`, the `steps` of its points, how many steps a point
+        averages (`per`), the bounds of its values if it is a share (`within`), and `runs`: the
+        packed values at these steps by run id; `left_out`: names of metrics that do not fit;
+        `t`: the 97.5 % quantile of Student's t for n values at index n, from which the page
+        computes its bands.
+    """
+    names = sorted(material.metric_names, key=_rank)
+    points = budget // (_PACKED * len(material.runs) * max(len(names), 1))
+    points = min(max(points, LEAST_POINTS), MOST_POINTS)
+    metrics: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    size = 0
+    for place, name in enumerate(names):
+        try:
+            series = material.series(name)
+        except (NotFoundError, ReportError):
+            # Evaluations with different settings make no curve.
+            continue
+        steps, per, values = thin(series, points)
+        size += _PACKED * len(steps) * len(values)
+        if size > budget and metrics:
+            left_out = names[place:]
+            break
+        metrics.append(
+            {
+                "name": name,
+                "steps": steps.tolist(),
+                "per": per,
+                "within": metric_range(name),
+                "runs": {str(run_id): pack(own) for run_id, own in values.items()},
+            }
+        )
+    most = max(len(row.runs) for row in material.rows)
+    return {
+        "metrics": metrics,
+        "left_out": left_out,
+        "t": [0, 0, *(_round(float(stdtrit(n - 1, 0.975))) for n in range(2, most + 1))],
+    }
+
+
+def _rank(name: str) -> tuple[int, bool, int, str]:
+    """Sorts metrics: defaults of the figures first, then by family, parts of metrics last."""
+    standard = STANDARD.index(name) if name in STANDARD else len(STANDARD)
+    family = name.partition("/")[0]
+    place = _FAMILIES.index(family) if family in _FAMILIES else len(_FAMILIES)
+    return standard, name.count("/") > 1, place, name
+
+
+def thin(
+    series: Mapping[int, Series], points: int
+) -> tuple[Float[np.ndarray, " points"], int, dict[int, Float[np.ndarray, " points"]]]:
+    """Averages neighbouring steps, so that curves have at most `points` points.
+
+    Returns:
+        The mean step of each stretch; the number of steps in a stretch; and by run the mean of
+        the finite values in each stretch, NaN where there are none.
+    """
+    steps = np.unique(np.concatenate([own for own, _ in series.values()]))
+    per = -(-len(steps) // points)
+    starts = np.arange(0, len(steps), per)
+    grid = np.add.reduceat(steps, starts) / np.diff([*starts, len(steps)])
+    thinned = {}
+    for run_id, (own, values) in series.items():
+        places = np.searchsorted(steps, own) // per
+        known = np.isfinite(values)
+        sums = np.bincount(places[known], values[known], len(grid))
+        counts = np.bincount(places[known], minlength=len(grid))
+        with np.errstate(invalid="ignore"):
+            thinned[run_id] = sums / counts
+    return grid, per, thinned
+
+
+def pack(values: Float[np.ndarray, " points"]) -> str:
+    """Encodes values in base64, four characters each.
+
+    The last byte of each float32 is dropped, which leaves 16 bits of precision.
+    """
+    bits: Int[np.ndarray, " points"] = values.astype("<f4").view("<u4")
+    # Rounding up the payload of a NaN could overflow into another value.
+    rounded = np.where(np.isnan(values), 0x7FC000, (bits.astype(np.uint64) + 0x80) >> 8)
+    kept = rounded.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
+    return base64.b64encode(kept.tobytes()).decode("ascii")
+
+
+def _collect_pass_at_k(material: Material) -> dict[str, Any]:
+    """Returns the lines of pass@k over k with their laws, or why there are none."""
+    try:
+        chart = PassAtK.collect(material, Options())
+    except (NotFoundError, ReportError) as error:
+        return {"refused": str(error)}
+    return {
+        "ks": chart.ks.tolist(),
+        "notes": list(chart.notes),
+        "lines": [
+            {
+                "label": line.label,
+                "mean": _rounded(line.band.mean),
+                "low": _rounded(line.band.low),
+                "high": _rounded(line.band.high),
+                "n": int(line.band.n.max()),
+                "law": None
+                if line.law is None
+                else [_round(e.value) for e in (line.law.a, line.law.b, line.law.c)],
+            }
+            for line in chart.lines
+        ],
+    }
+
+
+def _collect_columns(material: Material, columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Returns the value of each run after its training, for each column that any run has."""
+    collected = []
+    for column in columns:
+        try:
+            values = material.values(column.name)
+        except (NotFoundError, ReportError):
+            continue
+        runs = {str(run_id): _round(value) for run_id, value in values.items()}
+        collected.append({"name": column.name, "runs": runs})
+    return collected
+
+
+def _collect_rows(material: Material) -> list[dict[str, Any]]:
+    """Returns the label, look and runs of each row, and models without runs after them."""
+    rows: list[dict[str, Any]] = [
+        {
+            "label": row.label,
+            "colour": row.look.colour,
+            "variant": row.look.variant,
+            "runs": [run.id for run in row.runs],
+        }
+        for row in material.rows
+    ]
+    try:
+        untrained = material.untrained
+    except ReportError:
+        untrained = []
+    return rows + [
+        # Their black would be invisible on a dark page.
+        {"label": m.label, "colour": "var(--ink)", "variant": m.look.variant, "runs": []}
+        for m in untrained
+    ]
+
+
+LastValues = Mapping[int, Mapping[str, float]]
+"""The last value of each metric, by run id and metric."""
+
+
+def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
+    """Reads the last value of every metric of some runs."""
+    names: set[str] = set()
+    # Replicates record the same metrics, so one run of each group tells their names.
+    for _, members in group_runs(runs):
+        names |= set(store.metrics.names(members[0].id))
+    return store.metrics.last_values([run.id for run in runs], sorted(names))
+
+
+def lay_out_runs(runs: Sequence[RunRecord], last: LastValues) -> Table:
+    """Lays out a line for each run: its state, its time and the last values of main metrics."""
+    known = {name for values in last.values() for name in values}
+    ks = sorted(int(match[1]) for name in known if (match := re.fullmatch(r"pass@(\d+)", name)))
+    # The smallest k and the largest.
+    names = [f"pass@{k}" for k in sorted({*ks[:1], *ks[-1:]})]
+    names += [name for name in _RUN_METRICS if name in known]
+    labels = {run.id: label_of(group) for group, members in group_runs(runs) for run in members}
+    lines = [
+        Line(
+            names=(str(run.id), labels[run.id], str(run.seed), run.status.value),
+            entries=(
+                Entry(f"{run.step}/{run.steps}", value=run.step),
+                _entry(_seconds(run), ".0f"),
+                *(_entry(last.get(run.id, {}).get(name)) for name in names),
+            ),
+        )
+        for run in runs
+    ]
+    return Table(
+        names=("run", "row", "seed", "status"),
+        columns=tuple(Heading((heading,)) for heading in ("steps", "seconds", *names)),
+        sections=(tuple(lines),),
+    )
+
+
+def _entry(value: float | None, form: str = "") -> Entry:
+    if value is None or math.isnan(value):
+        return Entry()
+    return Entry(format(value, form) if form else show(value), value=value)
+
+
+def _seconds(run: RunRecord) -> float | None:
+    if run.started is None or run.finished is None:
+        return None
+    return (run.finished - run.started).total_seconds()
+
+
+def collect_runs(store: Store, runs: Sequence[RunRecord], last: LastValues) -> dict[str, Any]:
+    """Returns config, provenance and numbers of each run; what runs share is written once.
+
+    Returns:
+        `pairs`: every key with a value that some run has; `metrics`: their names; `runs`: by run
+        id the identity, with `config` and `environment` as indices into the pairs and `last` as
+        values of the metrics.
+    """
+    ids = [run.id for run in runs]
+    environments = store.runs.environments(ids)
+    metrics = sorted({name for values in last.values() for name in values})
+    evaluations: dict[int, list[EvaluationRecord]] = {}
+    for evaluation in store.evaluations.select(ids, ends_only=True):
+        assert evaluation.run_id is not None
+        evaluations.setdefault(evaluation.run_id, []).append(evaluation)
+    places: dict[tuple[str, str], int] = {}
+
+    def pooled(pairs: Iterable[tuple[str, str]]) -> list[int]:
+        return [places.setdefault(pair, len(places)) for pair in pairs]
+
+    described = {
+        str(run.id): {
+            "is": _identity(run),
+            "config": pooled(_flatten(run.config)),
+            "environment": pooled(_flatten(_published(environments.get(run.id, {})))),
+            "last": [_round(last.get(run.id, {}).get(name)) for name in metrics],
+            "evaluations": [
+                [
+                    e.step,
+                    pooled([("task", e.task), *_flatten(e.settings)]),
+                    {name: _round(value) for name, value in e.scores().items()},
+                ]
+                for e in evaluations.get(run.id, ())
+            ],
+        }
+        for run in runs
+    }
+    return {"pairs": [list(pair) for pair in places], "metrics": metrics, "runs": described}
+
+
+def _published(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment without the command line: pages are passed on, and it names files."""
+    return {key: value for key, value in environment.items() if key != "command"}
+
+
+def _identity(run: RunRecord) -> dict[str, str]:
+    found = {
+        "identity": run.identity,
+        "attempt": str(run.attempt),
+        "config hash": run.config_hash,
+        "sweeps": ", ".join(run.sweeps),
+        "status": run.status.value + (f" ({run.failure.value})" if run.failure else ""),
+        "error": run.error or "",
+        "started": _format_time(run.started),
+        "finished": _format_time(run.finished),
+        "host": run.host or "",
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def _format_time(value: datetime | None) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else ""
+
+
+def _flatten(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields a nested mapping as dotted keys and texts; a node's name stands for the node."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            if "name" in value:
+                yield f"{prefix}{key}", str(value["name"])
+            rest = {inner: item for inner, item in value.items() if inner != "name"}
+            yield from _flatten(rest, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _rounded(values: Float[np.ndarray, " points"]) -> list[float | None]:
+    return [_round(value) for value in values.tolist()]
+
+
+def _round(value: float | None) -> float | None:
+    """Rounds to five digits, more than a screen shows; None where there is no finite value."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.5g}")
