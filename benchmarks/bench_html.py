@@ -87,7 +87,7 @@ def fill(store: Store) -> None:
         store.leases.claim(run_id, Owner.current())
         store.runs.set_environment(run_id, bench_report.ENVIRONMENT)
         values = rng.random((len(names), STEPS)).tolist()
-        store.metrics.add(
+        store.metrics.record(
             run_id,
             [
                 (name, step, value)

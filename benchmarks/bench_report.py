@@ -68,14 +68,14 @@ def main() -> None:
 
 
 def _fill(store: Store) -> None:
-    store.runs.add_sweep(SWEEP, {})
+    store.sweeps.add(SWEEP, {})
     ids = store.runs.add([plan_run(i, SEEDS) for i in range(RUNS)], SWEEP)
     rng = np.random.default_rng(0)
     curve = [(name, step, 1 / step) for name in METRICS for step in range(1, STEPS + 1)]
     for i, run_id in enumerate(ids):
         store.leases.claim(run_id, Owner.current())
         store.runs.set_environment(run_id, ENVIRONMENT)
-        store.metrics.add(run_id, curve)
+        store.metrics.record(run_id, curve)
         store.evaluations.add(evaluate(i, run_id, rng))
         store.leases.finish(run_id, Status.DONE)
 

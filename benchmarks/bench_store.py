@@ -51,7 +51,7 @@ errors = 0
 for b in range(batches):
     points = [(f"metric {i % 20}", b * size + i // 20, float(i)) for i in range(size)]
     try:
-        store.add_points(run, points)
+        store.metrics.record(run, points)
     except StoreError:
         errors += 1
 print(errors)
@@ -88,7 +88,7 @@ def _run(seed: int) -> NewRun:
 def _commits(store: Store, peer: tuple[str, str]) -> None:
     def write() -> None:
         for step in range(COMMITS):
-            store.metrics.add(2, [("metric 0", step, 1.0)])
+            store.metrics.record(2, [("metric 0", step, 1.0)])
 
     def beat() -> None:
         for step in range(COMMITS):
@@ -134,7 +134,7 @@ def _batches(store: Store) -> None:
 
     def write() -> None:
         for batch in batches:
-            store.metrics.add(1, batch)
+            store.metrics.record(1, batch)
 
     show(f"points/s in batches of {BATCH:,}", _rate(BATCHES * BATCH, write), "100,000")
 
@@ -166,7 +166,7 @@ def _queries(store: Store) -> None:
     ids = [run.id for run in store.runs.select()]
     curve = [("collapse/acr", step, 1 / step) for step in range(1, STEPS + 1)]
     for run_id in ids:
-        store.metrics.add(run_id, curve)
+        store.metrics.record(run_id, curve)
     name = "collapse/acr"
     curves = _milliseconds(lambda: store.metrics.series(ids, name))
     show(f"a metric's curves of {RUNS:,} runs, {STEPS} steps each", curves, "300")
@@ -177,7 +177,7 @@ def _queries(store: Store) -> None:
 
 
 def _listing(store: Store) -> None:
-    store.runs.add_sweep(SWEEP, {})
+    store.sweeps.add(SWEEP, {})
     store.runs.add([_run(i) for i in range(LISTED_RUNS)], SWEEP)
     newest = _milliseconds(lambda: ls(store=store.url))
     show(f"`ls` over {LISTED_RUNS:,} runs, the newest 50", newest, "300")
@@ -190,7 +190,7 @@ def _judgements(store: Store) -> None:
     ids = [run.id for run in store.runs.select(sweep=SWEEP)]
     points = [(m, s, 1 / s) for m in ("reward/mean", "collapse/acr") for s in range(1, 51)]
     for run_id in ids:
-        store.metrics.add(run_id, points)
+        store.metrics.record(run_id, points)
     for rule in (EarlyAcr(), MedianRule(), Asha()):
         store.runs.set_stopping(ids[:1], rule.plain())
         judge = StoppingCheck(store, ids[0], rule)

@@ -1,12 +1,13 @@
-"""The database of runs, metrics and evaluations; SQLite by default, PostgreSQL by URL.
+"""The database of runs, metrics and evaluations: SQLite by default, PostgreSQL by URL.
 
-    store = open_store()  # ./advsweep.db, made if it is not there
-    [run_id] = store.add_runs([NewRun(...)])
-    if store.claim(run_id, Owner.current()):
-        store.add_points(run_id, [("reward/mean", 1, 0.31)])
-        store.finish(run_id, Status.DONE)
+    store = open_store()  # ./advsweep.db, created if it does not exist
+    [run_id] = store.runs.add([NewRun(...)])
+    if store.leases.claim(run_id, Owner.current()):
+        store.metrics.record(run_id, [("reward/mean", 1, 0.31)])
+        store.leases.finish(run_id, Status.DONE)
 
-Nothing in it knows components: configs are plain mappings. Never imports torch.
+`Store` lists the guarantees of its methods. The store knows no components: configs are plain
+mappings. It never imports torch.
 """
 
 from advsweep.store.owners import Owner

@@ -1,47 +1,98 @@
-"""Checkpoints: which ones a run has, and where they are."""
+"""Checkpoints of runs, and analyses of their weights."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import delete, select
 
-from advsweep.store.base import StorePart
-from advsweep.store.records import CheckpointRecord
-from advsweep.store.tables import Checkpoint
+from advsweep.store.base import StorePart, chunks, insert_or_ignore, insert_or_update
+from advsweep.store.records import AnalysisRecord, CheckpointRecord, NewAnalysis
+from advsweep.store.tables import Analysis, Checkpoint
 
 
 class Checkpoints(StorePart):
-    """The part of a store that knows the checkpoints of each run."""
+    """The records of checkpoints; the files lie in the folders of the runs."""
 
     def add(self, run_id: int, step: int, path: Path) -> None:
-        """Records a checkpoint that is whole and in place."""
-        row = {"run_id": run_id, "path": self._kept(path), "step": step, "created": self._now()}
-        with self._write() as connection:
+        """Records a checkpoint that is complete and in its final place."""
+        row = {"run_id": run_id, "path": self._stored(path), "step": step, "created": self._now()}
+        with self._database.write() as connection:
             self._require_run(connection, run_id)
-            self._require_lease(connection, run_id)
-            insert = self._insert_or_update(Checkpoint, "run_id", "path", update="created")
+            self._guard.require(connection, run_id)
+            insert = insert_or_update(connection, Checkpoint, "run_id", "path", update="created")
             connection.execute(insert, row)
 
     def remove(self, run_id: int, path: Path) -> None:
-        """Forgets a checkpoint that was deleted."""
-        at = (Checkpoint.run_id == run_id, Checkpoint.path == self._kept(path))
-        with self._write() as connection:
-            self._require_lease(connection, run_id)
+        """Removes the record of a deleted checkpoint."""
+        at = (Checkpoint.run_id == run_id, Checkpoint.path == self._stored(path))
+        with self._database.write() as connection:
+            self._guard.require(connection, run_id)
             connection.execute(delete(Checkpoint).where(*at))
 
     def select(self, run_id: int) -> list[CheckpointRecord]:
-        """A run's checkpoints, by step."""
+        """Returns the checkpoints of a run, by step."""
         query = select(Checkpoint.step, Checkpoint.path, Checkpoint.created)
         query = query.where(Checkpoint.run_id == run_id).order_by(Checkpoint.step)
-        with self._read() as connection:
+        folder = self._shared.runs_directory
+        with self._database.read() as connection:
             return [
-                CheckpointRecord(step=step, path=self.runs_directory / path, created=created)
+                CheckpointRecord(step=step, path=folder / path, created=created)
                 for step, path, created in connection.execute(query)
             ]
 
-    def _kept(self, path: Path) -> str:
-        """Relative to the folder of all runs, so that both can be moved together."""
-        path = path.absolute()
-        below = path.is_relative_to(self.runs_directory)
-        return str(path.relative_to(self.runs_directory) if below else path)
+    def _stored(self, path: Path) -> str:
+        # Relative, so that the store and the folder of runs can be moved together.
+        path, folder = path.absolute(), self._shared.runs_directory
+        return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+class Analyses(StorePart):
+    """Analyses of weights and hidden states: records beside the runs, which stay as they are."""
+
+    def add(self, run_id: int, analysis: NewAnalysis) -> None:
+        """Adds an analysis; one of the same identity stays as it is.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        row = {
+            "run_id": run_id,
+            "identity": analysis.identity,
+            "kind": analysis.kind,
+            "step": analysis.step,
+            "settings": dict(analysis.settings),
+            "created": self._now(),
+            "result": _finite(analysis.result),
+            "directions": analysis.directions,
+        }
+        with self._database.write() as connection:
+            self._require_run(connection, run_id)
+            connection.execute(insert_or_ignore(connection, Analysis, "run_id", "identity"), row)
+
+    def select(self, run_ids: Sequence[int], kind: str | None = None) -> list[AnalysisRecord]:
+        """Returns the analyses of some runs by run, step and age; of all kinds by default."""
+        query = select(Analysis.__table__)
+        if kind is not None:
+            query = query.where(Analysis.kind == kind)
+        query = query.order_by(Analysis.run_id, Analysis.step, Analysis.created, Analysis.identity)
+        with self._database.read() as connection:
+            return [
+                AnalysisRecord(**row._mapping)
+                for ids in chunks(sorted(run_ids))
+                for row in connection.execute(query.where(Analysis.run_id.in_(ids)))
+            ]
+
+
+def _finite(value: Any) -> Any:
+    """Replaces NaN and infinities, which JSON lacks, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value

@@ -100,7 +100,7 @@ def _locate_file(path: str) -> Location:
 
 
 @dataclass(frozen=True)
-class Engines:
+class Database:
     """The two ways into a store.
 
     Attributes:
@@ -172,7 +172,7 @@ class Engines:
         self.writer.dispose()
 
 
-def connect(location: Location, patience: float | None = None) -> Engines:
+def connect(location: Location, patience: float | None = None) -> Database:
     """Engines for a store; nothing is opened yet.
 
     Args:
@@ -185,10 +185,10 @@ def connect(location: Location, patience: float | None = None) -> Engines:
     waits = Patience(BUSY_SECONDS if patience is None else patience)
     if location.file is None:
         writer, reader = postgres.server_engines(location.url, location.name, BUSY_SECONDS)
-        return Engines(location, writer, reader, waits, postgres.ServerClock())
+        return Database(location, writer, reader, waits, postgres.ServerClock())
     writer = _sqlite_engine(location.url, writes=True)
     reader = _sqlite_engine(location.url, writes=False, read_only=is_read_only(location.file))
-    return Engines(location, writer, reader, waits, None)
+    return Database(location, writer, reader, waits, None)
 
 
 def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine:

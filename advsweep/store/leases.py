@@ -1,4 +1,4 @@
-"""Claims: which process has a run, how far it is, and how it ended."""
+"""Leases: which process trains a run, how far it is, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,72 +9,80 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Select, false, func, select, update
 
-from advsweep.errors import NotFoundError
 from advsweep.store import owners
-from advsweep.store.base import StorePart, chunks
-from advsweep.store.owners import Owner, names_of_this_host
+from advsweep.store.base import Shared, StorePart, chunks
+from advsweep.store.owners import LEASE_COLUMNS, Owner, names_of_this_host
 from advsweep.store.records import Failure, Status
 from advsweep.store.tables import Run, SweepRun
 
 if TYPE_CHECKING:
-    from advsweep.store.base import AnyRow
-
-_LEASE = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+    from advsweep.store.owners import AnyRow
 
 ENDS = frozenset({Status.DONE, Status.FAILED, Status.INTERRUPTED, Status.PRUNED})
+"""The statuses that a process can record when it ends a run."""
 
 
 class Leases(StorePart):
-    """The part of a store that gives each run to one process at a time."""
+    """The leases of runs: each run is trained by one process at a time.
+
+    `claim` gives a process the lease, `heartbeat` renews it and `finish` ends it. Another process
+    can claim the run once the lease is over (see `LeaseGuard.is_held`). The first process gets
+    `LeaseLostError` from its next write then.
+
+    Attributes:
+        held: the owner of each run that was claimed through this store object.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self.held = shared.guard.held
 
     def claim(self, run_id: int, owner: Owner, *, holder: Owner | None = None) -> bool:
-        """Takes up a run for a process; True if it is the process's own now.
+        """Claims a run for a process; returns whether the process has its lease now.
 
-        A run can be had that is pending, failed or interrupted, and one that is recorded as
-        running but whose process has ended (seen at once on the same host) or has given no
-        heartbeat for `lease.LEASE`. One that is done or pruned, or alive elsewhere, cannot.
+        A pending, failed or interrupted run can be claimed, and a running one whose lease is
+        over. A done or pruned run cannot, nor one with a valid lease.
 
         Args:
-            holder: a process that hands the run over if it is the one that has it.
+            holder: a process that hands the run over if it holds the lease.
 
         Raises:
             NotFoundError: there is no such run.
         """
-        query = select(Run.status, *_LEASE).where(Run.id == run_id).with_for_update()
+        query = select(Run.status, *LEASE_COLUMNS).where(Run.id == run_id).with_for_update()
         began = time.monotonic()
-        with self._write() as connection:
+        with self._database.write() as connection:
             row = connection.execute(query).one_or_none()
             now = self._now()
             if row is None:
-                raise NotFoundError(f"no run {run_id} in {self._engines.location.name}")
+                raise self._no_run(run_id)
             if row.status in (Status.DONE, Status.PRUNED):
                 return False
             if row.status is Status.RUNNING:
                 has = Owner(row.host, row.pid, row.process_started)
                 hands_over = has == holder or (has == owner and self._patience.repeats)
-                if not hands_over and self._is_held(row, waited=time.monotonic() - began):
+                if not hands_over and self._guard.is_held(row, waited=time.monotonic() - began):
                     return False
-            self._take(connection, run_id, owner, now)
-        self._held[run_id] = owner
+            _take(connection, run_id, owner, now)
+        self.held[run_id] = owner
         return True
 
     def claim_next(self, owner: Owner, sweep: str | None = None) -> int | None:
-        """Takes up the first run that nobody has; None if there is none.
+        """Claims the first available run for a process; returns its id, or None without one.
 
-        Runs can be had that are pending, interrupted or lost, in the order of the sweep's plan,
-        or else in that in which they were added. Failed ones cannot, nor those that were asked
-        to stop: somebody has to want them again. On PostgreSQL a run that another process is
-        taking up at this moment is passed over and not waited for.
+        Available are pending, interrupted and lost runs without a stop request, in the order of
+        the sweep's plan or of their ids. A failed run has to be requested again by a user. On
+        PostgreSQL, runs that another process is claiming at the moment are skipped.
 
         Args:
-            sweep: runs of this sweep alone.
+            sweep: only runs of this sweep.
 
         Raises:
             NotFoundError: there is no such sweep.
         """
-        with self._write() as connection:
+        with self._database.write() as connection:
             now = self._now()
-            query = select(Run.id).add_columns(*_LEASE)
+            query = select(Run.id).add_columns(*LEASE_COLUMNS)
             order = Run.id
             if sweep is not None:
                 query = query.join(SweepRun, SweepRun.run_id == Run.id)
@@ -82,116 +90,90 @@ class Leases(StorePart):
                 order = SweepRun.position
             query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
             left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
-            fit = left | (Run.status == Status.RUNNING) & self._is_silent(now)
+            available = left | (Run.status == Status.RUNNING) & self._is_silent(now)
             row = self._claimed_before(connection, owner)
-            row = row or connection.execute(query.where(fit).limit(1)).one_or_none()
+            row = row or connection.execute(query.where(available).limit(1)).one_or_none()
             row = row or self._orphan(connection, query)
             if row is None:
                 return None
-            self._take(connection, row.id, owner, now)
-        self._held[row.id] = owner
+            _take(connection, row.id, owner, now)
+        self.held[row.id] = owner
         return int(row.id)
 
     def _is_silent(self, now: datetime) -> ColumnElement[bool]:
-        """What `is_held` decides by clocks alone, as a query."""
-        settled, watched = self._lease_evidence()
-        if not settled:
+        """Returns the part of `LeaseGuard.is_held` that needs clocks alone, as a condition."""
+        old_is_over, future_is_over = self._guard.evidence()
+        if not old_is_over:
             return false()
         silent: ColumnElement[bool] = Run.heartbeat < now - owners.LEASE
-        if watched:
+        if future_is_over:
             elsewhere = Run.host.not_in(names_of_this_host())
             silent |= (Run.heartbeat > now + owners.LEASE) & elsewhere
         return silent
 
     def _claimed_before(self, connection: Connection, owner: Owner) -> AnyRow | None:
-        """The run that the first try of a call has claimed which is repeated."""
+        """Returns the run that the first try of a repeated call has claimed."""
         if not self._patience.repeats:
             return None
         query = select(Run.id).where(
-            Run.status == Status.RUNNING,
-            Run.host == owner.host,
-            Run.pid == owner.pid,
-            Run.process_started.is_not_distinct_from(owner.started),
-            Run.id.not_in(self._held),
+            Run.status == Status.RUNNING, *_owned_by(owner), Run.id.not_in(self.held)
         )
         return connection.execute(query.limit(1)).one_or_none()
 
     def _orphan(self, connection: Connection, query: Select[Any]) -> AnyRow | None:
-        """The first run whose process is known to have ended, as it was on this very host."""
+        """Returns the first run whose process was on this host and has ended."""
         here = (Run.status == Status.RUNNING) & Run.host.in_(names_of_this_host())
-        for row in connection.execute(query.where(here)).all():
-            if not self._is_held(row):
-                return row
-        return None
+        rows = connection.execute(query.where(here)).all()
+        return next((row for row in rows if not self._guard.is_held(row)), None)
 
     def await_writable(self, run_ids: Sequence[int]) -> None:
-        """Returns once the records of these runs can be changed.
+        """Returns once the rows of these runs can be changed.
 
-        Until then their processes cannot renew their leases, however much they are alive.
+        Until then their processes cannot renew their leases, even though they are alive.
         """
-        with self._write() as connection:
+        with self._database.write() as connection:
             for ids in chunks(run_ids):
                 same = update(Run).where(Run.id.in_(ids)).values(heartbeat=Run.heartbeat)
                 connection.execute(same)
 
-    def _take(self, connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:
-        connection.execute(
-            update(Run)
-            .where(Run.id == run_id)
-            .values(
-                status=Status.RUNNING,
-                host=owner.host,
-                pid=owner.pid,
-                process_started=owner.started,
-                heartbeat=now,
-                started=func.coalesce(Run.started, now),
-                finished=None,
-                stage=None,
-                failure=None,
-                error=None,
-                traceback=None,
-            )
-        )
-
     def owner(self, run_id: int) -> Owner | None:
-        """The process that has, or last had, a run; None for one that was never taken up.
+        """Returns the process that holds, or last held, the lease; None for a fresh run.
 
         Raises:
             NotFoundError: there is no such run.
         """
         query = select(Run.host, Run.pid, Run.process_started).where(Run.id == run_id)
-        with self._read() as connection:
-            self._require_run(connection, run_id)
-            row = connection.execute(query).one()
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise self._no_run(run_id)
         return None if row.pid is None else Owner(row.host, row.pid, row.process_started)
 
-    def heartbeat(
-        self,
-        run_id: int,
-        *,
-        step: int | None = None,
-        stage: str | None = None,
-    ) -> None:
-        """Renews the lease of a run that this store object has claimed, and records its progress.
+    def heartbeat(self, run_id: int, *, step: int | None = None, stage: str | None = None) -> None:
+        """Renews the lease of a run that this store object holds, and records its progress.
 
         Raises:
-            LeaseLostError: another process has taken the run over; this one must let go.
+            LeaseLostError: another process has taken the run over.
         """
-        with self._write() as connection:
-            self._renew(connection, run_id, step, stage)
+        with self._database.write() as connection:
+            self._guard.renew(connection, run_id, step=step, stage=stage)
 
-    def beat(self, run_ids: Sequence[int]) -> list[int]:
-        """Signs of life for runs that this store object has claimed, those that have ended apart.
+    def renew(self, run_ids: Sequence[int]) -> list[int]:
+        """Renews the leases of several runs; runs that have ended meanwhile are skipped.
 
         Returns:
-            Those that another process has taken over.
+            The runs that another process has taken over.
         """
-        held = {i: owner for i in run_ids if (owner := self._held.get(i)) is not None}
-        with self._write() as connection:
-            news = {"heartbeat": self._now()}
-            lost = [i for i, own in held.items() if not self._update_held(connection, i, own, news)]
+        held = {i: owner for i in run_ids if (owner := self.held.get(i)) is not None}
+        with self._database.write() as connection:
+            values = {"heartbeat": self._now()}
+            lost = [
+                run_id
+                for run_id, owner in held.items()
+                if not self._guard.update_if_held(connection, run_id, owner, values)
+            ]
         # Another thread may have ended some meanwhile.
-        return [run_id for run_id in lost if run_id in self._held]
+        return [run_id for run_id in lost if run_id in self.held]
 
     def finish(
         self,
@@ -202,61 +184,84 @@ class Leases(StorePart):
         error: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        """Ends a run that this store object has claimed, as done, failed, interrupted or pruned.
+        """Ends a run that this store object holds as done, failed, interrupted or pruned.
 
         Args:
-            failure: the class of what it failed of, for one that failed.
+            failure: the class of the failure, for a failed run.
 
         Raises:
             LeaseLostError: another process has taken the run over.
         """
         assert status in ENDS, status
-        why = {"failure": failure, "error": error, "traceback": traceback}
-        with self._write() as connection:
+        cause = {"failure": failure, "error": error, "traceback": traceback}
+        with self._database.write() as connection:
             if not (self._patience.repeats and self._has_ended(connection, run_id, status)):
                 now = self._now()
                 times = {"heartbeat": now, "finished": now}
-                end = {"status": status, "stage": None, **why, **times}
-                self._update_own(connection, run_id, end)
-        del self._held[run_id]
+                end = {"status": status, "stage": None, **cause, **times}
+                self._guard.update(connection, run_id, end)
+        del self.held[run_id]
 
     def _has_ended(self, connection: Connection, run_id: int, status: Status) -> bool:
-        """Whether this process, which has claimed a run, has recorded this end of it."""
+        """Returns whether the first try of a repeated call has recorded this end."""
         query = select(Run.id).where(Run.id == run_id, Run.status == status)
-        owner = self._held[run_id]
-        own = query.where(
-            Run.host == owner.host,
-            Run.pid == owner.pid,
-            Run.process_started.is_not_distinct_from(owner.started),
-        )
+        own = query.where(*_owned_by(self.held[run_id]))
         return connection.execute(own).scalar() is not None
 
     def request_stop(self, run_id: int) -> None:
-        """Asks the process that has a run to write a checkpoint and end.
+        """Requests that the process of a run writes a checkpoint and ends.
 
-        The request stays, so that no execution that is under way takes the run up (again),
-        until `withdraw_stops`.
+        The request stays until `withdraw_stops`, so that no sweep in progress starts the run
+        (again).
         """
-        with self._write() as connection:
+        with self._database.write() as connection:
             self._require_run(connection, run_id)
             connection.execute(update(Run).where(Run.id == run_id).values(stop_requested=True))
 
     def withdraw_stops(self, run_ids: Sequence[int]) -> None:
-        """Takes back requests to stop."""
-        with self._write() as connection:
+        """Withdraws stop requests."""
+        with self._database.write() as connection:
             for ids in chunks(run_ids):
-                asked = (Run.id.in_(ids), Run.stop_requested)
-                connection.execute(update(Run).where(*asked).values(stop_requested=False))
+                requested = (Run.id.in_(ids), Run.stop_requested)
+                connection.execute(update(Run).where(*requested).values(stop_requested=False))
 
     def stop_requested(self, run_id: int) -> bool:
-        """Whether a run was asked to stop, and nobody has taken that back."""
+        """Returns whether a run has a stop request."""
         return bool(self.stops_requested([run_id]))
 
     def stops_requested(self, run_ids: Sequence[int]) -> set[int]:
-        """Which of these runs were asked to stop."""
+        """Returns which of these runs have a stop request."""
         found: set[int] = set()
-        with self._read() as connection:
+        with self._database.read() as connection:
             for ids in chunks(run_ids):
                 query = select(Run.id).where(Run.id.in_(ids), Run.stop_requested)
                 found.update(connection.execute(query).scalars())
         return found
+
+
+def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> None:
+    connection.execute(
+        update(Run)
+        .where(Run.id == run_id)
+        .values(
+            status=Status.RUNNING,
+            host=owner.host,
+            pid=owner.pid,
+            process_started=owner.started,
+            heartbeat=now,
+            started=func.coalesce(Run.started, now),
+            finished=None,
+            stage=None,
+            failure=None,
+            error=None,
+            traceback=None,
+        )
+    )
+
+
+def _owned_by(owner: Owner) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Run.host == owner.host,
+        Run.pid == owner.pid,
+        Run.process_started.is_not_distinct_from(owner.started),
+    )

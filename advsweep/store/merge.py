@@ -1,7 +1,7 @@
-"""Merges one store into another: no run is lost, none is there twice.
+"""Merges one store into another: no run is lost and none is duplicated.
 
-A run is known by its identity and attempt. One that is done beats one that is not, and of two
-that are not the one with more steps; what is there already wins a tie. Merging again changes
+A run is identified by its identity and attempt. A done run beats one that is not done; of two
+others, the one with more steps wins. The run of the target wins a tie. Merging twice changes
 nothing.
 """
 
@@ -16,45 +16,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Select, delete, func, insert, inspect, null, select, update
+from sqlalchemy import delete, insert, inspect, null, select, update
 
 from advsweep.errors import StoreError
 from advsweep.local_files import make_private_folder
 from advsweep.store import foreign
 from advsweep.store.base import chunks
-from advsweep.store.evaluations import MODEL_SUBJECT
-from advsweep.store.metrics import storable
+from advsweep.store.merge_rows import RowMerger
+from advsweep.store.metrics import metric_ids, storable, write_points, write_summaries
 from advsweep.store.owners import Owner
 from advsweep.store.records import RunRecord, Status
 from advsweep.store.run_folders import PREFIX, copy_folder, owners, size_of
 from advsweep.store.runs import without_secrets
 from advsweep.store.store import Store
-from advsweep.store.tables import (
-    Analysis,
-    Base,
-    Checkpoint,
-    Evaluation,
-    Point,
-    ProblemSet,
-    Run,
-    RunEvaluation,
-    Summary,
-    Sweep,
-    SweepRun,
-    Trial,
-)
+from advsweep.store.tables import Base, Checkpoint, Point, Run, Summary
 
 if TYPE_CHECKING:
-    from advsweep.store.base import AnyRow
-
-_EVALUATION = (ProblemSet.digest, ProblemSet.problems, *Evaluation.__table__.columns)
+    from advsweep.store.owners import AnyRow
 
 TIMES = "time/"
-"""Metrics that differ whenever a run is repeated."""
+"""The prefix of metrics that differ whenever a run is repeated."""
+
+_OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
+"""Columns that are equal in all runs of one identity."""
 
 
-class Fate(Enum):
-    """What a merge does with a run of the other store."""
+class MergeAction(Enum):
+    """What a merge does with a run of the source."""
 
     ADDED = "added"
     REPLACED = "brought further"
@@ -62,29 +50,25 @@ class Fate(Enum):
     LEFT_OUT = "left out"
 
 
-_OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
-"""What is the same in runs of one identity."""
-
-_COPIED = (Fate.ADDED, Fate.REPLACED)
-
-
 @dataclass
-class Merged:
+class MergeResult:
     """What a merge did, or would do.
 
     Attributes:
-        runs: the runs of the other store by what became of each.
-        left_out: why runs were left out, by their id in the other store; those with malformed
-            values are here alone.
+        runs: the runs of the source by action.
+        left_out: why runs were left out, by their id in the source. Runs with malformed values
+            are only here.
         refused: what else was left out, and why, a line each: sweeps, trials, evaluations,
-            analyses, checkpoints, and files that are links or special ones.
-        differing: in what runs differ that are done in both, by their id in the other store.
-        sweeps: names of sweeps that were not there before.
-        evaluations: how many were added.
-        without_folder: runs that were taken without their folder, since it is not there.
+            analyses, checkpoints, and files that are links or special files.
+        differing: how runs differ that are done in both stores, by their id in the source.
+        sweeps: names of the new sweeps.
+        evaluations: number of new evaluations.
+        without_folder: runs that were merged without their folder, because it does not exist.
     """
 
-    runs: dict[Fate, list[RunRecord]] = field(default_factory=lambda: {fate: [] for fate in Fate})
+    runs: dict[MergeAction, list[RunRecord]] = field(
+        default_factory=lambda: {action: [] for action in MergeAction}
+    )
     left_out: dict[int, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     differing: dict[int, str] = field(default_factory=dict)
@@ -92,10 +76,10 @@ class Merged:
     evaluations: int = 0
     without_folder: list[RunRecord] = field(default_factory=list)
 
-    def ids(self) -> dict[Fate, list[int]]:
-        """The ids of the other store's runs by what became of each."""
-        found = {fate: [run.id for run in runs] for fate, runs in self.runs.items()}
-        return found | {Fate.LEFT_OUT: sorted(self.left_out)}
+    def ids(self) -> dict[MergeAction, list[int]]:
+        """Returns the ids of the source's runs by action."""
+        found = {action: [run.id for run in runs] for action, runs in self.runs.items()}
+        return found | {MergeAction.LEFT_OUT: sorted(self.left_out)}
 
 
 def merge(
@@ -105,66 +89,72 @@ def merge(
     folders: bool = True,
     dry_run: bool = False,
     on_run: Callable[[int, int], None] = lambda done, total: None,
-) -> Merged:
-    """Puts what another store holds into a store; the other one stays as it is.
+) -> MergeResult:
+    """Merges the contents of another store into a store; the source stays as it is.
 
-    Runs come with their metrics, summaries, evaluations and analyses, and with their folders below
-    `runs_directory`, which hold logs and checkpoints. Sweeps are the same where their names
-    are; runs that are new in one come after those it had, in the order of the other's plan.
-    Runs that a process is training, in either store, are left out, and so is whatever advsweep
-    cannot have written. Evaluations of models without a run come as well. Of sweeps, executors
-    and trackers are left behind.
+    Runs come with their metrics, summaries, evaluations and analyses, and with their folders
+    below `runs_directory`, which hold logs and checkpoints. Sweeps of the same name are the same
+    sweep: its new runs follow those of the target, in the order of the source's plan. Runs that
+    a process is training, in either store, are left out, and so are rows that advsweep cannot
+    have written. Evaluations of models without a run are merged too. The executors and trackers
+    of sweeps are not.
 
     Args:
-        folders: copy the runs' folders; without them a run cannot be exported or gone on with.
+        folders: copy the run folders; a run without its folder cannot be exported or resumed.
         dry_run: change nothing.
-        on_run: is told how many runs of how many are dealt with.
+        on_run: called after each run with the number of runs so far and in all.
 
     Raises:
         StoreError: a store cannot be used, both are the same one, or a folder cannot be
-            copied; what was merged by then stays.
+            copied. What was merged before stays.
     """
     if target.url == source.url:
         raise StoreError(f"{source.name}: expected another store than the one to merge into")
-    merging = _Merging(target, source, folders=folders, dry_run=dry_run)
-    ids = merging.run_ids()
+    merger = _RunMerger(target, source, folders=folders, dry_run=dry_run)
+    ids = merger.run_ids()
     for done, run_id in enumerate(ids, 1):
-        merging.take_run(run_id)
+        merger.merge_run(run_id)
         on_run(done, len(ids))
-    merging.take_models()
-    merging.take_sweeps()
-    return merging.merged
+    rows, result = merger.rows, merger.result
+    rows.merge_models()
+    result.sweeps = rows.merge_sweeps(merger.ids)
+    result.evaluations, result.refused = len(rows.evaluations), rows.refused
+    return result
 
 
-class _Material(NamedTuple):
-    """What a run has beside its row."""
+class _RunParts(NamedTuple):
+    """The rows that belong to one run alone."""
 
     points: Sequence[tuple[str, int, float]]
     summaries: Mapping[str, float]
     checkpoints: Sequence[dict[str, Any]]
 
 
-class _Merging:
-    """One merge; knows which run of the target each run of the source has become."""
+class _RunMerger:
+    """Merges runs.
+
+    Attributes:
+        ids: the ids of runs in the target by their ids in the source.
+    """
 
     def __init__(self, target: Store, source: Store, *, folders: bool, dry_run: bool) -> None:
         self._target = target
         self._source = source
-        # Where all runs have a common folder there is nothing to copy.
         self._folders = folders
-        self._shared = target.runs_directory == source.runs_directory
+        # Two stores may share one folder of runs; then there is nothing to copy.
+        self._same_folder = target.runs_directory == source.runs_directory
         self._dry_run = dry_run
-        self._ids: dict[int, int] = {}
-        self._evaluations: set[str] = set()
-        self.merged = Merged()
+        self.rows = RowMerger(target, source, dry_run=dry_run)
+        self.ids: dict[int, int] = {}
+        self.result = MergeResult()
 
     def run_ids(self) -> list[int]:
-        """The ids of the other store's runs, in the order in which they were added.
+        """Returns the ids of the source's runs, in the order in which they were added.
 
         Raises:
-            StoreError: they are none, or what looks like a table is none.
+            StoreError: an id is not a number, or a view has the name of a table.
         """
-        with self._source._read() as connection:
+        with self._source.database.read() as connection:
             tables = set(inspect(connection).get_table_names())
             if views := Base.metadata.tables.keys() - tables:
                 raise StoreError(f"{self._source.name}: expected a table {min(views)}, got none")
@@ -174,351 +164,210 @@ class _Merging:
             raise StoreError(f"{self._source.name}: expected whole numbers as the ids of runs")
         return ids
 
-    def take_run(self, run_id: int) -> None:
-        """Takes in one run and its evaluations, as far as that is missing."""
+    def merge_run(self, run_id: int) -> None:
+        """Merges a run with everything that belongs to it, unless the target has it."""
+        parts = None
         try:
+            # Read and checked as a whole before anything changes.
             with foreign.reading():
                 row = self._read_run(run_id)
-                there = self._source.runs._record(row, ())
-                fate, here = self._fate(there)
-                material = self._material(there) if fate in _COPIED else None
-                if material is not None:
-                    self._check_folder(there)
-                if fate is Fate.KEPT:
-                    self._compare(there, here)
+                theirs = self._source.runs.to_record(row)
+                action, ours = self._decide(theirs)
+                if action in (MergeAction.ADDED, MergeAction.REPLACED):
+                    parts = self._read_parts(theirs)
+                    self._check_folder(theirs)
+                elif action is MergeAction.KEPT:
+                    self._compare(theirs, ours)
         except foreign.ForeignError as error:
-            self.merged.left_out[run_id] = str(error)
+            self.result.left_out[run_id] = str(error)
             return
-        if fate is Fate.KEPT:
-            assert here is not None
-            self._ids[there.id] = here.id
-        elif material is not None and self._dry_run:
-            # Something has to stand for the id that it would get.
-            self._ids[there.id] = -there.id if here is None else here.id
-        elif material is not None and (reason := self._copy(there, row, here, material)):
-            fate = Fate.LEFT_OUT
-            self.merged.left_out[there.id] = reason
-        self.merged.runs[fate].append(there)
-        if there.id in self._ids:
-            self._take_evaluations(there.id, self._ids[there.id])
-            self._take_analyses(there.id, self._ids[there.id])
+        if action is MergeAction.KEPT:
+            assert ours is not None
+            self.ids[theirs.id] = ours.id
+        elif parts is not None and self._dry_run:
+            # A placeholder for the id that the run would get.
+            self.ids[theirs.id] = -theirs.id if ours is None else ours.id
+        elif parts is not None and (reason := self._copy(theirs, row, ours, parts)):
+            action = MergeAction.LEFT_OUT
+            self.result.left_out[theirs.id] = reason
+        self.result.runs[action].append(theirs)
+        if theirs.id in self.ids:
+            self.rows.merge_evaluations(theirs.id, self.ids[theirs.id])
+            self.rows.merge_analyses(theirs.id, self.ids[theirs.id])
 
     def _read_run(self, run_id: int) -> AnyRow:
-        with self._source._read() as connection:
+        with self._source.database.read() as connection:
             found = connection.execute(select(Run.__table__).where(Run.id == run_id)).first()
         if found is None:
             raise foreign.ForeignError("it is gone")
         foreign.check_run(found._asdict())
         return found
 
-    def _fate(self, there: RunRecord) -> tuple[Fate, RunRecord | None]:
-        """What becomes of a run, and the one that is here already."""
-        here = self._counterpart(there)
-        if here is None and (other := self._namesake(there)):
+    def _decide(self, theirs: RunRecord) -> tuple[MergeAction, RunRecord | None]:
+        """Returns what to do with a run, and the target's run of the same identity."""
+        ours = self._target.runs.find_attempt(theirs.identity, theirs.attempt)
+        if ours is None and (other := self._namesake(theirs)):
             raise foreign.ForeignError(
-                f"its identity {there.identity[:24]}... begins like that of run {other} of this "
+                f"its identity {theirs.identity[:24]}... begins like that of run {other} of this "
                 "store, whose folder it would share"
             )
         for key in _OF_IDENTITY:
-            if here is not None and getattr(here, key) != getattr(there, key):
+            if ours is not None and getattr(ours, key) != getattr(theirs, key):
                 raise foreign.ForeignError(
-                    f"{key}: expected that of run {here.id} of this store, which has the same "
+                    f"{key}: expected that of run {ours.id} of this store, which has the same "
                     "identity"
                 )
-        fate = _fate(there, here)
-        if fate is Fate.LEFT_OUT:
-            where = "in the other store" if there.status is Status.RUNNING else "in this one"
-            self.merged.left_out[there.id] = f"a process is training it {where}"
-        return fate, here
+        action = _choose_action(theirs, ours)
+        if action is MergeAction.LEFT_OUT:
+            where = "in the other store" if theirs.status is Status.RUNNING else "in this one"
+            self.result.left_out[theirs.id] = f"a process is training it {where}"
+        return action, ours
 
-    def _namesake(self, there: RunRecord) -> int | None:
-        """A run here of another identity whose folder has the same name."""
-        first = there.identity[:PREFIX]
-        # A range, unlike LIKE, goes by the index in every database.
+    def _namesake(self, theirs: RunRecord) -> int | None:
+        """Returns a run of the target with another identity but the same folder name."""
+        first = theirs.identity[:PREFIX]
+        # A range, unlike LIKE, uses the index in every database.
         alike = (Run.identity >= first, Run.identity < f"{first}g")
-        query = select(Run.id).where(*alike, Run.identity != there.identity)
-        with self._target._read() as connection:
+        query = select(Run.id).where(*alike, Run.identity != theirs.identity)
+        with self._target.database.read() as connection:
             return connection.execute(query.limit(1)).scalar()
 
-    def _material(self, there: RunRecord) -> _Material:
-        """What a run has beside its row, read and checked before anything is changed here."""
-        points = self._source.metrics.points(there.id)
+    def _read_parts(self, theirs: RunRecord) -> _RunParts:
+        points = self._source.metrics.points(theirs.id)
         foreign.check_points(points)
-        summaries = self._source.metrics.summaries([there.id]).get(there.id, {})
+        summaries = self._source.metrics.summaries([theirs.id]).get(theirs.id, {})
         foreign.check_summaries(summaries)
         query = select(Checkpoint.path, Checkpoint.step, Checkpoint.created)
-        with self._source._read() as connection:
-            found = connection.execute(query.where(Checkpoint.run_id == there.id)).all()
+        with self._source.database.read() as connection:
+            found = connection.execute(query.where(Checkpoint.run_id == theirs.id)).all()
         checkpoints: dict[str, dict[str, Any]] = {}
         for row in found:
             try:
-                foreign.check_checkpoint(row._asdict(), there.directory.name)
+                foreign.check_checkpoint(row._asdict(), theirs.directory.name)
             except foreign.ForeignError as error:
-                self._refuse(f"a checkpoint of its run {there.id}", error)
+                self.rows.refuse(f"a checkpoint of its run {theirs.id}", error)
             else:
                 checkpoints[row.path] = row._asdict()
-        return _Material(points, summaries, list(checkpoints.values()))
-
-    def _refuse(self, what: str, why: object) -> None:
-        self.merged.refused.append(f"{what}: {why}")
-
-    def _counterpart(self, there: RunRecord) -> RunRecord | None:
-        query = select(Run.__table__).where(
-            Run.identity == there.identity, Run.attempt == there.attempt
-        )
-        with self._target._read() as connection:
-            records = self._target.runs._records(connection, connection.execute(query).all())
-        return records[0] if records else None
+        return _RunParts(points, summaries, list(checkpoints.values()))
 
     def _copy(
-        self, there: RunRecord, row: AnyRow, here: RunRecord | None, material: _Material
+        self, theirs: RunRecord, row: AnyRow, ours: RunRecord | None, parts: _RunParts
     ) -> str | None:
-        """Puts a run in the place of the one that is here; otherwise why that was not done."""
-        me = Owner.current()
-        if here is not None and not self._target.leases.claim(here.id, me):
+        """Adds a run, or replaces the target's; returns why it did not."""
+        if ours is not None and not self._target.leases.claim(ours.id, Owner.current()):
             return "a process has just taken it up in this one"
-        folder = self._copy_folder(there)
-        # A None by itself would become JSON's null in a column of JSON.
+        has_folder = self._copy_folder(theirs)
+        # In a JSON column, None would become JSON's null.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
         if row.environment is not None:
             values["environment"] = without_secrets(row.environment)
-        points, summaries = material.points, material.summaries
-        with self._target._write_alone() as connection:
-            if here is None:
+        points, summaries = parts.points, parts.summaries
+        with self._target.database.write_alone() as connection:
+            if ours is None:
                 adding = insert(Run).values(values).returning(Run.id)
                 run_id = connection.execute(adding).scalar_one()
             else:
-                run_id = here.id
+                run_id = ours.id
                 connection.execute(update(Run).where(Run.id == run_id).values(values))
                 for model in (Point, Summary, Checkpoint):
                     connection.execute(delete(model).where(model.run_id == run_id))
             names = {name for name, _, _ in points} | summaries.keys()
-            ids = self._target.metrics._name_ids(connection, names)
+            ids = metric_ids(connection, names)
             rows = [(ids[name], step, storable(value)) for name, step, value in points]
             for some in chunks(rows):
-                self._target.metrics._put_points(connection, run_id, some)
+                write_points(connection, run_id, some)
             if summaries:
                 numbers = [(ids[name], storable(value)) for name, value in summaries.items()]
-                self._target.metrics._put_summaries(connection, run_id, numbers)
-            if folder and material.checkpoints:
-                found = [{**checkpoint, "run_id": run_id} for checkpoint in material.checkpoints]
+                write_summaries(connection, run_id, numbers)
+            if has_folder and parts.checkpoints:
+                found = [{**checkpoint, "run_id": run_id} for checkpoint in parts.checkpoints]
                 connection.execute(insert(Checkpoint), found)
-        self._ids[there.id] = run_id
+        self.ids[theirs.id] = run_id
         return None
 
-    def _has_folder(self, there: RunRecord) -> bool:
-        """Whether a run's folder is to be copied."""
-        found = there.directory
+    def _has_folder(self, theirs: RunRecord) -> bool:
+        """Returns whether a run has a folder to copy."""
+        found = theirs.directory
         return self._folders and not found.is_symlink() and found.is_dir()
 
-    def _check_folder(self, there: RunRecord) -> None:
-        """Refuses a folder that cannot be copied, before anything is changed.
+    def _check_folder(self, theirs: RunRecord) -> None:
+        """Checks that the folder of a run can be copied.
 
         Raises:
-            ForeignError: the folder of that name here is not known to be the run's, or there is
-                no room for it.
+            ForeignError: another folder of that name exists, or the disk has no room.
         """
-        if self._shared or not self._has_folder(there):
+        if self._same_folder or not self._has_folder(theirs):
             return
-        final = self._target.runs_directory / there.directory.name
-        if os.path.lexists(final) and (final.is_symlink() or owners(final) != {there.identity}):
+        final = self._target.runs_directory / theirs.directory.name
+        if os.path.lexists(final) and (final.is_symlink() or owners(final) != {theirs.identity}):
             raise foreign.ForeignError(
                 f"{final} has no manifest that names this run alone; move it elsewhere or merge "
                 "with --no-folders"
             )
-        needed, room = size_of(there.directory), shutil.disk_usage(_existing(final)).free
+        needed, room = size_of(theirs.directory), shutil.disk_usage(_existing_parent(final)).free
         if needed > room:
             raise foreign.ForeignError(
                 f"its folder takes {needed / 1e9:.3g} GB, and {final.parent} has room for "
                 f"{room / 1e9:.3g} GB; merge with --no-folders"
             )
 
-    def _copy_folder(self, there: RunRecord) -> bool:
-        """Copies a run's folder in one piece; False where there is none to copy."""
-        if self._shared:
+    def _copy_folder(self, theirs: RunRecord) -> bool:
+        """Copies the folder of a run as a whole; returns False if it has none."""
+        if self._same_folder:
             return True
-        if not self._has_folder(there):
-            self.merged.without_folder.append(there)
+        if not self._has_folder(theirs):
+            self.result.without_folder.append(theirs)
             return False
-        final = self._target.runs_directory / there.directory.name
+        final = self._target.runs_directory / theirs.directory.name
         try:
             make_private_folder(final.parent)
             with TemporaryDirectory(prefix=".partial-", dir=final.parent) as scratch:
                 copy = Path(scratch) / final.name
-                for odd in copy_folder(there.directory, copy, there.identity):
-                    where = odd.relative_to(there.directory.parent)
-                    self._refuse(f"{where}", "a link, a special file or a folder too deep")
+                for odd in copy_folder(theirs.directory, copy, theirs.identity):
+                    where = odd.relative_to(theirs.directory.parent)
+                    self.rows.refuse(f"{where}", "a link, a special file or a folder too deep")
                 if final.exists():
                     shutil.rmtree(final)
                 copy.rename(final)
         except OSError as error:
             raise StoreError(
-                f"{there.directory} cannot be copied to {final.parent}: {error}; make room or make "
-                "the folder writable, or merge with --no-folders, then merge again"
+                f"{theirs.directory} cannot be copied to {final.parent}: {error}; make room or "
+                "make the folder writable, or merge with --no-folders, then merge again"
             ) from error
         return True
 
-    def _compare(self, there: RunRecord, here: RunRecord | None) -> None:
-        """Notes in what two runs differ that are done in both, and should be the same."""
-        assert here is not None
-        if there.status is not Status.DONE or here.status is not Status.DONE:
+    def _compare(self, theirs: RunRecord, ours: RunRecord | None) -> None:
+        """Notes how two runs differ that are done in both stores and should be equal."""
+        assert ours is not None
+        if theirs.status is not Status.DONE or ours.status is not Status.DONE:
             return
-        found = self._source.metrics.points(there.id)
+        found = self._source.metrics.points(theirs.id)
         foreign.check_points(found)
-        theirs, ours = (
+        there, here = (
             {(name, step): value for name, step, value in points}
-            for points in (found, self._target.metrics.points(here.id))
+            for points in (found, self._target.metrics.points(ours.id))
         )
-        keys = [k for k in ours.keys() | theirs.keys() if not k[0].startswith(TIMES)]
-        unlike = [k for k in keys if repr(ours.get(k)) != repr(theirs.get(k))]
+        keys = [k for k in here.keys() | there.keys() if not k[0].startswith(TIMES)]
+        unlike = [k for k in keys if repr(here.get(k)) != repr(there.get(k))]
         if unlike:
             name, step = min(unlike, key=lambda key: (key[1], key[0]))
-            self.merged.differing[there.id] = (
+            self.result.differing[theirs.id] = (
                 f"{len(unlike)} of {len(keys)} metric points, first {name} at step {step}: "
-                f"{ours.get((name, step))} here, {theirs.get((name, step))} there"
+                f"{here.get((name, step))} here, {there.get((name, step))} there"
             )
 
-    def _take_evaluations(self, old: int, new: int) -> None:
-        links = select(RunEvaluation.step, *_EVALUATION).where(
-            RunEvaluation.run_id == old,
-            Evaluation.id == RunEvaluation.evaluation_id,
-            ProblemSet.id == Evaluation.problem_set_id,
-        )
-        for row in self._checked(links, foreign.check_link, f"evaluations of its run {old}"):
-            step = row.pop("step")
-            self._take_evaluation(row, (new, step))
 
-    def take_models(self) -> None:
-        """Adds the evaluations of models that no run has trained."""
-        query = select(*_EVALUATION).where(
-            Evaluation.subject.startswith(MODEL_SUBJECT),
-            ProblemSet.id == Evaluation.problem_set_id,
-        )
-        query = query.order_by(Evaluation.id)
-        for row in self._checked(query, foreign.check_evaluation, "evaluations of models"):
-            self._take_evaluation(row)
-
-    def _checked(
-        self, query: Select[Any], check: Callable[[Mapping[str, Any]], None], what: str
-    ) -> list[dict[str, Any]]:
-        """Rows of the other store that pass a check; none where they cannot be read."""
-        found = []
-        try:
-            with foreign.reading(), self._source._read() as connection:
-                rows = [dict(row._mapping) for row in connection.execute(query)]
-        except foreign.ForeignError as error:
-            self._refuse(what, error)
-            return []
-        for row in rows:
-            try:
-                with foreign.reading():
-                    check(row)
-            except foreign.ForeignError as error:
-                self._refuse(f"one of the {what}", error)
-            else:
-                found.append(row)
-        return found
-
-    def _take_evaluation(self, row: dict[str, Any], link: tuple[int, int] | None = None) -> None:
-        """Adds an evaluation that is not there, and links it to a run and a step of it."""
-        target = self._target
-        if not target.evaluations.has(row["identity"]):
-            self._evaluations.add(row["identity"])
-        if self._dry_run:
-            return
-        problems = {"digest": row.pop("digest"), "problems": row.pop("problems")}
-        row.pop("id")
-        with target._write_alone() as connection:
-            connection.execute(target._insert_or_ignore(ProblemSet, "digest"), problems)
-            digest = ProblemSet.digest == problems["digest"]
-            set_id = connection.execute(select(ProblemSet.id).where(digest)).scalar_one()
-            row["problem_set_id"] = set_id
-            connection.execute(target._insert_or_ignore(Evaluation, "identity"), row)
-            if link is not None:
-                run_id, step = link
-                evaluation_id = target.evaluations._evaluation_id(connection, row["identity"])
-                target.evaluations._link(connection, run_id, evaluation_id, step)
-
-    def _take_analyses(self, old: int, new: int) -> None:
-        query = select(Analysis.__table__).where(Analysis.run_id == old)
-        found = self._checked(query, foreign.check_analysis, f"analyses of its run {old}")
-        rows = [{**row, "run_id": new} for row in found]
-        if rows and not self._dry_run:
-            adding = self._target._insert_or_ignore(Analysis, "run_id", "identity")
-            with self._target._write_alone() as connection:
-                connection.execute(adding, rows)
-
-    def take_sweeps(self) -> None:
-        """Adds sweeps that are new, and to all of them the runs that they lack."""
-        self.merged.evaluations = len(self._evaluations)
-        known = {sweep.name for sweep in self._target.runs.sweeps()}
-        query = select(Sweep.__table__).order_by(Sweep.id)
-        for sweep in self._checked(query, foreign.check_sweep, "sweeps"):
-            if sweep["name"] not in known:
-                known.add(sweep["name"])
-                self.merged.sweeps.append(sweep["name"])
-            if not self._dry_run:
-                self._take_sweep(sweep)
-
-    def _take_sweep(self, sweep: Mapping[str, Any]) -> None:
-        name = sweep["name"]
-        with self._source._read() as connection:
-            query = select(SweepRun.run_id).where(SweepRun.sweep_id == sweep["id"])
-            old = connection.execute(query.order_by(SweepRun.position)).scalars().all()
-        searched = self._trials(sweep)
-        target = self._target
-        with target._write_alone() as connection:
-            spec = foreign.without_choices(sweep["spec"])
-            values = {"name": name, "spec": spec, "created": sweep["created"]}
-            connection.execute(target._insert_or_ignore(Sweep, "name"), values)
-            sweep_id = target._require_sweep(connection, name)
-            if new := [self._ids[i] for i in old if i in self._ids]:
-                target.runs._add_to_sweep(connection, sweep_id, new)
-                self._drop_older_attempts(connection, sweep_id)
-            # Trials are numbered in the order of asking: those of two searches do not mix.
-            mine = select(func.count()).where(Trial.sweep_id == sweep_id)
-            if searched and not connection.execute(mine).scalar_one():
-                rows = [{"sweep_id": sweep_id, **trial} for trial in searched]
-                connection.execute(insert(Trial), rows)
-
-    def _trials(self, sweep: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """All trials of the other store's sweep, or none: a search goes on from their order."""
-        query = select(Trial.number, Trial.params, Trial.config_hash)
-        query = query.where(Trial.sweep_id == sweep["id"])
-        try:
-            with foreign.reading(), self._source._read() as connection:
-                trials = [dict(row._mapping) for row in connection.execute(query)]
-                foreign.check_trials(trials)
-        except foreign.ForeignError as error:
-            self._refuse(f"the trials of sweep {sweep['name']}", error)
-            return []
-        return trials
-
-    def _drop_older_attempts(self, connection: Connection, sweep_id: int) -> None:
-        """Of a run's attempts the latest one alone stays part of a sweep, as in one store."""
-        members = (SweepRun.run_id == Run.id, SweepRun.sweep_id == sweep_id)
-        latest = select(Run.identity, func.max(Run.attempt).label("attempt")).where(*members)
-        newest = latest.group_by(Run.identity).subquery()
-        older = select(Run.id).where(
-            *members, Run.identity == newest.c.identity, Run.attempt < newest.c.attempt
-        )
-        ids = connection.execute(older).scalars().all()
-        gone = (SweepRun.sweep_id == sweep_id, SweepRun.run_id.in_(ids))
-        connection.execute(delete(SweepRun).where(*gone))
-
-
-def _existing(path: Path) -> Path:
-    """The nearest folder above a path that is there."""
+def _existing_parent(path: Path) -> Path:
     return next(parent for parent in path.parents if parent.is_dir())
 
 
-def _fate(there: RunRecord, here: RunRecord | None) -> Fate:
-    if here is not None and _worth(there) <= _worth(here):
-        return Fate.KEPT
-    if there.status is Status.RUNNING or (here is not None and here.status is Status.RUNNING):
-        return Fate.LEFT_OUT
-    return Fate.ADDED if here is None else Fate.REPLACED
+def _choose_action(theirs: RunRecord, ours: RunRecord | None) -> MergeAction:
+    if ours is not None and _progress(theirs) <= _progress(ours):
+        return MergeAction.KEPT
+    if theirs.status is Status.RUNNING or (ours is not None and ours.status is Status.RUNNING):
+        return MergeAction.LEFT_OUT
+    return MergeAction.ADDED if ours is None else MergeAction.REPLACED
 
 
-def _worth(run: RunRecord) -> tuple[bool, int]:
+def _progress(run: RunRecord) -> tuple[bool, int]:
     return run.status is Status.DONE, run.step

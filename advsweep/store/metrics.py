@@ -1,4 +1,4 @@
-"""Metric points and summaries: what was measured in each run."""
+"""Metrics: the points of each run, and its summaries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from advsweep.store.base import Shared, StorePart, chunks, ids_of_peers
+from advsweep.store.base import (
+    Shared,
+    StorePart,
+    chunks,
+    insert_or_ignore,
+    insert_or_update,
+    peer_ids,
+)
 from advsweep.store.tables import Checkpoint, Metric, Point, Run, Summary
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ _UPSERT = (
     " ON CONFLICT (run_id, metric_id, step) DO UPDATE SET value = excluded.value"
 )
 
-# A thousand rows as three arrays: parameters for each row cost thirty times as much.
+# A thousand rows as three arrays: parameters for each row take thirty times as long.
 _UNNESTED = text(
     "INSERT INTO points (run_id, metric_id, step, value)"
     " SELECT :run, * FROM unnest(:metrics, :steps, :values)"
@@ -52,7 +59,7 @@ _UNNESTED = text(
     bindparam("values", type_=ARRAY(Double)),
 )
 
-# A curve as two texts, in as many digits as it takes: values one by one take ten times as long.
+# A curve as two texts of full precision: values one by one take ten times as long.
 _JOINED = (
     select(
         Point.run_id,
@@ -68,22 +75,16 @@ _JOINED = (
 
 
 class Metrics(StorePart):
-    """The part of a store that holds what was measured in each run."""
+    """Metric points and summaries of runs.
+
+    A point is a name, a step and a value. A run has one value for each name and step: the last
+    that was recorded. Values that are not a number are stored and returned as NaN.
+    """
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        # Names are never removed, so what was read once stays true.
-        self._metric_ids: dict[str, int] = {}
-
-    def add(self, run_id: int, points: Sequence[tuple[str, int, float]]) -> None:
-        """Adds metric points (name, step, value); of the same name and step the last counts.
-
-        Quickest with about 1,000 at a time.
-        """
-        with self._write() as connection:
-            self._require_lease(connection, run_id)
-            ids = self._insert_points(connection, run_id, points)
-        self._metric_ids.update(ids)
+        # Names are never removed, so this cache stays valid.
+        self._ids: dict[str, int] = {}
 
     def record(
         self,
@@ -93,61 +94,31 @@ class Metrics(StorePart):
         step: int | None = None,
         stage: str | None = None,
     ) -> None:
-        """Adds points, as `add`, and renews the run's lease in the same transaction.
+        """Records metric points (name, step, value), fastest with about 1,000 at a time.
+
+        The same transaction renews the lease of a run that this store object holds.
+
+        Args:
+            step: the training step that the run has reached; needs the lease.
+            stage: what the run is doing, such as `training`; needs the lease.
 
         Raises:
             LeaseLostError: another process has taken the run over.
         """
-        with self._write() as connection:
-            self._renew(connection, run_id, step, stage)
-            ids = self._insert_points(connection, run_id, points)
-        self._metric_ids.update(ids)
-
-    def _insert_points(
-        self, connection: Connection, run_id: int, points: Sequence[tuple[str, int, float]]
-    ) -> dict[str, int]:
-        """Returns the ids of their names, which are good once the transaction is over."""
-        ids = self._name_ids(connection, {name for name, _, _ in points})
-        if points:
-            rows = [(ids[name], step, storable(value)) for name, step, value in points]
-            self._put_points(connection, run_id, rows)
-        return ids
-
-    def _put_points(
-        self, connection: Connection, run_id: int, rows: Sequence[tuple[int, int, float | None]]
-    ) -> None:
-        """Writes points (metric, step, value) by whichever statement is quickest."""
-        if connection.dialect.name == "postgresql":
-            # A statement may not touch a row twice there.
-            last = {(metric, step): value for metric, step, value in rows}
-            metrics, steps = zip(*last, strict=True)
-            values = {"run": run_id, "metrics": [*metrics], "steps": [*steps]}
-            connection.execute(_UNNESTED, values | {"values": [*last.values()]})
-            return
-        # Straight to the driver: SQLAlchemy's own way takes half of the time of a small commit.
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        driver.executemany(_UPSERT, [(run_id, *row) for row in rows])
-
-    def _name_ids(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
-        ids = {name: self._metric_ids[name] for name in names if name in self._metric_ids}
-        ids |= self._recorded_ids(connection, set(names) - set(ids))
-        if new := sorted(set(names) - set(ids)):
-            rows = [{"name": name} for name in new]
-            connection.execute(self._insert_or_ignore(Metric, "name"), rows)
-            ids |= self._recorded_ids(connection, new)
-        return ids
-
-    def _recorded_ids(self, connection: Connection, names: Collection[str]) -> dict[str, int]:
-        if not names:
-            return {}
-        query = select(Metric.name, Metric.id).where(Metric.name.in_(names))
-        return {row.name: row.id for row in connection.execute(query)}
+        with self._database.write() as connection:
+            if run_id in self._guard.held or step is not None or stage is not None:
+                self._guard.renew(connection, run_id, step=step, stage=stage)
+            ids = metric_ids(connection, {name for name, _, _ in points}, self._ids)
+            if points:
+                rows = [(ids[name], step, storable(value)) for name, step, value in points]
+                write_points(connection, run_id, rows)
+        # New ids are valid only once the transaction is committed.
+        self._ids.update(ids)
 
     def truncate(self, run_id: int, after_step: int) -> None:
-        """Forgets the metric points and checkpoints past a step, to which a run goes back."""
-        with self._write() as connection:
-            self._require_lease(connection, run_id)
+        """Removes the metric points and checkpoint records after a step that a run resumes from."""
+        with self._database.write() as connection:
+            self._guard.require(connection, run_id)
             for model in (Point, Checkpoint):
                 past = (model.run_id == run_id, model.step > after_step)
                 connection.execute(delete(model).where(*past))
@@ -155,19 +126,20 @@ class Metrics(StorePart):
             connection.execute(update(Run).where(*ahead).values(step=after_step))
 
     def names(self, run_id: int) -> list[str]:
-        """The metrics that a run has points of, sorted."""
+        """Returns the sorted names of the metrics that a run has points of."""
         has_points = select(Point.step).where(Point.run_id == run_id, Point.metric_id == Metric.id)
-        with self._read() as connection:
+        with self._database.read() as connection:
             query = select(Metric.name).where(has_points.exists()).order_by(Metric.name)
             return list(connection.execute(query).scalars())
 
     def points(
         self, run_id: int, names: Sequence[str] | None = None, *, since: int | None = None
     ) -> list[tuple[str, int, float]]:
-        """A run's metric points (name, step, value) by name and step; all of them by default.
+        """Returns the metric points (name, step, value) of a run, by name and step.
 
         Args:
-            since: those of this step and of later ones.
+            names: only these metrics.
+            since: only this step and later ones.
         """
         query = select(Metric.name, Point.step, Point.value).where(
             Metric.id == Point.metric_id, Point.run_id == run_id
@@ -176,44 +148,25 @@ class Metrics(StorePart):
             query = query.where(Metric.name.in_(names))
         if since is not None:
             query = query.where(Point.step >= since)
-        with self._read() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(query.order_by(Metric.name, Point.step)).all()
-        return [(name, step, _number(value)) for name, step, value in rows]
+        return [(name, step, _from_stored(value)) for name, step, value in rows]
 
     def series(self, run_ids: Sequence[int], name: str) -> dict[int, Series]:
-        """The curve of one metric for each run that has it: steps and values, by step."""
+        """Returns the steps and values of one metric by run, in the order of the steps."""
         curves: dict[int, Series] = {}
-        with self._read() as connection:
-            for chosen in self._chosen(connection, run_ids, name):
+        with self._database.read() as connection:
+            for chosen in _conditions(connection, run_ids, name):
                 if connection.dialect.name == "postgresql":
                     rows = connection.execute(_JOINED.where(*chosen))
-                    curves.update((run, _parsed(steps, values)) for run, steps, values in rows)
+                    curves.update((run, _curve(steps, values)) for run, steps, values in rows)
                     continue
                 query = select(Point.run_id, Point.step, Point.value).where(*chosen)
                 cursor = connection.execute(query.order_by(Point.run_id, Point.step)).cursor
                 assert cursor is not None
-                # The driver's own tuples: making rows of them takes as long as reading them.
-                curves.update(_split(cursor.fetchall()))
+                # The driver's own tuples: converting them to rows takes as long as reading them.
+                curves.update(_curves(cursor.fetchall()))
         return curves
-
-    def _chosen(
-        self,
-        connection: Connection,
-        run_ids: Sequence[int],
-        name: str,
-        *,
-        first: int | None = None,
-        last: int | None = None,
-    ) -> Iterator[list[ColumnElement[bool]]]:
-        """Conditions for a metric's points of some runs, in portions that a statement can take."""
-        metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
-        within: list[ColumnElement[bool]] = []
-        if first is not None:
-            within.append(Point.step <= first)
-        if last is not None:
-            within += [Run.id == Point.run_id, Point.step > Run.steps - last]
-        for ids in chunks(run_ids):
-            yield [Point.metric_id == metric, Point.run_id.in_(ids), *within]
 
     def means(
         self,
@@ -223,27 +176,27 @@ class Metrics(StorePart):
         first: int | None = None,
         last: int | None = None,
     ) -> dict[int, float]:
-        """The mean of a metric over the steps of each run; runs that lack it are left out.
+        """Returns the mean of a metric over the steps of each run; runs without it are left out.
 
-        Steps whose value is not a number are left out of the mean, which is rounded once: the
-        same points have the same mean to the last digit, whatever database they are in.
+        NaN values are left out of the mean. The sum is exact and rounded once, so that the same
+        points have the same mean to the last digit in every database.
 
         Args:
-            first: over this many steps from the start, or as many as there are.
-            last: over this many steps before the end that was planned.
+            first: only this many steps from the start.
+            last: only this many steps before the planned end.
         """
         found: dict[int, float] = {}
-        with self._read() as connection:
-            for chosen in self._chosen(connection, run_ids, name, first=first, last=last):
+        with self._database.read() as connection:
+            for chosen in _conditions(connection, run_ids, name, first=first, last=last):
                 if connection.dialect.name == "postgresql":
                     curves = connection.execute(_JOINED.where(*chosen))
-                    rows = [(run_id, _mean(_numbers(values))) for run_id, _, values in curves]
+                    rows = [(run_id, _mean(_without_nan(values))) for run_id, _, values in curves]
                     found.update((run_id, mean) for run_id, mean in rows if mean is not None)
                     continue
                 driver = connection.connection.driver_connection
                 assert isinstance(driver, sqlite3.Connection)
-                # Points that go from the database to a list of floats, and no further.
-                # Its type stub knows of aggregates that are integers alone.
+                # The points become a list of floats inside SQLite, and no rows of Python.
+                # The type stub only knows aggregates that return integers.
                 driver.create_aggregate("exact_mean", 1, _ExactMean)  # type: ignore[arg-type]
                 query = select(Point.run_id, func.exact_mean(Point.value)).where(*chosen)
                 means = connection.execute(query.group_by(Point.run_id))
@@ -253,17 +206,17 @@ class Metrics(StorePart):
     def last_values(
         self, run_ids: Sequence[int], names: Sequence[str]
     ) -> dict[int, dict[str, float]]:
-        """The newest point of each metric in each run; what a run lacks is left out."""
+        """Returns the newest value of each metric in each run; missing metrics are left out."""
         newest = (
             select(Point.value)
             .where(Point.run_id == Run.id, Point.metric_id == Metric.id)
             .order_by(Point.step.desc())
             .limit(1)
         )
-        # NULL is either no point or not a number.
+        # A NULL could mean no point, or a point whose value is NaN.
         exists = newest.with_only_columns(Point.step).order_by(None).exists()
         found: dict[int, dict[str, float]] = {}
-        with self._read() as connection:
+        with self._database.read() as connection:
             for ids in chunks(run_ids):
                 query = (
                     select(Run.id, Metric.name, newest.scalar_subquery())
@@ -271,46 +224,39 @@ class Metrics(StorePart):
                     .where(Run.id.in_(ids), exists)
                 )
                 for run_id, name, value in connection.execute(query):
-                    found.setdefault(run_id, {})[name] = _number(value)
+                    found.setdefault(run_id, {})[name] = _from_stored(value)
         return found
 
     def set_summaries(self, run_id: int, values: Mapping[str, float]) -> None:
-        """Keeps numbers about a whole run, in the place of earlier ones of the same names."""
+        """Stores numbers about a whole run; they replace earlier ones of the same names."""
         if not values:
             return
-        with self._write() as connection:
-            self._require_lease(connection, run_id)
-            ids = self._name_ids(connection, values)
+        with self._database.write() as connection:
+            self._guard.require(connection, run_id)
+            ids = metric_ids(connection, values, self._ids)
             rows = [(ids[name], storable(value)) for name, value in values.items()]
-            self._put_summaries(connection, run_id, rows)
-        self._metric_ids.update(ids)
-
-    def _put_summaries(
-        self, connection: Connection, run_id: int, rows: Sequence[tuple[int, float | None]]
-    ) -> None:
-        statement = self._insert_or_update(Summary, "run_id", "metric_id", update="value")
-        values = [{"run_id": run_id, "metric_id": metric, "value": v} for metric, v in rows]
-        connection.execute(statement, values)
+            write_summaries(connection, run_id, rows)
+        self._ids.update(ids)
 
     def summaries(self, run_ids: Sequence[int]) -> dict[int, dict[str, float]]:
-        """The numbers about each run that has any."""
+        """Returns the numbers that `set_summaries` stored for each run."""
         found: dict[int, dict[str, float]] = {}
-        with self._read() as connection:
+        with self._database.read() as connection:
             for ids in chunks(run_ids):
                 query = select(Summary.run_id, Metric.name, Summary.value).where(
                     Metric.id == Summary.metric_id, Summary.run_id.in_(ids)
                 )
                 for run_id, name, value in connection.execute(query.order_by(Metric.name)):
-                    found.setdefault(run_id, {})[name] = _number(value)
+                    found.setdefault(run_id, {})[name] = _from_stored(value)
         return found
 
     def recent_means(
         self, run_ids: Sequence[int], names: Sequence[str], steps: int
     ) -> dict[int, dict[str, float]]:
-        """The means of some metrics over each run's newest steps; what a run lacks is left out.
+        """Returns the means of some metrics over the newest steps of each run.
 
         Args:
-            steps: how many steps, counted back from the one that the run is at.
+            steps: number of steps before the current step of the run.
         """
         query = (
             select(Point.run_id, Metric.name, func.avg(Point.value))
@@ -320,7 +266,7 @@ class Metrics(StorePart):
             .group_by(Point.run_id, Metric.name)
         )
         found: dict[int, dict[str, float]] = {}
-        with self._read() as connection:
+        with self._database.read() as connection:
             for ids in chunks(run_ids):
                 for run_id, name, mean in connection.execute(query.where(Run.id.in_(ids))):
                     if mean is not None:
@@ -328,30 +274,99 @@ class Metrics(StorePart):
         return found
 
     def peers_means(self, run_id: int, name: str, first: int, last: int) -> dict[int, float]:
-        """The means of a metric over the steps `first` to `last`, of a run and its peers.
+        """Returns the means of a metric over steps `first` to `last`, of a run and its peers.
 
-        Steps whose value is not finite are left out, and so are runs without any other.
+        Values that are not finite are left out, and runs without any other value too.
         """
         query = (
             select(Point.run_id, func.avg(Point.value).label("mean"))
             .where(
-                Point.run_id.in_(ids_of_peers(run_id)),
+                Point.run_id.in_(peer_ids(run_id)),
                 Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
                 Point.step.between(first, last),
                 Point.value.between(-sys.float_info.max, sys.float_info.max),
             )
             .group_by(Point.run_id)
         )
-        with self._read() as connection:
+        with self._database.read() as connection:
             return {row.run_id: row.mean for row in connection.execute(query).all()}
 
 
+def metric_ids(
+    connection: Connection, names: Iterable[str], known: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Returns the ids of metrics by name, and adds the names that the store lacks.
+
+    Args:
+        known: ids that need no query.
+    """
+    ids = {name: known[name] for name in names if name in known} if known else {}
+    ids |= _recorded_ids(connection, set(names) - set(ids))
+    if new := sorted(set(names) - set(ids)):
+        rows = [{"name": name} for name in new]
+        connection.execute(insert_or_ignore(connection, Metric, "name"), rows)
+        ids |= _recorded_ids(connection, new)
+    return ids
+
+
+def _recorded_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
+    if not names:
+        return {}
+    query = select(Metric.name, Metric.id).where(Metric.name.in_(names))
+    return {row.name: row.id for row in connection.execute(query)}
+
+
+def write_points(
+    connection: Connection, run_id: int, rows: Sequence[tuple[int, int, float | None]]
+) -> None:
+    """Writes points (metric id, step, value) by the fastest statement of the database."""
+    if connection.dialect.name == "postgresql":
+        # There, one statement cannot write the same row twice.
+        last = {(metric, step): value for metric, step, value in rows}
+        metrics, steps = zip(*last, strict=True)
+        values = {"run": run_id, "metrics": [*metrics], "steps": [*steps]}
+        connection.execute(_UNNESTED, values | {"values": [*last.values()]})
+        return
+    # Straight to the driver: SQLAlchemy's own way takes half of the time of a small commit.
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    driver.executemany(_UPSERT, [(run_id, *row) for row in rows])
+
+
+def write_summaries(
+    connection: Connection, run_id: int, rows: Sequence[tuple[int, float | None]]
+) -> None:
+    """Writes summaries (metric id, value)."""
+    statement = insert_or_update(connection, Summary, "run_id", "metric_id", update="value")
+    values = [{"run_id": run_id, "metric_id": metric, "value": v} for metric, v in rows]
+    connection.execute(statement, values)
+
+
+def _conditions(
+    connection: Connection,
+    run_ids: Sequence[int],
+    name: str,
+    *,
+    first: int | None = None,
+    last: int | None = None,
+) -> Iterator[list[ColumnElement[bool]]]:
+    """Yields conditions for a metric's points, in portions that fit one statement."""
+    metric = connection.execute(select(Metric.id).where(Metric.name == name)).scalar()
+    within: list[ColumnElement[bool]] = []
+    if first is not None:
+        within.append(Point.step <= first)
+    if last is not None:
+        within += [Run.id == Point.run_id, Point.step > Run.steps - last]
+    for ids in chunks(run_ids):
+        yield [Point.metric_id == metric, Point.run_id.in_(ids), *within]
+
+
 class _ExactMean:
-    """An aggregate for SQLite: the mean that `Metrics.means` describes."""
+    """An aggregate function for SQLite: the mean that `Metrics.means` describes."""
 
     def __init__(self) -> None:
         self._values: list[float | None] = []
-        # Called for each point, so that a method of ours would take most of the time.
+        # SQLite calls it for each point: a Python method would take most of the time.
         self.step: Callable[[float | None], None] = self._values.append
 
     def finalize(self) -> float | None:
@@ -359,36 +374,36 @@ class _ExactMean:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """The mean, rounded once; None for no values, and for infinities of both signs."""
+    """Returns the mean, rounded once; None without values or with infinities of both signs."""
     try:
         return math.fsum(values) / len(values) if values else None
     except ValueError:
         return None
 
 
-def _numbers(joined: str) -> list[float]:
+def _without_nan(joined: str) -> list[float]:
     values = map(float, joined.split(","))
     return [value for value in values if not math.isnan(value)]
 
 
 def storable(value: float) -> float | None:
-    """What is not a number is kept as NULL, which means in SQL leave out."""
+    """Returns None for NaN, which becomes NULL; SQL aggregates leave NULL out."""
     return None if math.isnan(value) else value
 
 
-def _number(value: float | None) -> float:
+def _from_stored(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _parsed(steps: str, values: str) -> Series:
+def _curve(steps: str, values: str) -> Series:
     return np.array(steps.split(","), np.int64), np.array(values.split(","), np.float64)
 
 
-def _split(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:
-    """Rows of (run, step, value), in order of the run, as one curve for each run."""
+def _curves(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:
+    """Splits rows of (run, step, value), sorted by run, into one curve per run."""
     if not rows:
         return {}
-    # Ids and steps are far below 2**53; NULL becomes NaN.
+    # Floats hold ids and steps exactly, as they are far below 2**53. NULL becomes NaN.
     runs, steps, values = np.array(rows, dtype=np.float64).T
     starts = np.flatnonzero(np.diff(runs, prepend=-1.0))
     bounds = zip(starts, [*starts[1:], len(runs)], strict=True)

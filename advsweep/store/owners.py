@@ -1,7 +1,7 @@
-"""Who holds a run: a process, under a lease that a heartbeat renews.
+"""Owners of runs: which process holds the lease of a run, and whether that lease is still valid.
 
-A lease ends when its process does, which is seen at once on the same host, or when its
-heartbeat is older than `LEASE`, which is how other hosts find out.
+A heartbeat renews a lease. The lease ends when its process does, or when its heartbeat is older
+than `LEASE`. Processes of the same host notice the first at once; other hosts rely on the second.
 """
 
 from __future__ import annotations
@@ -10,12 +10,32 @@ import functools
 import hashlib
 import os
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from advsweep.errors import LeaseLostError
+from advsweep.store import patience
+from advsweep.store.patience import Patience
+from advsweep.store.postgres import ServerClock
+from advsweep.store.records import Status
+from advsweep.store.tables import Run
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    AnyRow = Row[*tuple[Any, ...]]
 
 LEASE = timedelta(seconds=60)
-"""How long a run is held after the last heartbeat of its process."""
+"""How long a lease is valid after the last heartbeat of its process."""
+
+LEASE_COLUMNS = (Run.host, Run.pid, Run.process_started, Run.heartbeat)
+"""The columns by which `LeaseGuard.is_held` decides."""
 
 _SEPARATOR = "#"
 
@@ -25,11 +45,11 @@ class Owner:
     """A process that trains a run.
 
     Attributes:
-        host: the name of its host and, behind `#`, a digest of what tells hosts of one name
-            apart (see `this_host`); the name alone in stores of earlier versions.
-        started: when the process started, in seconds after its host did; it tells a process
-            from a later one that was given the same pid. Unlike a time of day it stays as it
-            is when somebody sets the clock. 0 where the system does not tell.
+        host: the host name, `#`, and a digest that distinguishes hosts of the same name (see
+            `this_host`). Stores of earlier versions have the name alone.
+        started: start time of the process in seconds since its host booted. It distinguishes
+            a process from a later one with the same pid, and setting the clock does not change
+            it. 0 on systems without /proc.
     """
 
     host: str
@@ -38,46 +58,46 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """A process of this host."""
+        """Returns a process of this host."""
         return cls(host=this_host(), pid=pid, started=process_started(pid) or 0.0)
 
     @classmethod
     def current(cls) -> Owner:
-        """This process."""
+        """Returns this process."""
         return cls.of(os.getpid())
 
     def is_here(self) -> bool:
-        """Whether it is a process of this host."""
+        """Returns whether it is a process of this host."""
         return self.host in names_of_this_host()
 
     def has_ended(self) -> bool:
-        """Whether the process is known to have ended; it is not known of other hosts."""
+        """Returns whether the process has ended; always False for processes of other hosts."""
         return self.is_here() and process_started(self.pid) != self.started
 
 
 def this_host() -> str:
-    """The name of this host, with what tells it from others of that name.
+    """Returns the name of this host, with a digest that distinguishes hosts of the same name.
 
-    Clones of a machine and containers may share a name, and each other's pids mean nothing to
-    them. What differs is the boot of the kernel, or the namespace of pids on one kernel.
+    Cloned machines and containers may share a name while their pids are unrelated. They differ
+    by the boot of the kernel, or by the namespace of pids on one kernel.
     """
-    apart = _boot_and_namespace()
-    return f"{socket.gethostname()}{_SEPARATOR}{apart}" if apart else socket.gethostname()
+    digest = _boot_and_namespace()
+    return f"{socket.gethostname()}{_SEPARATOR}{digest}" if digest else socket.gethostname()
 
 
 def names_of_this_host() -> tuple[str, str]:
-    """`this_host`, and the name alone that earlier versions have recorded."""
+    """Returns `this_host` and the bare name, which earlier versions recorded."""
     return this_host(), socket.gethostname()
 
 
 def host_name(host: str | None) -> str | None:
-    """The name alone of a host."""
+    """Returns the name of a host without its digest."""
     return None if host is None else host.partition(_SEPARATOR)[0]
 
 
 @functools.cache
 def _boot_and_namespace() -> str:
-    """A digest of this boot of the kernel and of this process's pids; empty without /proc."""
+    """Returns a digest of the kernel's boot and the pid namespace; empty without /proc."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
@@ -87,12 +107,11 @@ def _boot_and_namespace() -> str:
 
 
 def process_started(pid: int) -> float | None:
-    """When a living process of this host started, in seconds after the host did.
+    """Returns when a process of this host started, in seconds since the host booted.
 
-    0 where the system does not tell; None if there is no such process, or only what is left
-    of it until its parent takes notice.
+    0 on systems without /proc; None if the process does not exist or is a zombie.
     """
-    # A store that somebody else has written may hold anything, and this becomes a path.
+    # A store from elsewhere may hold any value here, and the value becomes a path.
     if not isinstance(pid, int) or pid < 1:
         return None
     if not _has_proc():
@@ -115,7 +134,7 @@ def _has_proc() -> bool:
 
 def _exists(pid: int) -> bool:
     if os.name != "posix":
-        return True  # os.kill would end it; its heartbeat has to tell
+        return True  # os.kill would end the process there; only its heartbeat decides
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -125,28 +144,134 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def is_held(
-    owner: Owner | None,
-    heartbeat: datetime | None,
-    now: datetime,
-    *,
-    settled: bool = True,
-    watched: bool = True,
-) -> bool:
-    """Whether the lease of a run that is recorded as running still holds.
+class LeaseGuard:
+    """The leases that this store object holds, and the rules by which any lease is valid.
 
-    A heartbeat from the future is of a clock that was set back since. It counts for a process
-    of this host, which is seen to live and beats again by the new clock; of another host it
-    might keep a run that nobody has until that time comes.
-
-    Args:
-        settled: an old heartbeat ends the lease; False where nobody could beat until a moment
-            ago.
-        watched: a heartbeat from the future does so, on another host; False where its process
-            may not have had the time to beat by the clock as it is now.
+    Attributes:
+        held: the owner of each run that was claimed through this store object.
     """
-    if owner is None or heartbeat is None or owner.has_ended():
-        return False
-    if heartbeat - now > LEASE:
-        return owner.is_here() or not (settled and watched)
-    return now - heartbeat <= LEASE or not settled
+
+    def __init__(self, now: Callable[[], datetime], patience: Patience) -> None:
+        self.held: dict[int, Owner] = {}
+        self._now = now
+        self._patience = patience
+
+    def status(self, row: AnyRow) -> Status:
+        """Returns the recorded status, or `LOST` for a running run without a valid lease."""
+        status: Status = row.status
+        return Status.LOST if status is Status.RUNNING and not self.is_held(row) else status
+
+    def is_held(self, row: AnyRow, *, waited: float = 0.0) -> bool:
+        """Returns whether the lease of a run that is recorded as running is still valid.
+
+        A heartbeat in the future was written before a clock was set back. It counts for a
+        living process of this host, which renews it soon. On another host it could keep an
+        abandoned run until that time comes.
+
+        Args:
+            row: has `LEASE_COLUMNS`.
+            waited: seconds that this transaction waited for the row. Its owner could not renew
+                the lease in that time either.
+        """
+        owner = Owner(row.host, row.pid, row.process_started)
+        if row.heartbeat is None or owner.has_ended():
+            return False
+        old_is_over, future_is_over = self.evidence()
+        old_is_over = old_is_over and waited < patience.WAITED_SECONDS
+        now = self._now()
+        if row.heartbeat - now > LEASE:
+            return owner.is_here() or not (old_is_over and future_is_over)
+        return now - row.heartbeat <= LEASE or not old_is_over
+
+    def evidence(self) -> tuple[bool, bool]:
+        """Returns whether heartbeats that are too old, and those in the future, end a lease.
+
+        While the server is away or its clock is being set, no process can renew its lease.
+        Each process therefore has the time of one whole lease after that.
+        """
+        clock = self._now if isinstance(self._now, ServerClock) else None
+        now, whole = time.monotonic(), LEASE.total_seconds()
+        unsettled = self._patience.returned if clock is None else clock.unsettled
+        settled = now - max(self._patience.returned, unsettled) > whole
+        return settled, clock is None or now - clock.opened > whole
+
+    def require(self, connection: Connection, run_id: int) -> None:
+        """Locks the row of a run and checks that this store object still holds its lease.
+
+        It stops a process that was suspended, and replaced, from writing when it wakes up.
+        Runs that were never claimed through this store object pass.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        owner = self.held.get(run_id)
+        if owner is None:
+            return
+        if connection.execute(_SELECT_HELD, _held_by(run_id, owner)).scalar() is None:
+            raise _lease_lost(run_id)
+
+    def update(self, connection: Connection, run_id: int, values: dict[str, Any]) -> None:
+        """Changes the row of a run that was claimed through this store object.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        owner = self.held.get(run_id)
+        assert owner is not None, f"run {run_id} was not claimed through this store object"
+        if not self.update_if_held(connection, run_id, owner, values):
+            raise _lease_lost(run_id)
+
+    def update_if_held(
+        self, connection: Connection, run_id: int, owner: Owner, values: dict[str, Any]
+    ) -> bool:
+        """Changes the row of a run that an owner holds; returns False if it holds it no more."""
+        return connection.execute(_UPDATE_HELD, values | _held_by(run_id, owner)).rowcount > 0
+
+    def renew(
+        self,
+        connection: Connection,
+        run_id: int,
+        *,
+        step: int | None = None,
+        stage: str | None = None,
+    ) -> None:
+        """Renews the lease of a run that was claimed through this store object.
+
+        Raises:
+            LeaseLostError: another process has taken the run over.
+        """
+        values: dict[str, Any] = {"heartbeat": self._now()}
+        if step is not None:
+            values["step"] = step
+        if stage is not None:
+            values["stage"] = stage
+        self.update(connection, run_id, values)
+
+
+# Built once: building one of these statements takes several times as long as running it.
+_HELD = (
+    Run.id == bindparam("held_run"),
+    Run.status == Status.RUNNING,
+    Run.host == bindparam("held_host"),
+    Run.pid == bindparam("held_pid"),
+    # NULL where the system does not say when a process started.
+    Run.process_started.is_not_distinct_from(bindparam("held_since")),
+)
+_SELECT_HELD = select(Run.id).where(*_HELD).with_for_update()
+_UPDATE_HELD = update(Run).where(*_HELD)
+
+
+def _held_by(run_id: int, owner: Owner) -> dict[str, Any]:
+    return {
+        "held_run": run_id,
+        "held_host": owner.host,
+        "held_pid": owner.pid,
+        "held_since": owner.started,
+    }
+
+
+def _lease_lost(run_id: int) -> LeaseLostError:
+    return LeaseLostError(
+        f"run {run_id} was taken over by another process, since this one sent no heartbeat for "
+        "too long; this process must stop"
+    )

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, inspect, text
 
 from advsweep.errors import NoStoreError, StoreError
 from advsweep.local_files import FILE_MODE
-from advsweep.store.connections import Engines, Location, translated
+from advsweep.store.connections import Database, Location, translated
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """The names of the migrations, oldest first; a test holds them to the files."""
@@ -24,7 +24,7 @@ HEAD = REVISIONS[-1]
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
+def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
     """Sees to it that the store is there and of our version.
 
     Returns:
@@ -35,10 +35,10 @@ def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
         StoreError: it cannot be opened or written, is no store, is of a newer version, or of
             an older one and `upgrade` is not set.
     """
-    location = engines.location
+    location = database.location
     if location.file is not None:
         _check_file(location, location.file, create=create)
-    with engines.read() as connection:
+    with database.read() as connection:
         version = read_version(location, connection)
     if version is None and not create:
         raise NoStoreError(_absent(location))
@@ -50,8 +50,8 @@ def prepare(engines: Engines, *, create: bool, upgrade: bool) -> list[str]:
             f"run `advsweep db upgrade --store {location.name}`"
         )
     if version is None and location.file is not None:
-        _use_write_ahead_log(engines)
-    with engines.write_alone() as connection:
+        _use_write_ahead_log(database)
+    with database.write_alone() as connection:
         # Another process may have been quicker.
         before = read_version(location, connection)
         changes = _migrate(connection, before)
@@ -117,10 +117,10 @@ def _check_file(location: Location, file: Path, *, create: bool) -> None:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
-def _use_write_ahead_log(engines: Engines) -> None:
+def _use_write_ahead_log(database: Database) -> None:
     # The mode is kept in the file. It cannot be changed within a transaction.
-    with translated(engines.location):
-        connection = engines.writer.raw_connection()
+    with translated(database.location):
+        connection = database.writer.raw_connection()
         try:
             connection.cursor().execute("PRAGMA journal_mode = WAL")
         finally:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from advsweep.store.analyses import Analyses
-from advsweep.store.base import Shared, StorePart, utc_now
-from advsweep.store.checkpoints import Checkpoints
-from advsweep.store.connections import DEFAULT_FILE, Engines, Location, connect, locate
+from advsweep.store.base import Shared
+from advsweep.store.checkpoints import Analyses, Checkpoints
+from advsweep.store.connections import DEFAULT_FILE, Database, Location, connect, locate
 from advsweep.store.evaluations import Evaluations
 from advsweep.store.leases import Leases
 from advsweep.store.metrics import Metrics
-from advsweep.store.removal import Removal
+from advsweep.store.owners import LeaseGuard
+from advsweep.store.runs import Runs
 from advsweep.store.schema import HEAD, prepare
+from advsweep.store.sweeps import Sweeps, Trials
 from advsweep.store.tables import Base
-from advsweep.store.trials import Trials
 
 
 def open_store(
@@ -32,65 +32,89 @@ def open_store(
     patience: float | None = None,
     wait: bool = False,
 ) -> Store:
-    """Opens a store, and makes it if it is not there.
+    """Opens a store, and creates it if it does not exist.
 
     Args:
-        url: a path of a SQLite file or a SQLAlchemy URL; by default `$ADVSWEEP_STORE`, else
+        url: path of a SQLite file or a SQLAlchemy URL; by default `$ADVSWEEP_STORE`, else
             `advsweep.db` in the working folder.
-        create: make a store that is not there; commands that only read must not.
-        upgrade: bring a store of an older schema up to date.
-        clock: the time, in UTC; by default this machine's, or the database server's.
-        patience: for how many seconds a call is repeated while the store does not answer, is
-            locked or, on a server, has no room; `engines.BUSY_SECONDS` when None.
-        wait: opening it is repeated as well; else a server that is away is an error at once.
+        create: create a missing store. Commands that only read pass False.
+        upgrade: migrate a store of an older schema.
+        clock: returns the current time in UTC; by default the clock of this machine, or of the
+            database server.
+        patience: seconds for which a call is repeated while the store is unreachable, locked
+            or, on a server, full; `connections.BUSY_SECONDS` when None.
+        wait: also repeat the opening; otherwise an unreachable server is an error at once.
 
     Raises:
-        StoreError: it is no store, cannot be read or written, is not there, or its schema is
-            newer, or older, than this advsweep's.
+        StoreError: it is not a store, cannot be read or written, does not exist, or its schema
+            is newer, or older, than that of this advsweep.
     """
-    engines = connect(locate(url), patience)
+    database = connect(locate(url), patience)
 
     def opened() -> list[str]:
-        return prepare(engines, create=create, upgrade=upgrade)
+        return prepare(database, create=create, upgrade=upgrade)
 
-    upgraded = engines.patience.call(opened) if wait else opened()
-    return Store(engines, clock or engines.clock or utc_now, upgraded)
+    upgraded = database.patience.call(opened) if wait else opened()
+    return Store(database, clock or database.clock or utc_now, upgraded)
 
 
-class Store(StorePart):
-    """The database of runs, metrics and evaluations; made by `open_store`.
+def utc_now() -> datetime:
+    """Returns the current time of this machine."""
+    return datetime.now(UTC)
 
-    What was written when a method returns outlives the process. Any number of processes may
-    have the same store open, and threads may share an object.
+
+class Store:
+    """The database of runs, metrics and evaluations; created by `open_store`.
+
+    Its parts are its attributes, such as `store.runs.add(...)` and `store.metrics.points(...)`.
+    Every method of a part keeps these guarantees:
+
+    - It is one transaction: it takes effect as a whole or not at all. `metrics.record` renews the
+      lease in the same transaction.
+    - What it wrote outlives the process when it returns. A power cut may take the last commits,
+      but never damages the store.
+    - Any number of processes may use the same store, and threads may share a store object.
+    - Claims are atomic: one of several processes that claim a run at the same time gets it.
+    - A process that has lost the lease of a run gets `LeaseLostError` from its next write to
+      that run, which changes nothing.
+    - While the database is unreachable or locked, the call is repeated for `patience` seconds.
+      A repeated call never takes effect twice.
+    - `StoreError` means that the database could not do it, for instance because its disk is
+      full. Nothing of that call is stored.
 
     Attributes:
-        url: opens the same store from another process; it may hold a password.
-        name: what to call the store in a message: its path as it was given, or its URL
-            without a password.
+        runs: planned runs, their status, configs and environments.
+        sweeps: named sets of runs.
+        trials: the points that searches proposed.
+        leases: which process trains a run, its progress and how it ended.
+        metrics: metric points and summaries of runs.
+        evaluations: correct answers per problem, behind every pass@k.
+        checkpoints: the checkpoints of runs.
+        analyses: analyses of weights and hidden states.
+        database: connections and transactions, for code that writes statements of its own.
+        url: opens the same store in another process; may contain a password.
+        name: how messages call the store: the path as given, or the URL without a password.
         file: the SQLite file; None for a store on a server.
         upgraded: what `open_store(upgrade=True)` changed, one line per migration.
-        runs_directory: the folder of the runs' own folders: `$ADVSWEEP_RUNS`, else
-            `advsweep-runs` beside `advsweep.db`; for a database `advsweep` on a server it is
-            `advsweep-runs` in the working folder.
-
-    Raises:
-        StoreError: from any method, when the database cannot do it (the disk is full, the
-            file is locked for too long); nothing of that call is kept then.
     """
 
     def __init__(
-        self, engines: Engines, clock: Callable[[], datetime], upgraded: list[str]
+        self, database: Database, clock: Callable[[], datetime], upgraded: list[str]
     ) -> None:
-        location = engines.location
-        shared = Shared(engines=engines, now=clock, runs_directory=_runs_directory(location))
-        super().__init__(shared)
-        self.runs = Removal(shared)
-        self.metrics = Metrics(shared)
-        self.leases = Leases(shared)
-        self.evaluations = Evaluations(shared)
-        self.analyses = Analyses(shared)
-        self.checkpoints = Checkpoints(shared)
+        location = database.location
+        guard = LeaseGuard(clock, database.patience)
+        self._shared = shared = Shared(
+            database=database, now=clock, runs_directory=_runs_directory(location), guard=guard
+        )
+        self.runs = Runs(shared)
+        self.sweeps = Sweeps(shared)
         self.trials = Trials(shared)
+        self.leases = Leases(shared)
+        self.metrics = Metrics(shared)
+        self.evaluations = Evaluations(shared)
+        self.checkpoints = Checkpoints(shared)
+        self.analyses = Analyses(shared)
+        self.database = database
         self.url = location.url.render_as_string(hide_password=False)
         self.name = location.name
         self.file = location.file
@@ -98,7 +122,11 @@ class Store(StorePart):
 
     @property
     def runs_directory(self) -> Path:
-        """The folder of the runs' own folders."""
+        """The parent of all run folders.
+
+        It is `$ADVSWEEP_RUNS`, else `advsweep-runs` beside `advsweep.db`. For a database `advsweep`
+        on a server it is `advsweep-runs` in the working folder.
+        """
         return self._shared.runs_directory
 
     @runs_directory.setter
@@ -106,36 +134,36 @@ class Store(StorePart):
         self._shared.runs_directory = folder
 
     def schema_version(self) -> str:
-        """The version of the schema, which is always the newest that this advsweep knows."""
+        """Returns the version of the schema, always the newest that this advsweep knows."""
         return HEAD
 
     @contextmanager
     def scratch(self) -> Iterator[Store]:
-        """An empty store in a file that is thrown away, on the engines of this SQLite store.
+        """Yields an empty store in a temporary file, on the engines of this SQLite store.
 
-        A statement that was made there once need not be compiled here any more, nor in a
-        process that is forked from this one. This store must not be used meanwhile.
+        Statements that run there are compiled for this store too, and for processes that are
+        forked from this one. Do not use this store meanwhile.
         """
-        with TemporaryDirectory() as folder, self._engines.elsewhere(Path(folder) / DEFAULT_FILE):
-            Base.metadata.create_all(self._engines.writer)
-            yield Store(self._engines, self._now, [])
+        with TemporaryDirectory() as folder, self.database.elsewhere(Path(folder) / DEFAULT_FILE):
+            Base.metadata.create_all(self.database.writer)
+            yield Store(self.database, self._shared.now, [])
 
-    def trying_once(self) -> AbstractContextManager[None]:
-        """A stretch in which this thread's calls are not repeated while the store is away."""
-        return self._patience.suspended()
+    def without_retries(self) -> AbstractContextManager[None]:
+        """Returns a context in which this thread does not repeat calls to an unavailable store."""
+        return self.database.patience.suspended()
 
-    def stop_waiting(self) -> None:
-        """Has calls fail that are repeated; for a handler of signals."""
-        self._patience.stop()
+    def stop_retrying(self) -> None:
+        """Makes calls that are being repeated fail now; safe in a signal handler."""
+        self.database.patience.stop()
 
     @property
     def is_away(self) -> bool:
-        """Whether the last call of some thread failed, and none has succeeded since."""
-        return self._patience.is_away
+        """Whether the last call of some thread failed and none has succeeded since."""
+        return self.database.patience.is_away
 
     def close(self) -> None:
         """Closes every connection."""
-        self._engines.dispose()
+        self.database.dispose()
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +175,7 @@ class Store(StorePart):
 def _runs_directory(location: Location) -> Path:
     if chosen := os.environ.get("ADVSWEEP_RUNS"):
         return Path(chosen).absolute()
-    # Two stores in one folder keep their runs apart.
+    # Named after the store, so that two stores in one folder have separate run folders.
     if location.file is None:
         return Path(f"{location.url.database}-runs").absolute()
     return location.file.with_name(f"{location.file.stem}-runs")

@@ -86,10 +86,10 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
     Raises:
         NotFoundError: there is no such sweep.
     """
-    states = store.runs.tally(sweep)
+    states = store.runs.count_by_status(sweep)
     running = store.runs.select(sweep=sweep, status=Status.RUNNING, newest_first=False)
     lost = store.runs.select(sweep=sweep, status=Status.LOST, limit=failures)
-    failed = store.runs.select(ids=store.runs.newest_ends(Status.FAILED, sweep, limit=failures))
+    failed = store.runs.select(ids=store.runs.last_finished(Status.FAILED, sweep, limit=failures))
     times = seconds_per_step(store, running)
     now = datetime.now(UTC)
     return SweepStatus(

@@ -124,7 +124,7 @@ def evaluation(run_id: int | None, subject: str, step: int, settings: dict) -> N
 
 def fill(store: Store) -> None:
     """Runs 1 to 4 are done, with two rows; 5 has failed, 6 is running."""
-    store.runs.add_sweep(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
+    store.sweeps.add(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
     runs = [new_run(seed, name) for name in (NAME, "grpo") for seed in (0, 1)]
     runs += [new_run(2, NAME), new_run(3, NAME)]
     ids = store.runs.add(runs, HOSTILE)
@@ -144,7 +144,7 @@ def fill(store: Store) -> None:
         )
         store.leases.claim(run_id, Owner.current())
         names = (HOSTILE, f"{HOSTILE}/mean", "reward/mean", "collapse/acr", "optim/lr")
-        store.metrics.add(run_id, [(n, s, s / (run_id + 5)) for n in names for s in range(1, 5)])
+        store.metrics.record(run_id, [(n, s, s / (run_id + 5)) for n in names for s in range(1, 5)])
         store.metrics.set_summaries(run_id, {HOSTILE: 1.0})
         store.leases.heartbeat(run_id, step=4, stage=HOSTILE)
         store.checkpoints.add(run_id, 4, Path(f"/nowhere/{HOSTILE}"))
@@ -504,13 +504,13 @@ def test_log_that_is_no_file_is_refused(
 
 def test_completion_offers_plain_words(folder: Path) -> None:
     with open_store(str(folder / "advsweep.db")) as store:
-        store.runs.add_sweep("plain-1", {})
-        store.runs.add_sweep("x;reboot", {})
+        store.sweeps.add("plain-1", {})
+        store.sweeps.add("x;reboot", {})
         context = SimpleNamespace(params={"store": str(folder / "advsweep.db")})
         assert complete_sweep(context, "") == ["plain-1"]
         assert controls("".join(text for run in complete_run(context, "") for text in run)) == set()
-        store.runs.remove_sweep("plain-1")
-        store.runs.remove_sweep("x;reboot")
+        store.sweeps.remove("plain-1")
+        store.sweeps.remove("x;reboot")
 
 
 def test_traceback_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:

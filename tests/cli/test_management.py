@@ -214,7 +214,7 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     setup = f"touch {tmp_path / 'owned'}"
     settings = {"executor": {"name": "slurm", "cluster": "local", "setup": [setup]}}
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "events")}
-    store.runs.add_sweep("other", {"settings": settings, "tracking": tracking})
+    store.sweeps.add("other", {"settings": settings, "tracking": tracking})
     with pytest.raises(
         ConfigError, match=r"the store has 'slurm' .* give executor=slurm .*--trust"
     ):
@@ -225,7 +225,7 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     assert not (tmp_path / "events").exists()
     # No text of the store is resolved, whatever else is given.
     settings["executor"] = {"name": "${oc.env:SECRET}"}
-    store.runs.add_sweep("other", {"settings": settings})
+    store.sweeps.add("other", {"settings": settings})
     with pytest.raises(ConfigError, match="got an interpolation"):
         advsweep("retry", "3", "--trust-store")
 
@@ -310,7 +310,7 @@ def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
     # A run that is named goes, whoever shares it.
     advsweep("rm", str(shared.id), "last", "--yes", "--force")
     assert store.runs.select() == []
-    assert [sweep.name for sweep in store.runs.sweeps()] == ["other"]
+    assert [sweep.name for sweep in store.sweeps.select()] == ["other"]
 
 
 def test_rm_takes_evaluations_of_models(store):
@@ -382,6 +382,6 @@ def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):
 
 
 def test_a_name_that_is_a_sweep_and_a_run_is_refused(store):
-    store.runs.add_sweep("2", {})
+    store.sweeps.add("2", {})
     with pytest.raises(NotFoundError, match="is a sweep and means run 2 too"):
         advsweep("stop", "2")

@@ -151,7 +151,7 @@ def test_what_is_started_again_gets_the_url_by_its_environment(
     monkeypatch.chdir(tmp_path)
     advsweep(tmp_path, "sweep", *SMALL, "--store", url)
     with open_store(url, create=False) as store, watched_command_lines() as lines:
-        postgres = store._engines.writer
+        postgres = store.database.writer
         with postgres.begin() as connection:
             connection.exec_driver_sql("UPDATE runs SET status = 'interrupted' WHERE id = 1")
         process = restart(store, 1, [])

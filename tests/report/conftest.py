@@ -71,13 +71,13 @@ class Lab:
             backend="fake",
         )
         if sweep is not None:
-            self.store.runs.add_sweep(sweep, {})
+            self.store.sweeps.add(sweep, {})
         [run_id] = self.store.runs.add([new], sweep)
         self.store.runs.set_environment(run_id, ENVIRONMENT)
         if status is Status.PENDING:
             return run_id
         self.store.leases.claim(run_id, Owner.current())
-        self.store.metrics.add(run_id, points)
+        self.store.metrics.record(run_id, points)
         if solved is not None:
             self.evaluate(run_id, f"{identity}@{STEPS}", STEPS, solved)
             self.evaluate(run_id, base, 0, (1, 0))

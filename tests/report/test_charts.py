@@ -611,7 +611,7 @@ def test_of_several_attempts_the_last_is_drawn(lab):
     from advsweep.store import Owner
 
     lab.store.leases.claim(again, Owner.current())
-    lab.store.metrics.add(again, [("reward/mean", 1, 2.0)])
+    lab.store.metrics.record(again, [("reward/mean", 1, 2.0)])
     lab.store.leases.finish(again, Status.DONE)
     assert [r["mean"] for r in records_of(lab, "curves")] == [2.0]
 

@@ -55,7 +55,7 @@ def test_a_claim_is_recorded(store, clock, run_id):
 def test_a_holder_may_not_know_when_it_started(store, run_id):
     assert store.leases.claim(run_id, Owner("elsewhere", 1, None))
     store.leases.heartbeat(run_id, step=3)
-    store.metrics.add(run_id, [("reward/mean", 3, 0.5)])
+    store.metrics.record(run_id, [("reward/mean", 3, 0.5)])
     store.leases.finish(run_id, Status.DONE)
     assert _status(store, run_id) is Status.DONE
 
@@ -114,13 +114,13 @@ def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id,
     checkpoint = tmp_path / "step-000005"
     with open_store(store.url, clock=clock) as late:
         late.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
-        late.metrics.add(run_id, [("reward/mean", 1, 0.5)])
+        late.metrics.record(run_id, [("reward/mean", 1, 0.5)])
         clock.forward(61)
         store.leases.claim(run_id, Owner.current())
-        store.metrics.add(run_id, [("reward/mean", 2, 0.5)])
+        store.metrics.record(run_id, [("reward/mean", 2, 0.5)])
         store.checkpoints.add(run_id, 2, checkpoint)
         for write in (
-            lambda: late.metrics.add(run_id, [("reward/mean", 2, 0.9)]),
+            lambda: late.metrics.record(run_id, [("reward/mean", 2, 0.9)]),
             lambda: late.metrics.truncate(run_id, after_step=0),
             lambda: late.metrics.set_summaries(run_id, {"time/run": 1.0}),
             lambda: late.runs.set_environment(run_id, {"host": "elsewhere"}),
@@ -255,7 +255,7 @@ def _taken(store, sweep: str | None = None) -> list[int]:
 
 def test_the_next_run_is_the_first_of_the_plan_that_nobody_has(store, new_run, sleeper):
     a, b, c, d = (new_run(seed=i) for i in range(4))
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("demo", {})
     others = store.runs.add([d])
     ids = store.runs.add([c, a, b], "demo")
     store.leases.claim(ids[1], _owner_of(sleeper))
@@ -323,7 +323,7 @@ def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new
         other.leases.claim(ids[1], Owner("elsewhere", 1, None), holder=me)
     before = {run.id: run.heartbeat for run in store.runs.select()}
     clock.now += timedelta(seconds=1)
-    assert store.leases.beat(ids) == [ids[1]]
+    assert store.leases.renew(ids) == [ids[1]]
     after = {run.id: run.heartbeat for run in store.runs.select()}
     assert [after[i] == before[i] for i in ids] == [True, True, False, False]
 

@@ -50,7 +50,7 @@ def test_four_processes_write_points_at_once(store, new_run):
     store.runs.add([new_run(seed=i) for i in range(4)])
     program = (
         "for step in range(100):\n"
-        "    store.add_points({run}, [(f'metric {{i}}', step, float(i)) for i in range(50)])\n"
+        "    store.metrics.record({run}, [(f'metric {{i}}', step, float(i)) for i in range(50)])\n"
     )
     _together([program.format(run=run) for run in (1, 2, 3, 4)], store.url)
     assert [len(store.metrics.points(run)) for run in (1, 2, 3, 4)] == [5000] * 4
@@ -63,9 +63,9 @@ def test_eight_processes_never_claim_the_same_run(store, new_run):
     program = (
         "won = []\n"
         "for run in range(1, 41):\n"
-        "    if store.claim(run, Owner.current()):\n"
+        "    if store.leases.claim(run, Owner.current()):\n"
         "        won.append(run)\n"
-        "        store.finish(run, Status.DONE)\n"
+        "        store.leases.finish(run, Status.DONE)\n"
         "print(json.dumps(won))\n"
     )
     won = [json.loads(output) for output in _together([program] * 8, store.url)]
@@ -74,7 +74,7 @@ def test_eight_processes_never_claim_the_same_run(store, new_run):
 
 def test_a_reader_does_not_wait_for_a_writer(store, new_run):
     store.runs.add([new_run()])
-    with open_store(store.url) as other, store._engines.write() as connection:
+    with open_store(store.url) as other, store.database.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET step = 50")
         began = time.monotonic()
         assert [run.step for run in other.runs.select()] == [0]
@@ -88,7 +88,7 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
 ):
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.05)
     with open_store(str(tmp_path / "a.db")) as store, open_store(str(tmp_path / "a.db")) as other:
-        with store._engines.write():
+        with store.database.write():
             with pytest.raises(StoreError, match=r"a\.db: another process has kept it locked"):
                 other.runs.add([new_run()])
             assert other.runs.select() == []
@@ -101,7 +101,7 @@ def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run):
     program = (
         "for run in (1, 2):\n"
         "    for _ in range(40):\n"
-        "        with store._engines.write_alone() as connection:\n"
+        "        with store.database.write_alone() as connection:\n"
         "            query = f'SELECT step FROM runs WHERE id = {run}'\n"
         "            [[step]] = connection.exec_driver_sql(query)\n"
         "            change = f'UPDATE runs SET step = {step + 1} WHERE id = {run}'\n"
@@ -119,7 +119,7 @@ def test_threads_share_a_store(store, new_run):
     def work(run_id: int) -> bool:
         claimed = store.leases.claim(run_id, Owner.current())
         for step in range(20):
-            store.metrics.add(run_id, [("x", step, 1.0)])
+            store.metrics.record(run_id, [("x", step, 1.0)])
             store.leases.heartbeat(run_id, step=step)
         return claimed
 

@@ -26,7 +26,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
-from advsweep.store.merge import Fate, Merged, merge
+from advsweep.store.merge import MergeAction, MergeResult, merge
 
 pytestmark = [
     pytest.mark.security,
@@ -57,7 +57,7 @@ def mine(store: Store, new_run: Callable[..., NewRun], tmp_path: Path) -> RunRec
 def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
     """A run with a metric, a summary, a checkpoint, an evaluation and an analysis."""
     if sweep is not None:
-        store.runs.add_sweep(sweep, {"overrides": ["seed=0"]})
+        store.sweeps.add(sweep, {"overrides": ["seed=0"]})
         store.trials.add(sweep, 0, {"estimator.delta": 0.5}, "a" * 64)
     [run_id] = store.runs.add([new], sweep)
     [run] = store.runs.select(ids=[run_id])
@@ -117,7 +117,7 @@ def _sql(store: Store, statement: str, *values: Any) -> None:
         connection.close()
 
 
-def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Path) -> Merged:
+def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Path) -> MergeResult:
     """What a merge did; it may have added folders of sound runs, and nothing else."""
     before, record = _tree(folder), store.runs.select(ids=[mine.id])
     planned = merge(store, other, dry_run=True)
@@ -125,7 +125,7 @@ def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Pa
     merged = merge(store, other)
     after = _tree(folder)
     assert {name: after.get(name) for name in before} == before
-    sound = {run.directory.name for run in merged.runs[Fate.ADDED]}
+    sound = {run.directory.name for run in merged.runs[MergeAction.ADDED]}
     for name in after.keys() - before.keys():
         assert name.split("/")[0] == "advsweep-runs"
         assert name.split("/")[1] in sound
@@ -198,7 +198,7 @@ def test_a_run_with_a_malformed_value_is_left_out(
     merged = _merged_without_harm(store, other, mine, tmp_path)
     assert list(merged.left_out) == [bad.id]
     assert merged.left_out[bad.id].isprintable()
-    assert [run.identity for run in merged.runs[Fate.ADDED]] == [good.identity]
+    assert [run.identity for run in merged.runs[MergeAction.ADDED]] == [good.identity]
     assert {run.seed for run in store.runs.select()} == {100, 2}
 
 
@@ -307,7 +307,7 @@ def test_thousands_of_checkpoints_elsewhere_are_left_out(store, other, mine, new
     )
     merged = merge(store, other)
     assert len(merged.refused) == 3000
-    [copied] = merged.runs[Fate.ADDED]
+    [copied] = merged.runs[MergeAction.ADDED]
     [here] = [run for run in store.runs.select() if run.identity == copied.identity]
     assert [c.step for c in store.checkpoints.select(here.id)] == [5]
 
@@ -342,7 +342,7 @@ def test_a_folder_without_the_runs_manifest_is_not_replaced(store, other, mine, 
         reason = _merged_without_harm(store, other, mine, tmp_path).left_out[bad.id]
         assert "has no manifest that names this run alone" in reason
     (there / "run.json").write_text(json.dumps({"format": 1, "run": bad.identity}))
-    assert len(merge(store, other).runs[Fate.ADDED]) == 1
+    assert len(merge(store, other).runs[MergeAction.ADDED]) == 1
     assert (there / "log.txt").read_text() == "a log"
 
 
@@ -419,7 +419,7 @@ def test_a_sweeps_executor_and_trackers_are_left_behind(store, other, mine, new_
         "settings": {"executor": executor, "resources": resources, "more": 1},
         "tracking": {"name": "wandb", "entity": "them"},
     }
-    other.runs.add_sweep("demo", spec)
+    other.sweeps.add("demo", spec)
     merge(store, other)
-    [sweep] = store.runs.sweeps()
+    [sweep] = store.sweeps.select()
     assert sweep.spec == {"overrides": ["seed=0"], "settings": {"resources": resources}}

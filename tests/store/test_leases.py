@@ -57,7 +57,7 @@ def test_nobody_is_lost_because_the_network_was_away(
         store.leases.claim(run_id, ELSEWHERE)
         ask("UPDATE runs SET heartbeat = heartbeat - interval '61 s'")
         # As if the server had run for hours.
-        store._now.unsettled = float("-inf")
+        store.database.clock.unsettled = float("-inf")
         assert status_of(store, run_id) is Status.LOST
         postgres_proxy.order("hold")
         back = threading.Timer(1.5, postgres_proxy.order, ["go"])
@@ -104,14 +104,14 @@ def test_a_server_s_clock_that_is_set_takes_no_run_from_a_living_process(
         worker.leases.claim(run_id, ELSEWHERE)
         assert status_of(other, run_id) is Status.RUNNING
         # As if the server had run for hours.
-        worker._now.unsettled = other._now.unsettled = float("-inf")
+        worker.database.clock.unsettled = other.database.clock.unsettled = float("-inf")
         set_clock(interval)
         assert status_of(other, run_id) is Status.RUNNING
         assert not other.leases.claim(run_id, Owner.current())
         assert other.leases.claim_next(Owner.current()) is None
         worker.leases.heartbeat(run_id, step=5)
         # Its heartbeat is by the clock as it is now.
-        other._now.unsettled = float("-inf")
+        other.database.clock.unsettled = float("-inf")
         assert status_of(other, run_id) is Status.RUNNING
 
 
@@ -126,7 +126,7 @@ def test_a_process_that_starts_after_the_clock_was_set_back_waits_for_a_heartbea
             assert fresh.leases.claim_next(Owner.current()) is None
             assert not fresh.leases.claim(run_id, Owner.current())
             # It never beats again.
-            fresh._now.opened = fresh._now.unsettled = float("-inf")
+            fresh.database.clock.opened = fresh.database.clock.unsettled = float("-inf")
             assert status_of(fresh, run_id) is Status.LOST
             assert fresh.leases.claim_next(Owner.current()) == run_id
 

@@ -23,7 +23,7 @@ from advsweep.store import (
     Store,
     open_store,
 )
-from advsweep.store.merge import Fate, merge
+from advsweep.store.merge import MergeAction, merge
 from advsweep.store.run_folders import claim_folder
 
 
@@ -40,7 +40,7 @@ def _make(
 ) -> RunRecord:
     """A run that came to a step, with a point for each, a checkpoint, a log and an evaluation."""
     if sweep is not None:
-        store.runs.add_sweep(sweep, {"of": store.name[-8:]})
+        store.sweeps.add(sweep, {"of": store.name[-8:]})
     [run_id] = store.runs.add([run], sweep)
     _work(store, run_id, end, step)
     return store.runs.select(ids=[run_id])[0]
@@ -50,8 +50,8 @@ def _work(store: Store, run_id: int, end: Status | None, step: int) -> None:
     [run] = store.runs.select(ids=[run_id])
     store.leases.claim(run_id, Owner.current())
     store.leases.heartbeat(run_id, step=step)
-    store.metrics.add(run_id, [("x", s, s / 8 + run.seed) for s in range(1, step + 1)])
-    store.metrics.add(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
+    store.metrics.record(run_id, [("x", s, s / 8 + run.seed) for s in range(1, step + 1)])
+    store.metrics.record(run_id, [("time/update", 1, float(run_id)), ("nan", 1, math.nan)])
     store.runs.set_environment(run_id, {"cores": 2})
     store.metrics.set_summaries(run_id, {"cost/seconds": 3.5})
     claim_folder(run.directory, run.identity)
@@ -120,7 +120,7 @@ def _plans(store: Store) -> dict[str, list[tuple[int, int]]]:
     """Seeds and attempts of each sweep, in the order of its plan."""
     return {
         s.name: [(r.seed, r.attempt) for r in store.runs.select(sweep=s.name, newest_first=False)]
-        for s in store.runs.sweeps()
+        for s in store.sweeps.select()
     }
 
 
@@ -142,13 +142,13 @@ def test_a_store_comes_whole_into_an_empty_one(store, other, new_run):
     _make(other, new_run(seed=2), Status.FAILED, 30)
     other.runs.add([new_run(seed=3)], "demo")
     merged = merge(store, other)
-    assert [run.seed for run in merged.runs[Fate.ADDED]] == [1, 0, 2, 3]
+    assert [run.seed for run in merged.runs[MergeAction.ADDED]] == [1, 0, 2, 3]
     assert (merged.sweeps, merged.evaluations, merged.left_out) == (["demo"], 4, {})
     assert [run.seed for run in merged.without_folder] == [3]  # it never began
     assert _contents(store) == _contents(other)
     assert _plans(store) == _plans(other) == {"demo": [(1, 1), (0, 1), (3, 1)]}
-    assert [(s.spec, s.created) for s in store.runs.sweeps()] == [
-        (s.spec, s.created) for s in other.runs.sweeps()
+    assert [(s.spec, s.created) for s in store.sweeps.select()] == [
+        (s.spec, s.created) for s in other.sweeps.select()
     ]
     for run in store.runs.select(status=Status.DONE):
         [checkpoint] = store.checkpoints.select(run.id)
@@ -164,7 +164,7 @@ def test_merging_again_changes_nothing(store, other, new_run):
     merge(store, other)
     before = _contents(store), _plans(store)
     again = merge(store, other)
-    assert [len(again.runs[fate]) for fate in Fate] == [0, 0, 2, 0]
+    assert [len(again.runs[fate]) for fate in MergeAction] == [0, 0, 2, 0]
     assert (again.sweeps, again.evaluations, again.differing) == ([], 0, {})
     assert (_contents(store), _plans(store)) == before
 
@@ -172,15 +172,15 @@ def test_merging_again_changes_nothing(store, other, new_run):
 @pytest.mark.parametrize(
     ("here", "there", "fate"),
     [
-        ((Status.DONE, 100), (Status.DONE, 100), Fate.KEPT),
-        ((Status.DONE, 100), (Status.FAILED, 99), Fate.KEPT),
-        ((Status.INTERRUPTED, 60), (Status.DONE, 100), Fate.REPLACED),
-        ((Status.INTERRUPTED, 60), (Status.FAILED, 61), Fate.REPLACED),
-        ((Status.INTERRUPTED, 60), (Status.INTERRUPTED, 60), Fate.KEPT),
-        ((Status.FAILED, 60), (Status.INTERRUPTED, 20), Fate.KEPT),
-        ((Status.DONE, 100), (None, 50), Fate.KEPT),
-        ((Status.INTERRUPTED, 40), (None, 50), Fate.LEFT_OUT),
-        ((None, 40), (Status.DONE, 100), Fate.LEFT_OUT),
+        ((Status.DONE, 100), (Status.DONE, 100), MergeAction.KEPT),
+        ((Status.DONE, 100), (Status.FAILED, 99), MergeAction.KEPT),
+        ((Status.INTERRUPTED, 60), (Status.DONE, 100), MergeAction.REPLACED),
+        ((Status.INTERRUPTED, 60), (Status.FAILED, 61), MergeAction.REPLACED),
+        ((Status.INTERRUPTED, 60), (Status.INTERRUPTED, 60), MergeAction.KEPT),
+        ((Status.FAILED, 60), (Status.INTERRUPTED, 20), MergeAction.KEPT),
+        ((Status.DONE, 100), (None, 50), MergeAction.KEPT),
+        ((Status.INTERRUPTED, 40), (None, 50), MergeAction.LEFT_OUT),
+        ((None, 40), (Status.DONE, 100), MergeAction.LEFT_OUT),
     ],
 )
 def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate):
@@ -190,7 +190,7 @@ def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate)
     assert [f for f, runs in merged.runs.items() if runs] == [fate]
     [run] = store.runs.select()
     assert run.id == mine.id
-    if fate is not Fate.REPLACED:
+    if fate is not MergeAction.REPLACED:
         left = {key: value | {"evaluations": None} for key, value in _contents(store).items()}
         assert left == {key: value | {"evaluations": None} for key, value in own.items()}
         return
@@ -223,7 +223,7 @@ def test_results_that_differ_are_told(store, other, new_run):
     mine = _make(store, new_run(), Status.DONE, 100)
     theirs = _make(other, new_run(), Status.DONE, 100)
     assert merge(store, other).differing == {}  # times alone
-    other.metrics.add(theirs.id, [("x", 7, 0.5), ("x", 9, 0.5)])
+    other.metrics.record(theirs.id, [("x", 7, 0.5), ("x", 9, 0.5)])
     # 100 of x, one of nan
     assert merge(store, other).differing == {
         theirs.id: "2 of 101 metric points, first x at step 7: 0.875 here, 0.5 there"
@@ -236,10 +236,10 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
         _make(store, new_run(seed=seed), Status.DONE, 5, "demo")
     for seed in (1, 0, 3):
         _make(other, new_run(seed=seed), Status.DONE, 5, "demo")
-    spec = store.runs.sweeps()[0].spec
+    spec = store.sweeps.select()[0].spec
     merge(store, other)
     assert _plans(store) == {"demo": [(2, 1), (0, 1), (1, 1), (3, 1)]}
-    assert store.runs.sweeps()[0].spec == spec
+    assert store.sweeps.select()[0].spec == spec
 
 
 def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
@@ -316,7 +316,7 @@ def test_a_folder_that_cannot_be_copied(store, other, new_run):
         merge(store, other)
     assert store.runs.select() == []
     store.runs_directory.unlink()
-    assert len(merge(store, other).runs[Fate.ADDED]) == 1
+    assert len(merge(store, other).runs[MergeAction.ADDED]) == 1
 
 
 def test_a_store_is_not_merged_into_itself(store):

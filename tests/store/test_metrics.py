@@ -26,10 +26,10 @@ def _same(a: object, b: object) -> bool:
 
 
 def test_points_come_back_by_name_and_step(store, ids):
-    store.metrics.add(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
-    store.metrics.add(ids[0], [("reward/mean", 1, 0.125)])
-    store.metrics.add(ids[1], [("reward/std", 1, 1.0)])
-    store.metrics.add(ids[2], [])
+    store.metrics.record(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
+    store.metrics.record(ids[0], [("reward/mean", 1, 0.125)])
+    store.metrics.record(ids[1], [("reward/std", 1, 1.0)])
+    store.metrics.record(ids[2], [])
     acr, first, second = (
         ("collapse/acr", 1, 0.25),
         ("reward/mean", 1, 0.125),
@@ -42,15 +42,15 @@ def test_points_come_back_by_name_and_step(store, ids):
 
 
 def test_of_points_with_the_same_name_and_step_the_last_counts(store, ids):
-    store.metrics.add(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
+    store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
     assert store.metrics.points(ids[0]) == [("x", 1, 2.0)]
-    store.metrics.add(ids[0], [("x", 1, 3.0)])
+    store.metrics.record(ids[0], [("x", 1, 3.0)])
     assert store.metrics.points(ids[0]) == [("x", 1, 3.0)]
 
 
 def test_numbers_come_back_to_the_last_bit(store, ids):
     numbers = [0.1, 1e-308, 0.0, 1 / 3, math.inf, -math.inf, math.nan, 2**53]
-    store.metrics.add(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
+    store.metrics.record(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
     assert [repr(float(v)) for _, _, v in store.metrics.points(ids[0])] == [
         repr(float(v)) for v in numbers
     ]
@@ -62,7 +62,7 @@ def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
     for run_id in ids[:2]:
         store.leases.claim(run_id, Owner.current())
         store.leases.heartbeat(run_id, step=9)
-        store.metrics.add(run_id, [(name, s, float(s)) for name in "xy" for s in range(1, 10)])
+        store.metrics.record(run_id, [(name, s, float(s)) for name in "xy" for s in range(1, 10)])
         for step in (4, 8):
             store.checkpoints.add(run_id, step, tmp_path / str(run_id) / str(step))
     store.metrics.truncate(ids[0], 4)
@@ -75,9 +75,9 @@ def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
 
 
 def test_curves_of_several_runs(store, ids):
-    store.metrics.add(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
-    store.metrics.add(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
-    store.metrics.add(ids[1], [("z", 1, math.inf), ("z", 2, -math.inf), ("z", 3, 0.1 + 0.2)])
+    store.metrics.record(ids[0], [("x", s, s / 2) for s in (3, 1, 2)])
+    store.metrics.record(ids[2], [("x", 5, math.nan), ("y", 1, 1.0)])
+    store.metrics.record(ids[1], [("z", 1, math.inf), ("z", 2, -math.inf), ("z", 3, 0.1 + 0.2)])
     assert store.metrics.series(ids, "z")[ids[1]][1].tolist() == [math.inf, -math.inf, 0.1 + 0.2]
     curves = store.metrics.series(ids, "x")
     assert list(curves) == [ids[0], ids[2]]
@@ -89,16 +89,16 @@ def test_curves_of_several_runs(store, ids):
 
 
 def test_the_newest_values(store, ids):
-    store.metrics.add(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
-    store.metrics.add(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])
+    store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 12, 2.0), ("y", 3, math.nan)])
+    store.metrics.record(ids[1], [("y", 1, 5.0), ("z", 1, 6.0)])
     newest = store.metrics.last_values(ids, ["x", "y"])
     assert _same(newest, {ids[0]: {"x": 2.0, "y": math.nan}, ids[1]: {"y": 5.0}})
 
 
 def test_means_over_the_first_and_the_last_steps(store, ids):
     # steps = 20: the last 10 are 11 to 20, of which the second run has but 11 and 12
-    store.metrics.add(ids[0], [("x", s, float(s)) for s in range(1, 21)])
-    store.metrics.add(ids[1], [("x", s, float(s)) for s in range(1, 13)])
+    store.metrics.record(ids[0], [("x", s, float(s)) for s in range(1, 21)])
+    store.metrics.record(ids[1], [("x", s, float(s)) for s in range(1, 13)])
     assert store.metrics.means(ids, "x") == {ids[0]: 10.5, ids[1]: 6.5}
     assert store.metrics.means(ids, "x", last=10) == {ids[0]: 15.5, ids[1]: 11.5}
     assert store.metrics.means(ids, "x", first=4) == {ids[0]: 2.5, ids[1]: 2.5}
@@ -109,21 +109,21 @@ def test_means_over_the_first_and_the_last_steps(store, ids):
 def test_a_mean_has_the_digits_of_its_points_whatever_their_order(store, ids):
     # Added up one after another they come to 0 and to 2, and by any database to something else.
     values = [1.0, 1e100, 1.0, -1e100]
-    store.metrics.add(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
-    store.metrics.add(ids[1], [("x", s, v) for s, v in enumerate(sorted(values), 1)])
+    store.metrics.record(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
+    store.metrics.record(ids[1], [("x", s, v) for s, v in enumerate(sorted(values), 1)])
     assert store.metrics.means(ids, "x") == {ids[0]: 0.5, ids[1]: 0.5}
 
 
 def test_means_of_infinite_values(store, ids):
-    store.metrics.add(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
-    store.metrics.add(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
+    store.metrics.record(ids[0], [("x", 1, math.inf), ("x", 2, 1.0)])
+    store.metrics.record(ids[1], [("x", 1, math.inf), ("x", 2, -math.inf)])
     # Of infinities of both signs there is none.
     assert store.metrics.means(ids, "x") == {ids[0]: math.inf}
 
 
 def test_means_leave_out_what_is_not_a_number(store, ids):
-    store.metrics.add(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
-    store.metrics.add(ids[1], [("x", 1, math.nan)])
+    store.metrics.record(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
+    store.metrics.record(ids[1], [("x", 1, math.nan)])
     assert store.metrics.means(ids, "x") == {ids[0]: 4.0}
 
 
@@ -153,7 +153,7 @@ def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, ne
     [run_id] = store.runs.add([new_run(seed=store.runs.count())])
     expected: dict[tuple[str, int], float] = {}
     for batch in batches:
-        store.metrics.add(run_id, batch)
+        store.metrics.record(run_id, batch)
         expected.update({(name, step): value for name, step, value in batch})
     assert store.metrics.points(run_id) == [(n, s, v) for (n, s), v in sorted(expected.items())]
     store.metrics.truncate(run_id, back)
@@ -167,17 +167,17 @@ def test_the_store_is_a_mapping_of_name_and_step(batches, back, shared_store, ne
 def test_a_full_disk_loses_nothing_that_was_written(store, ids):
     """SQLite is given no more pages than it has, which it reports as a full disk."""
     batch = [(f"metric {i}", s, 1.0) for i in range(10) for s in range(1000)]
-    store.metrics.add(ids[0], batch)
+    store.metrics.record(ids[0], batch)
 
-    @event.listens_for(store._engines.writer, "checkout")
+    @event.listens_for(store.database.writer, "checkout")
     def _limit(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(f"PRAGMA max_page_count = {limit}")
 
     limit = 1  # which SQLite takes as: no more than there are
     with pytest.raises(StoreError, match=r"advsweep\.db: the disk is full.*are kept"):
-        store.metrics.add(ids[1], batch)
+        store.metrics.record(ids[1], batch)
     assert store.metrics.points(ids[1]) == []
     assert len(store.metrics.points(ids[0])) == len(batch)
     limit = 1_000_000
-    store.metrics.add(ids[1], batch)
+    store.metrics.record(ids[1], batch)
     assert len(store.metrics.points(ids[1])) == len(batch)

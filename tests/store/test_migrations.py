@@ -98,11 +98,12 @@ def test_a_store_of_any_earlier_schema_has_the_same_rows_after_its_upgrade(
     url = str(tmp_path / "new.db")
     with open_store(url) as store:
         ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
-        store.runs.add_sweep("demo", {"seeds": 3})
+        store.sweeps.add("demo", {"seeds": 3})
         store.runs.add([new_run(seed=seed) for seed in range(3)], "demo")
         for run_id in ids:
             store.leases.claim(run_id, Owner.current())
-            store.metrics.add(run_id, [("reward/mean", s, 0.1 * s * run_id) for s in range(1, 9)])
+            rewards = [("reward/mean", step, 0.1 * step * run_id) for step in range(1, 9)]
+            store.metrics.record(run_id, rewards)
             store.metrics.set_summaries(run_id, {"total/seconds": 2.5})
         store.leases.finish(ids[0], Status.DONE)
         store.leases.finish(ids[1], Status.FAILED, error="it failed")

@@ -49,9 +49,9 @@ def test_runs_have_a_folder_for_each_store(tmp_path, monkeypatch):
 
 def test_what_was_written_is_there_when_opened_again(tmp_path):
     with open_store(str(tmp_path / "a.db")) as store:
-        store.runs.add_sweep("demo", {"seeds": 3})
+        store.sweeps.add("demo", {"seeds": 3})
     with open_store(str(tmp_path / "a.db"), create=False) as store:
-        assert [(s.name, s.spec) for s in store.runs.sweeps()] == [("demo", {"seeds": 3})]
+        assert [(s.name, s.spec) for s in store.sweeps.select()] == [("demo", {"seeds": 3})]
 
 
 def test_commands_that_read_make_no_store(tmp_path):
@@ -178,8 +178,8 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
     assert sorted(os.listdir(archive.parent)) == files
     with open_store(str(archive)) as store:
         with pytest.raises(StoreError, match=r"archive\.db: it cannot be opened for writing.*copy"):
-            store.runs.add_sweep("demo", {})
-        assert store.runs.sweeps() == []
+            store.sweeps.add("demo", {})
+        assert store.sweeps.select() == []
 
 
 def test_a_reader_of_such_a_folder_sees_what_others_write_meanwhile(archive, new_run):
@@ -242,14 +242,14 @@ def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
     store = open_store(str(path), create=False)
     assert store.runs.select() == []
     with pytest.raises(StoreError, match=r"warm-up\.db: it cannot be opened for writing"):
-        store.runs.add_sweep("demo", {})
+        store.sweeps.add("demo", {})
 
 
 def test_processes_that_make_the_same_store_at_once(tmp_path):
     program = (
         "import sys; from advsweep.store import open_store; import alembic.command\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        "open_store('a.db').add_sweep(sys.argv[1], {})\n"
+        "open_store('a.db').sweeps.add(sys.argv[1], {})\n"
     )
     processes = [
         subprocess.Popen(
@@ -267,7 +267,7 @@ def test_processes_that_make_the_same_store_at_once(tmp_path):
         assert process.stdout.readline() == "ready\n"
     errors = [process.communicate("go\n")[1] for process in processes]
     assert errors == [""] * 3
-    assert len(open_store(str(tmp_path / "a.db")).runs.sweeps()) == 3
+    assert len(open_store(str(tmp_path / "a.db")).sweeps.select()) == 3
 
 
 def test_opening_loads_neither_torch_nor_alembic(tmp_path):

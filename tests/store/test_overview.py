@@ -14,7 +14,7 @@ from advsweep.store import Owner, Status
 @pytest.fixture
 def ids(store, new_run):
     """Runs 1 to 5 of the sweep `five`, of which 1 is running, 2 lost, 3 failed, 4 done; and 6."""
-    store.runs.add_sweep("five", {})
+    store.sweeps.add("five", {})
     added = store.runs.add([new_run(seed) for seed in range(5)], "five")
     added += store.runs.add([new_run(5)])
     for run_id in added[:4]:
@@ -26,7 +26,7 @@ def ids(store, new_run):
 
 
 def test_a_tally_has_every_state(store, ids):
-    assert store.runs.tally("five") == {
+    assert store.runs.count_by_status("five") == {
         Status.PENDING: 1,
         Status.RUNNING: 1,
         Status.DONE: 1,
@@ -35,9 +35,9 @@ def test_a_tally_has_every_state(store, ids):
         Status.PRUNED: 0,
         Status.LOST: 1,
     }
-    assert store.runs.tally()[Status.PENDING] == 2
+    assert store.runs.count_by_status()[Status.PENDING] == 2
     with pytest.raises(NotFoundError, match="no sweep 'fife'"):
-        store.runs.tally("fife")
+        store.runs.count_by_status("fife")
 
 
 def test_lines_say_what_the_records_say(store, ids):
@@ -49,7 +49,7 @@ def test_lines_say_what_the_records_say(store, ids):
 
 
 def test_outlines_say_what_the_records_say(store, ids, new_run):
-    store.runs.add_sweep("other", {})
+    store.sweeps.add("other", {})
     store.runs.add([new_run(4), new_run(1)], "other")
     store.runs.set_stopping(ids[:1], {"name": "median"})
     for sweep in ("other", "five", None):
@@ -67,15 +67,15 @@ def test_the_newest_ends_come_first(store, ids, clock):
         clock.forward(1)
         store.leases.claim(run_id, Owner.current())
         store.leases.finish(run_id, Status.FAILED)
-    assert store.runs.newest_ends(Status.FAILED, limit=9) == [ids[4], ids[5], ids[2]]
-    assert store.runs.newest_ends(Status.FAILED, limit=2) == [ids[4], ids[5]]
-    assert store.runs.newest_ends(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
+    assert store.runs.last_finished(Status.FAILED, limit=9) == [ids[4], ids[5], ids[2]]
+    assert store.runs.last_finished(Status.FAILED, limit=2) == [ids[4], ids[5]]
+    assert store.runs.last_finished(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
 
 
 def test_recent_means_are_of_the_newest_steps(store, ids):
     run_id, other = ids[0], ids[1]
-    store.metrics.add(run_id, [("time/update", step, float(step)) for step in range(1, 11)])
-    store.metrics.add(run_id, [("time/reward", 10, 4.0), ("time/rollout", 10, math.nan)])
+    store.metrics.record(run_id, [("time/update", step, float(step)) for step in range(1, 11)])
+    store.metrics.record(run_id, [("time/reward", 10, 4.0), ("time/rollout", 10, math.nan)])
     store.leases.heartbeat(run_id, step=10)
     names = ["time/update", "time/reward", "time/rollout"]
     # The steps 8, 9 and 10 of the one metric; of another the only point there is.
@@ -85,7 +85,7 @@ def test_recent_means_are_of_the_newest_steps(store, ids):
 
 
 def test_peers_share_a_sweep(store, ids, new_run):
-    store.runs.add_sweep("two", {})
+    store.sweeps.add("two", {})
     [other] = store.runs.add([new_run(6)], "two")
     store.runs.add([new_run(0)], "two")
     store.leases.claim(ids[0], Owner.current(), holder=Owner.current())
@@ -100,9 +100,9 @@ def test_peers_share_a_sweep(store, ids, new_run):
 
 def test_means_of_peers_leave_out_what_is_not_finite_and_steps_outside(store, ids):
     values = [9.0, 1.0, math.nan, math.inf, 3.0, 9.0]
-    store.metrics.add(ids[4], [("x", step, value) for step, value in enumerate(values, 1)])
-    store.metrics.add(ids[0], [("x", 5, 0.5), ("y", 4, 8.0)])
-    store.metrics.add(ids[5], [("x", 5, 7.0)])
+    store.metrics.record(ids[4], [("x", step, value) for step, value in enumerate(values, 1)])
+    store.metrics.record(ids[0], [("x", 5, 0.5), ("y", 4, 8.0)])
+    store.metrics.record(ids[5], [("x", 5, 7.0)])
     assert store.metrics.peers_means(ids[1], "x", 2, 5) == {ids[4]: 2.0, ids[0]: 0.5}
     assert store.metrics.peers_means(ids[1], "x", 3, 4) == {}
     assert store.metrics.peers_means(ids[5], "x", 1, 9) == {ids[5]: 7.0}

@@ -173,7 +173,7 @@ def test_reset_connections_are_replaced_without_a_traceback(
 @pytest.fixture
 def break_commit(server_store, monkeypatch) -> Callable[[], None]:
     """Has the next commit take effect and its answer be lost."""
-    dialect = server_store._engines.writer.dialect
+    dialect = server_store.database.writer.dialect
     commit = dialect.do_commit
     due: list[bool] = []
 
@@ -192,7 +192,7 @@ def test_what_was_committed_before_the_connection_broke_is_done_once(
 ):
     store, me = server_store, Owner.current()
     break_commit()
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("demo", {})
     break_commit()
     ids = store.runs.add([new_run(seed=seed) for seed in range(3)], "demo")
     assert [run.id for run in store.runs.select(newest_first=False)] == ids
@@ -223,13 +223,13 @@ def test_a_repeated_call_does_not_take_a_run_back_from_another_process(
     [run_id] = server_store.runs.add([new_run()])
     server_store.leases.claim(run_id, Owner.current())
     with open_store(server_store.url) as other:
-        repeat = server_store._patience.repeat
+        repeat = server_store.database.patience.repeat
 
         def taken_over_meanwhile(*arguments):
             assert other.leases.claim(run_id, ELSEWHERE, holder=Owner.current())
             return repeat(*arguments)
 
-        monkeypatch.setattr(server_store._patience, "repeat", taken_over_meanwhile)
+        monkeypatch.setattr(server_store.database.patience, "repeat", taken_over_meanwhile)
         break_commit()
         with pytest.raises(StoreError, match="was taken over"):
             server_store.leases.heartbeat(run_id, step=5)
@@ -291,7 +291,7 @@ def test_a_full_disk_of_the_server_is_waited_for(
         postgres_server.ask(database, statement)
     [run_id] = server_store.runs.add([new_run()])
     with later(1.0, lambda: postgres_server.ask(database, "DROP TRIGGER full_disk ON points")):
-        server_store.metrics.add(run_id, [("reward/mean", 1, 0.5)])
+        server_store.metrics.record(run_id, [("reward/mean", 1, 0.5)])
     assert server_store.metrics.points(run_id) == [("reward/mean", 1, 0.5)]
 
 
@@ -315,7 +315,7 @@ def test_a_server_that_stops_answering_is_given_up_and_tried_again(
         [run_id] = store.runs.add([new_run()])
         store.leases.claim(run_id, Owner.current())
         postgres_proxy.order("hold")
-        with store.trying_once(), pytest.raises(StoreUnavailableError, match="no connection"):
+        with store.without_retries(), pytest.raises(StoreUnavailableError, match="no connection"):
             store.runs.select()
         with later(1.0, lambda: postgres_proxy.order("go")):
             store.leases.heartbeat(run_id, step=3)
@@ -344,7 +344,7 @@ def test_errors_that_waiting_cannot_mend_are_errors_at_once(postgres_server):
 def test_connections_have_limits_and_a_name(postgres_url, postgres_proxy):
     url = postgres_proxy.url(database_of(postgres_url))
     names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-    with open_store(url) as store, store._engines.write() as connection:
+    with open_store(url) as store, store.database.write() as connection:
         shown = [
             connection.exec_driver_sql(f"SHOW {name}").scalar()
             for name in (*names, "TimeZone", "application_name")
@@ -361,7 +361,7 @@ def test_a_connection_after_a_fork_has_the_name_of_the_fork(postgres_url, monkey
     with open_store(postgres_url) as store:
         store.close()
         monkeypatch.setattr(os, "getpid", lambda: 4711)
-        with store._engines.read() as connection:
+        with store.database.read() as connection:
             name = connection.exec_driver_sql("SHOW application_name").scalar()
     assert name.endswith(":4711")
 
@@ -371,7 +371,7 @@ def test_a_transaction_of_a_stopped_process_does_not_keep_the_store_locked(
 ):
     monkeypatch.setattr("advsweep.store.postgres.IDLE_SECONDS", 0.5)
     with open_store(postgres_url) as sleeper, open_store(postgres_url, patience=PATIENT) as store:
-        with pytest.raises(StoreError), sleeper._engines.write_alone() as connection:  # noqa: PT012
+        with pytest.raises(StoreError), sleeper.database.write_alone() as connection:  # noqa: PT012
             # Nothing is said in the transaction until the server has ended it.
             store.runs.add([new_run()])
             connection.exec_driver_sql("SELECT 1")

@@ -32,10 +32,10 @@ def test_a_store_is_made_in_an_empty_database_and_opened_again(empty_database, p
     with pytest.raises(StoreError, match=r"no store at postgresql://advsweep@/empty; run"):
         open_store(empty_database, create=False)
     with open_store(empty_database) as store:
-        store.runs.add_sweep("demo", {"seeds": 3})
+        store.sweeps.add("demo", {"seeds": 3})
         assert (store.schema_version(), store.upgraded) == (HEAD, [])
     with open_store(empty_database, create=False) as store:
-        assert [sweep.name for sweep in store.runs.sweeps()] == ["demo"]
+        assert [sweep.name for sweep in store.sweeps.select()] == ["demo"]
     assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
 
 
@@ -43,7 +43,7 @@ def test_processes_that_make_the_same_store_at_once(empty_database):
     program = (
         "import sys; from advsweep.store import open_store; import alembic.command, pg8000\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        "open_store(sys.argv[1]).add_sweep(sys.argv[2], {})\n"
+        "open_store(sys.argv[1]).sweeps.add(sys.argv[2], {})\n"
     )
     processes = [
         subprocess.Popen(
@@ -63,7 +63,7 @@ def test_processes_that_make_the_same_store_at_once(empty_database):
         process.stdin.write("go\n")
         process.stdin.flush()
     assert [process.communicate()[1] for process in processes] == [""] * 3
-    assert len(open_store(empty_database).runs.sweeps()) == 3
+    assert len(open_store(empty_database).sweeps.select()) == 3
 
 
 def test_a_database_of_another_program_is_left_alone(empty_database, postgres_server):
@@ -119,7 +119,7 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.1)
     with open_store(postgres_url) as store, open_store(postgres_url) as other:
         with (
-            store._engines.write_alone(),
+            store.database.write_alone(),
             pytest.raises(StoreError, match=r"another process has kept it locked for 0\.1 s"),
         ):
             other.runs.add([new_run()])
@@ -175,7 +175,7 @@ def test_times_are_those_of_the_server_whatever_the_clock_here(
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(days=1)
 
-    monkeypatch.setattr("advsweep.store.base.datetime", Wrong)
+    monkeypatch.setattr("advsweep.store.store.datetime", Wrong)
     with open_store(postgres_url) as store:
         store.runs.add([new_run()])
         [run] = store.runs.select()
@@ -183,6 +183,6 @@ def test_times_are_those_of_the_server_whatever_the_clock_here(
 
 
 def test_migrations_make_the_tables_of_the_models(postgres_url):
-    with open_store(postgres_url) as store, store._engines.read() as connection:
+    with open_store(postgres_url) as store, store.database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []

@@ -48,8 +48,8 @@ def test_no_rule_frees_a_pruned_run_and_leaves_others_as_they_are(store, new_run
 
 
 def test_trials_are_counted_in_each_sweep(store):
-    store.runs.add_sweep("a", {})
-    store.runs.add_sweep("b", {})
+    store.sweeps.add("a", {})
+    store.sweeps.add("b", {})
     added = [("a", 0), ("a", 1), ("b", 0)]
     assert all(store.trials.add(s, i, {"x": i}, f"h{i}") for s, i in added)
     assert [(t.number, t.params, t.config_hash) for t in store.trials.select("a")] == [
@@ -61,7 +61,7 @@ def test_trials_are_counted_in_each_sweep(store):
 
 
 def test_no_two_trials_have_a_number(store):
-    store.runs.add_sweep("a", {})
+    store.sweeps.add("a", {})
     with ThreadPoolExecutor(4) as threads:
         added = list(threads.map(lambda i: store.trials.add("a", i % 5, {"x": i}, "h"), range(20)))
     assert added.count(True) == 5

@@ -30,13 +30,13 @@ def evaluation(identity, run_id, step, problem="a", subject="weights"):
 @pytest.fixture
 def pair(store, new_run, tmp_path):
     """Two finished runs of the sweep `pair` that share the evaluation of their base model."""
-    store.runs.add_sweep("pair", {})
+    store.sweeps.add("pair", {})
     ids = store.runs.add([new_run(0), new_run(1)], "pair")
     store.evaluations.add(evaluation("base", ids[0], 0))
     store.evaluations.link(ids[1], "base", 0)
     for run_id in ids:
         store.leases.claim(run_id, Owner.current())
-        store.metrics.add(run_id, [("reward/mean", 1, 0.5)])
+        store.metrics.record(run_id, [("reward/mean", 1, 0.5)])
         store.metrics.set_summaries(run_id, {"time/run": 1.0})
         store.checkpoints.add(run_id, 1, tmp_path / str(run_id))
         store.evaluations.add(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
@@ -46,7 +46,7 @@ def pair(store, new_run, tmp_path):
 
 def rows(store):
     """How many rows each table has."""
-    with store._read() as connection:
+    with store.database.read() as connection:
         return {
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in Base.metadata.sorted_tables
@@ -82,23 +82,23 @@ def test_a_run_goes_with_what_is_its_own(store, pair):
 
 def test_the_last_run_takes_what_was_shared(store, pair):
     store.runs.remove(pair)
-    store.runs.remove_sweep("pair")
+    store.sweeps.remove("pair")
     left = {name for name, count in rows(store).items() if count}
     assert left == {"metrics"}
 
 
 def test_a_sweep_goes_without_its_runs(store, pair):
-    store.runs.remove_sweep("pair")
+    store.sweeps.remove("pair")
     assert [run.sweeps for run in store.runs.select()] == [(), ()]
     with pytest.raises(NotFoundError, match="no sweep 'pair'"):
-        store.runs.remove_sweep("pair")
+        store.sweeps.remove("pair")
 
 
 def test_a_sweep_goes_with_the_trials_of_its_search(store):
-    store.runs.add_sweep("searched", {})
+    store.sweeps.add("searched", {})
     store.trials.add("searched", 0, {"estimator.delta": 0.5}, "hash")
-    store.runs.remove_sweep("searched")
-    store.runs.add_sweep("searched", {})
+    store.sweeps.remove("searched")
+    store.sweeps.add("searched", {})
     assert store.trials.select("searched") == []
 
 

@@ -74,8 +74,8 @@ def test_a_run_takes_new_settings_until_it_is_done(store, clock, new_run, status
 
 def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
     a, b, c = (new_run(seed=i) for i in range(3))
-    store.runs.add_sweep("first", {"runs": 2})
-    store.runs.add_sweep("second", {"runs": 3})
+    store.sweeps.add("first", {"runs": 2})
+    store.sweeps.add("second", {"runs": 3})
     store.runs.add([b, a], "first")
     store.runs.add([c, a, b], "second")
     store.runs.add([a, c], "first")
@@ -90,23 +90,23 @@ def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
 
 
 def test_a_sweep_of_the_same_name_is_given_the_new_spec(store, clock):
-    sweep_id = store.runs.add_sweep("demo", {"seeds": 3})
+    sweep_id = store.sweeps.add("demo", {"seeds": 3})
     created = clock.now
     clock.forward(60)
-    assert store.runs.add_sweep("demo", {"seeds": 5}) == sweep_id
-    [sweep] = store.runs.sweeps()
+    assert store.sweeps.add("demo", {"seeds": 5}) == sweep_id
+    [sweep] = store.sweeps.select()
     assert (sweep.spec, sweep.created) == ({"seeds": 5}, created)
 
 
 def test_sweeps_tell_the_states_of_their_runs(store, clock, new_run):
-    store.runs.add_sweep("empty", {})
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("empty", {})
+    store.sweeps.add("demo", {})
     ids = store.runs.add([new_run(seed=i) for i in range(5)], "demo")
     for run_id in ids[:3]:
         store.leases.claim(run_id, Owner.current())
     store.leases.finish(ids[0], Status.DONE)
     store.leases.finish(ids[1], Status.FAILED)
-    assert [(s.name, s.runs) for s in store.runs.sweeps()] == [
+    assert [(s.name, s.runs) for s in store.sweeps.select()] == [
         ("empty", {}),
         (
             "demo",
@@ -114,11 +114,11 @@ def test_sweeps_tell_the_states_of_their_runs(store, clock, new_run):
         ),
     ]
     clock.forward(61)
-    assert store.runs.sweeps()[1].runs[Status.LOST] == 1
+    assert store.sweeps.select()[1].runs[Status.LOST] == 1
 
 
 def test_runs_of_a_sweep_that_is_not_there(store, new_run):
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("demo", {})
     for asked in (
         lambda: store.runs.select(sweep="dmo"),
         lambda: store.runs.count(sweep="dmo"),
@@ -157,14 +157,14 @@ def test_running_and_lost_are_told_apart_when_runs_are_read(store, clock, new_ru
 
 
 def test_another_attempt_takes_the_place_of_the_first(store, new_run):
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("demo", {})
     [first] = store.runs.add([new_run()], "demo")
     store.leases.claim(first, Owner.current())
     store.leases.finish(first, Status.DONE)
     second = store.runs.new_attempt(first)
     old, new = store.runs.select(ids=[first, second])
     assert (old.status, old.sweeps) == (Status.DONE, ())
-    assert (new.status, new.runs.sweeps, new.attempt) == (Status.PENDING, ("demo",), 2)
+    assert (new.status, new.sweeps, new.attempt) == (Status.PENDING, ("demo",), 2)
     assert (new.identity, new.config) == (old.identity, old.config)
     assert new.directory == old.directory.with_name(f"{old.directory.name}-2")
     assert store.runs.add([new_run()], "demo") == [second]
@@ -190,7 +190,7 @@ def test_finding_a_run(store, clock, new_run):
 def test_runs_that_cannot_be_found(store, new_run):
     with pytest.raises(NotFoundError, match=r"no runs in .* yet"):
         store.runs.find("last")
-    store.runs.add_sweep("demo", {})
+    store.sweeps.add("demo", {})
     store.runs.add([new_run(seed=i) for i in range(3)], "demo")
     for key in ("7", "abc", "ffffffffff", "nonsense"):
         with pytest.raises(NotFoundError, match=f"no run '{key}' .*known: 1, 2, 3"):

@@ -73,7 +73,7 @@ def tls_server(postgres_server: Any, certificates: Path) -> Iterator[Callable[[s
 
 
 def uses_tls(url: str) -> bool:
-    with open_store(url) as store, store._engines.read() as connection:
+    with open_store(url) as store, store.database.read() as connection:
         query = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         return bool(connection.exec_driver_sql(query).scalar())
 
@@ -118,7 +118,7 @@ def test_a_url_says_how_to_connect(tls_server):
     url = (
         tls_server(UNNAMED) + "connect_timeout=5&application_name=mine&options=-c%20work_mem%3D5MB"
     )
-    with open_store(url) as store, store._engines.read() as connection:
+    with open_store(url) as store, store.database.read() as connection:
         shown = [
             connection.exec_driver_sql(f"SHOW {name}").scalar()
             for name in ("application_name", "work_mem")

@@ -36,8 +36,8 @@ import pytest
 from advsweep.backends import fake
 from advsweep.store import Failure, RunRecord, Status, Store, open_store, owners
 from advsweep.store import store as store_module
-from advsweep.store.base import utc_now
 from advsweep.store.owners import process_started
+from advsweep.store.store import utc_now
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan

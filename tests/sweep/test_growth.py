@@ -73,7 +73,7 @@ def test_a_sweep_holds_nothing_of_runs_that_are_done(
 
     sweep = plan(*QUICKEST, f"seed=range({RUNS})", name="growth")
     execute(sweep, store, jobs=2, on_event=on_event)
-    assert store.runs.tally()[Status.DONE] == RUNS
+    assert store.runs.count_by_status()[Status.DONE] == RUNS
     # One that is being started or ends has descriptors for a moment.
     early, late = (
         Held(*map(median, zip(*some, strict=True))) for some in (held[5:WARM], held[-10:])

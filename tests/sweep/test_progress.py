@@ -56,7 +56,7 @@ def running(plan: Planner, store: Store) -> tuple[Plan, list[RunRecord]]:
     schedule_runs(pair, store, force=False)
     store.leases.claim(1, Owner.current())
     store.leases.heartbeat(1, step=6, stage="training")
-    store.metrics.add(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
+    store.metrics.record(1, [("reward/mean", 6, 0.25), ("collapse/acr", 6, 0.125)])
     return pair, store.runs.select(newest_first=False)
 
 

@@ -18,7 +18,7 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -
     store.metrics.truncate(run.id, after_step=0)
     # 0.3 + 0.1 s a step, of which there are 20; three are done.
     points = [("time/rollout", s, 0.3) for s in (1, 2, 3)]
-    store.metrics.add(run.id, points + [("time/update", s, 0.1) for s in (1, 2, 3)])
+    store.metrics.record(run.id, points + [("time/update", s, 0.1) for s in (1, 2, 3)])
     store.leases.heartbeat(run.id, step=3, stage="training")
     [running] = read_status(store, failures=9).running
     assert running.steps_per_second == pytest.approx(2.5)
@@ -50,7 +50,7 @@ def test_runs_that_a_process_trains_together_wait_for_each_other(plan, store: St
     execute(plan("backend.fail_at=1", "seed=0,1"), store)
     for run_id, seconds in ((1, 0.3), (2, 0.1)):
         store.leases.claim(run_id, Owner.current())
-        store.metrics.add(run_id, [("time/rollout", 1, seconds)])
+        store.metrics.record(run_id, [("time/rollout", 1, seconds)])
         store.leases.heartbeat(run_id, step=1)
     # 0.3 + 0.1 s for a step of both, and 19 of them left.
     for running in read_status(store, failures=9).running:

@@ -16,7 +16,7 @@ from advsweep.errors import StoreError
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.store.merge import Merged
+    from advsweep.store.merge import MergeResult
 
 LISTED = 20
 
@@ -95,7 +95,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _record(merged: Merged) -> dict[str, Any]:
+def _record(merged: MergeResult) -> dict[str, Any]:
     return {
         **{fate.name.lower(): ids for fate, ids in merged.ids().items()},
         "reasons": merged.left_out,
@@ -107,7 +107,7 @@ def _record(merged: Merged) -> dict[str, Any]:
     }
 
 
-def _print(merged: Merged, what: str, *, dry_run: bool) -> None:
+def _print(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     counts = ", ".join(f"{len(ids)} {fate.value}" for fate, ids in merged.ids().items() if ids)
     parts = [f"runs: {counts or 'none'}"]
     parts.append(f"evaluations added: {merged.evaluations}")

@@ -231,7 +231,7 @@ def _material(
     except NotFoundError as error:
         if len(keys) > 1:
             raise
-        sweeps = [sweep.name for sweep in store.runs.sweeps()]
+        sweeps = [sweep.name for sweep in store.sweeps.select()]
         raise NotFoundError(f"{error}; of sweeps: {nearest(keys[0], sweeps)}") from error
     names = [*targets.sweeps]
     if targets.named:

@@ -109,7 +109,7 @@ def _settings(
         recorded_settings,
     )
 
-    sweeps = store.runs.sweeps()
+    sweeps = store.sweeps.select()
     meant = [sweep for sweep in sweeps if sweep.name in targets.sweeps]
     found: dict[str, Settings] = {}
     untracked: set[str] = set()

@@ -51,7 +51,7 @@ def rm(
             _ask(runs, found.sweeps)
         opened.runs.remove([run.id for run in runs])
         for sweep in found.sweeps:
-            opened.runs.remove_sweep(sweep)
+            opened.sweeps.remove(sweep)
         for run in runs:
             remove_folder(opened, run)
     kept = len(found.runs) - len(runs)

@@ -117,7 +117,7 @@ def _trackings(
     from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.tracking.base import TRACKING_KEY
 
-    remembered = {sweep.name: sweep.spec.get(TRACKING_KEY, {}) for sweep in store.runs.sweeps()}
+    remembered = {sweep.name: sweep.spec.get(TRACKING_KEY, {}) for sweep in store.sweeps.select()}
     made: dict[str, Tracking] = {}
 
     def tracking_of(run: RunRecord) -> Tracking:

@@ -25,7 +25,7 @@ def watch(
     if not sys.stdout.isatty():
         raise ConfigError("expected a terminal, got none; `advsweep status` prints how runs stand")
     with open_store(store, create=False) as opened:
-        opened.runs.tally(sweep)  # an unknown sweep is an error before the screen is taken
+        opened.runs.count_by_status(sweep)  # refuses an unknown sweep before the screen opens
         from advsweep.cli.shared.screen import Watch
 
         Watch(opened, sweep).run()

@@ -105,7 +105,7 @@ def _store(context: typer.Context) -> Store | None:
 
 def _sweeps(store: Store | None) -> list[str]:
     """Names that a shell reads as one plain word: what is completed is run by it."""
-    names = [] if store is None else [sweep.name for sweep in store.runs.sweeps()]
+    names = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
     return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 

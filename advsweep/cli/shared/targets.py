@@ -39,7 +39,7 @@ def find_targets(store: Store, keys: Sequence[str]) -> Targets:
     Raises:
         NotFoundError: a key means nothing, or both a sweep and a run.
     """
-    names = {sweep.name for sweep in store.runs.sweeps()}
+    names = {sweep.name for sweep in store.sweeps.select()}
     runs: dict[int, RunRecord] = {}
     named = set()
     sweeps = []

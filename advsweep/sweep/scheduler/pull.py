@@ -172,7 +172,7 @@ class PullScheduler(Scheduler):
 
     def _resources(self, record: RunRecord) -> Resources:
         if record.id not in self._wanted:
-            sweeps = [s for s in self._store.runs.sweeps() if self._sweep in (None, s.name)]
+            sweeps = [s for s in self._store.sweeps.select() if self._sweep in (None, s.name)]
             recorded = recorded_settings(record, sweeps)["resources"]
             check_literal(recorded, "resources of the store")
             self._wanted[record.id] = self._changed(recorded)

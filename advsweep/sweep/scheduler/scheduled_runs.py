@@ -77,7 +77,7 @@ class ScheduledRun:
 def schedule_runs(plan: Plan, store: Store, *, force: bool) -> list[ScheduledRun]:
     """Adds a plan's runs to the store, with `force` as new attempts of what is done or pruned."""
     if plan.name is not None:
-        store.runs.add_sweep(plan.name, {**plan.spec, "settings": plan.settings()})
+        store.sweeps.add(plan.name, {**plan.spec, "settings": plan.settings()})
     ids = store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
     runs: dict[int, ScheduledRun] = {}
     for run_id, planned in zip(ids, plan.runs, strict=True):

@@ -102,7 +102,7 @@ class Scheduler(OutcomeRecorder):
         self._requests += 1
         if self._store.is_away:
             # Without the store there is nothing left to do but to end, which stops the workers.
-            self._store.stop_waiting()
+            self._store.stop_retrying()
 
     def run(self) -> None:
         """Returns when nothing is left to do, or after a request when all workers are gone."""

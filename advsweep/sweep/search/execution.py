@@ -47,7 +47,7 @@ def execute_search(
     """
     start = replace(study.example, runs=[], duplicates=[])
     slots = jobs or study.example.executor.capacity()
-    store.runs.add_sweep(study.name, study.example.spec)
+    store.sweeps.add(study.name, study.example.spec)
     make = partial(SearchScheduler, study=study, overlaps=study.overlaps(slots))
     outcome = execute(start, store, jobs, on_event, policy=policy, make=make)
     ids = list(outcome.run_ids)

@@ -36,7 +36,7 @@ def to_optuna(
         NotFoundError: there is no such sweep.
         ConfigError: it was no search, or its overrides hold interpolations.
     """
-    specs = {record.name: record.spec for record in store.runs.sweeps()}
+    specs = {record.name: record.spec for record in store.sweeps.select()}
     if sweep not in specs:
         raise NotFoundError(f"no sweep '{sweep}'; {nearest(sweep, specs)}")
     check_literal(specs[sweep]["overrides"], f"overrides of sweep {sweep}")

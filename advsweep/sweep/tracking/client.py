@@ -226,7 +226,7 @@ def sweep_trackings(store: Store, say: Callable[[str], None], *, trusted: bool) 
     def trackings(run: RunRecord) -> list[Tracking]:
         if not known.keys() >= set(run.sweeps):
             try:
-                sweeps = store.runs.sweeps()
+                sweeps = store.sweeps.select()
             except StoreError as error:
                 say(f"run {run.id} is not tracked: {error}")
                 return []

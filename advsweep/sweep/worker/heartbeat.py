@@ -68,7 +68,7 @@ class Heartbeat(threading.Thread):
     def _try(self, act: Callable[[], None]) -> None:
         """Uses the store once; it may recover before the next time comes."""
         try:
-            with self._store.trying_once():
+            with self._store.without_retries():
                 act()
         except StoreUnavailableError:
             pass  # of which the store has written to the log

@@ -155,7 +155,7 @@ class StoreReporter:
         now = time.monotonic()
         if done == total or now - self._staged >= BATCH_SECONDS:
             self._staged = now
-            with suppress(StoreUnavailableError), self._store.trying_once():
+            with suppress(StoreUnavailableError), self._store.without_retries():
                 self._store.leases.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
     def flush(self) -> None:
@@ -174,7 +174,7 @@ class StoreReporter:
         if self._store.is_away and now - self._offered < AWAY_SECONDS:
             return
         self._offered = now
-        with suppress(StoreUnavailableError), self._store.trying_once():
+        with suppress(StoreUnavailableError), self._store.without_retries():
             self._write()
 
     def _write(self, stage: str | None = None) -> None:

@@ -257,7 +257,7 @@ class SharedHeartbeat(Heartbeat):
             self._seats[run_id].stop.request("asked to stop")
 
     def _beat(self) -> None:
-        for run_id in self._store.leases.beat(self._open()):
+        for run_id in self._store.leases.renew(self._open()):
             self._seats.pop(run_id).lose()
 
     def _open(self) -> list[int]:

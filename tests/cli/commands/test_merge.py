@@ -41,7 +41,7 @@ def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_pat
 def test_differences_are_told_on_stderr(advsweep, other, tmp_path):
     shutil.copy(tmp_path / other, tmp_path / "advsweep.db")
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.metrics.add(1, [("reward/mean", 1, 9.0)])
+        store.metrics.record(1, [("reward/mean", 1, 9.0)])
     done = advsweep("merge", other)
     assert done.returncode == 0
     assert "its run 1 is done in both and differs" in done.stderr

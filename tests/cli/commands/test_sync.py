@@ -62,7 +62,7 @@ def test_a_finished_sweep_is_sent_once(advsweep, tmp_path):
 def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_path):
     tracking = {"name": "tensorboard", "directory": str(tmp_path / "theirs")}
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.runs.add_sweep("two", {"tracking": tracking})
+        store.sweeps.add("two", {"tracking": tracking})
     done = advsweep("sync", "tensorboard", "1")
     assert (done.returncode, done.stdout) == (0, "tensorboard: 1 sent\n"), done.stderr
     assert "the store has other fields" in done.stderr

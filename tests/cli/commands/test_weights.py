@@ -139,7 +139,7 @@ def analysed(tmp_path: Path) -> None:
         ["backend=tiny", "estimator=grpo", "seed=0,1,2", "model.pretraining_steps=1"], name="three"
     )
     with open_store(str(tmp_path / "advsweep.db")) as store:
-        store.runs.add_sweep("three", {})
+        store.sweeps.add("three", {})
         ids = store.runs.add([new_run(planned) for planned in plan.runs], "three")
         keys = [planned.run.backend.base_key(planned.run) for planned in plan.runs]
         for run, step, directions in (

@@ -15,7 +15,7 @@ def _two_sweeps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for url in ("advsweep.db", "second.db"):
         with open_store(url) as store:
-            store.runs.add_sweep("first" if url == "advsweep.db" else "second", {})
+            store.sweeps.add("first" if url == "advsweep.db" else "second", {})
 
 
 def offered(words: str) -> str:

@@ -28,13 +28,13 @@ Drive = Callable[[Pilot[Any]], Awaitable[None]]
 def store(tmp_path) -> Iterator[Store]:
     """Run 1 is running at step 3 of 9, run 2 failed, run 3 is pending; all are of `three`."""
     with open_store(str(tmp_path / "advsweep.db")) as opened:
-        opened.runs.add_sweep("three", {})
+        opened.sweeps.add("three", {})
         names = enumerate(("grpo", "fade", "avspo"))
         opened.runs.add([new_run(name, seed) for seed, name in names], "three")
         for run_id in (1, 2):
             opened.leases.claim(run_id, Owner.current())
-        opened.metrics.add(1, [("reward/mean", step, float(step)) for step in (1, 2, 3)])
-        opened.metrics.add(1, [("time/update", step, 2.0) for step in (1, 2, 3)])
+        opened.metrics.record(1, [("reward/mean", step, float(step)) for step in (1, 2, 3)])
+        opened.metrics.record(1, [("time/update", step, 2.0) for step in (1, 2, 3)])
         opened.leases.heartbeat(1, step=3, stage="training")
         opened.leases.finish(2, Status.FAILED, error="[red] herring")
         yield opened
@@ -104,7 +104,7 @@ def test_runs_come_in_order_with_their_progress(store):
         assert text(pilot, "#head") == "sweep three: 1 pending, 1 running, 1 failed"
         assert f"at work: {socket.gethostname()} 1" in text(pilot, "#foot")
         store.leases.heartbeat(1, step=4)
-        store.metrics.add(1, [("reward/mean", 4, 0.0)])
+        store.metrics.record(1, [("reward/mean", 4, 0.0)])
         await until(pilot, lambda: rows(pilot)[0][4] == "4/9")
         assert len(rows(pilot)[0][6]) == 4
 

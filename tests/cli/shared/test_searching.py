@@ -76,7 +76,7 @@ def test_a_trial_without_results_has_none_in_any_format(
     assert study is not None
     params = {"backend.learning_rate": 0.5, "group_size": 4}
     with open_store(str(tmp_path / "a.db")) as store:
-        store.runs.add_sweep("s", {})
+        store.sweeps.add("s", {})
         store.trials.add("s", 0, params, study.plan(params).runs[0].run.config_hash)
     printed = {}
     for how in ListFormat:

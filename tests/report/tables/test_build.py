@@ -200,7 +200,7 @@ def test_what_cannot_change_a_result_makes_no_rows(lab):
 def test_results_from_before_and_after_a_fix_are_kept_apart(lab):
     # The same config with another hash: a component's revision was raised.
     ids = [lab.run("grpo", 0), lab.run("grpo", 0, group_size=9)]
-    with lab.store._engines.write() as connection:
+    with lab.store.database.write() as connection:
         connection.exec_driver_sql("UPDATE runs SET config = (SELECT config FROM runs WHERE id=1)")
     rows = build_report(lab.store, "demo").rows[1:]
     hashes = [run.config_hash[:8] for run in lab.store.runs.select(ids=ids)]

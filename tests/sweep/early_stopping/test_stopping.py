@@ -58,12 +58,12 @@ def test_a_run_stopped_while_it_is_waited_for_is_not_taken_up(plan, store: Store
 
 def test_runs_are_started_again_from_their_records(plan, store: Store) -> None:
     execute(plan("seed=0,1", "backend.fail_at=7"), store)
-    records, sweeps = store.runs.select(newest_first=False), store.runs.sweeps()
+    records, sweeps = store.runs.select(newest_first=False), store.sweeps.select()
     again = replace(plan_again(records), executor=DebugExecutor())
     outcome = execute(again, store)
     assert list(outcome.failed) == [1, 2]
     assert [p.config for p in again.runs] == [record.config for record in records]
-    assert store.runs.sweeps() == sweeps
+    assert store.sweeps.select() == sweeps
 
 
 def test_a_run_that_would_be_another_by_now_is_refused(plan, store: Store) -> None:

@@ -263,7 +263,8 @@ describe_environment()
 with open_store(sys.argv[1]) as store:
     schedule_runs(plan, store, force=False)
     before = set(sys.modules)
-    assert sys.modules["advsweep.sweep.worker.main"].work(store, store.runs()[0], (), None) == 0
+    run = store.runs.select()[0]
+    assert sys.modules["advsweep.sweep.worker.main"].work(store, run, (), None) == 0
     print(*sorted(set(sys.modules) - before))
 """
 

@@ -25,7 +25,7 @@ from advsweep.sweep.scheduler.scheduler import execute
 def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: Store) -> None:
     execute(plan("seed=0,1", "resources.cpus=2", "backend.fail_at=7", name="two"), store)
     records = store.runs.select()
-    settings = recorded_settings(records[0], store.runs.sweeps())
+    settings = recorded_settings(records[0], store.sweeps.select())
     again = plan_again(records, settings)
     assert isinstance(again.executor, DebugExecutor)
     assert again.executor.resources.cpus == 2
@@ -37,7 +37,7 @@ def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
     for cpus, name in ((2, "a"), (3, "b")):
         schedule_runs(plan(f"resources.cpus={cpus}", name=name), store, force=False)
     [run] = store.runs.select()
-    sweeps = store.runs.sweeps()
+    sweeps = store.sweeps.select()
     assert recorded_settings(run, sweeps)["resources"]["cpus"] == 3
     assert recorded_settings(run, sweeps[:1])["resources"]["cpus"] == 2
     # One of an earlier version has none recorded, and the run may be of none at all.
@@ -48,7 +48,8 @@ def test_of_several_sweeps_the_last_counts(plan, store: Store) -> None:
 def test_the_same_sweep_with_other_settings_is_recorded_with_those(plan, store: Store) -> None:
     for cpus in (2, 3):
         schedule_runs(plan(f"resources.cpus={cpus}", name="a"), store, force=False)
-    assert recorded_settings(store.runs.select()[0], store.runs.sweeps())["resources"]["cpus"] == 3
+    settings = recorded_settings(store.runs.select()[0], store.sweeps.select())
+    assert settings["resources"]["cpus"] == 3
 
 
 def test_settings_are_changed_as_a_command_line_says() -> None:
@@ -129,10 +130,10 @@ def test_stored_settings_that_are_no_plain_nodes_are_refused(
 ) -> None:
     monkeypatch.setenv("SECRET", "2")
     schedule_runs(plan(name="a"), store, force=False)
-    store.runs.add_sweep("a", spec)
+    store.sweeps.add("a", spec)
     with pytest.raises(ConfigError, match=r"expected (a mapping|plain values|settings)"):
         allowed_settings(
-            recorded_settings(store.runs.select()[0], store.runs.sweeps()), [], trusted=True
+            recorded_settings(store.runs.select()[0], store.sweeps.select()), [], trusted=True
         )
 
 

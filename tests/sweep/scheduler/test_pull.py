@@ -35,7 +35,7 @@ Measured = dict[int, list[tuple[str, int, float]]]
 def add(plan: Plan, store: Store) -> list[int]:
     """Puts a plan's runs into the store, and starts none."""
     assert plan.name is not None
-    store.runs.add_sweep(plan.name, {})
+    store.sweeps.add(plan.name, {})
     return store.runs.add([new_run(planned) for planned in plan.runs], plan.name)
 
 

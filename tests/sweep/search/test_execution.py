@@ -199,7 +199,7 @@ def test_a_trial_without_a_number_is_told_from_others(tmp_path: Path) -> None:
         two = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=2")
         execute_search(two, store, 2)
         first = two.results(store)[0]
-        store.metrics.add(first.runs[0], [("cost/rollouts", 6, float("nan"))])
+        store.metrics.record(first.runs[0], [("cost/rollouts", 6, float("nan"))])
         assert [r.state for r in two.results(store)] == [State.UNMEASURED, State.DONE]
         more = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=3")
         assert execute_search(more, store, 2).done == 2

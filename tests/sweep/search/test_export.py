@@ -41,6 +41,6 @@ def test_a_search_becomes_a_study(store: Store, tmp_path: Path, plan: Callable[.
         }
     with pytest.raises(NotFoundError, match="no sweep 'z'; known: s"):
         to_optuna(store, "z")
-    store.runs.add_sweep("plain", plan().spec)
+    store.sweeps.add("plain", plan().spec)
     with pytest.raises(ConfigError, match="plain: expected a search"):
         to_optuna(store, "plain")

@@ -31,7 +31,7 @@ def add(study: Study, store: Store) -> Callable[..., None]:
     """`add(steps, *seconds)`: a trial, with a run that took so long for each number."""
 
     def added(steps: int, *seconds: float | None) -> None:
-        store.runs.add_sweep(study.name, {})
+        store.sweeps.add(study.name, {})
         params = {"steps": steps, "group_size": 4}
         plan = study.plan(params)
         number = len(store.trials.select(study.name))

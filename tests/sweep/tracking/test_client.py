@@ -188,7 +188,7 @@ def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     planned = plan("tracking=tensorboard", "tracking.directory=there", name="shown")
     [run_id] = execute(planned, store).run_ids
     execute(plan(name="plain"), store)
-    store.runs.add_sweep("strange", {"tracking": {"name": "nowhere"}})
+    store.sweeps.add("strange", {"tracking": {"name": "nowhere"}})
     store.runs.add([_again(store, run_id)], "strange")
     [run] = store.runs.select(ids=[run_id])
     assert run.sweeps == ("plain", "shown", "strange")

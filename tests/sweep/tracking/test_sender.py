@@ -89,26 +89,26 @@ def send_all(store, run_id, **fields):
 def test_steps_are_sent_as_they_come_and_each_once(store, training):
     sender = sender_of(store, training)
     for steps in ([1, 2], [3], []):
-        store.metrics.add(training, points(steps))
+        store.metrics.record(training, points(steps))
         sender.send(record_of(store, training))
     assert [step for step, _ in LOGGED] == [1, 2, 3]
 
 
 def test_an_evaluation_that_comes_after_the_metrics_of_its_step_is_sent(store, training):
     sender = sender_of(store, training)
-    store.metrics.add(training, points([1, 2]))
+    store.metrics.record(training, points([1, 2]))
     sender.send(record_of(store, training))
-    store.metrics.add(training, [("pass@1", 2, 0.5)])
-    store.metrics.add(training, points([3]))
+    store.metrics.record(training, [("pass@1", 2, 0.5)])
+    store.metrics.record(training, points([3]))
     sender.send(record_of(store, training))
     assert LOGGED[2:] == [(2, {"pass@1": 0.5}), (3, {"reward/mean": 0.0})]
 
 
 def test_an_evaluation_made_again_later_is_sent_in_the_end(store, training):
     sender = sender_of(store, training)
-    store.metrics.add(training, points([1, 2, 3]))
+    store.metrics.record(training, points([1, 2, 3]))
     sender.send(record_of(store, training))
-    store.metrics.add(training, [("pass@1", 2, 0.5)])
+    store.metrics.record(training, [("pass@1", 2, 0.5)])
     sender.send(record_of(store, training))
     assert len(LOGGED) == 3
     store.leases.finish(training, Status.DONE)
@@ -117,12 +117,12 @@ def test_an_evaluation_made_again_later_is_sent_in_the_end(store, training):
 
 
 def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training):
-    store.metrics.add(training, points(range(1, 6), value=1.0))
+    store.metrics.record(training, points(range(1, 6), value=1.0))
     store.leases.finish(training, Status.INTERRUPTED)
     assert send_all(store, training)
     assert store.leases.claim(training, Owner.current())
     store.metrics.truncate(training, after_step=3)
-    store.metrics.add(training, points(range(4, 9), value=2.0))
+    store.metrics.record(training, points(range(4, 9), value=2.0))
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
     assert [step for step, _ in LOGGED] == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -131,7 +131,7 @@ def test_steps_that_a_resumed_run_makes_again_are_not_sent_again(store, training
 
 
 def test_a_run_that_ended_is_sent_once(store, training):
-    store.metrics.add(training, points([1]))
+    store.metrics.record(training, points([1]))
     store.leases.finish(training, Status.PRUNED, error="hopeless")
     assert send_all(store, training)
     assert not send_all(store, training)
@@ -146,12 +146,12 @@ def test_a_run_that_failed_before_its_first_step_is_shown(store, training):
 
 @pytest.mark.parametrize(("lasting", "again"), [(True, []), (False, [1, 2])])
 def test_a_sender_that_dies_costs_what_the_tracker_may_not_have(store, training, lasting, again):
-    store.metrics.add(training, points([1, 2]))
+    store.metrics.record(training, points([1, 2]))
     first = sender_of(store, training, lasting=lasting)
     first.send(record_of(store, training))
     first.release()  # as its process's end does
     LOGGED.clear()
-    store.metrics.add(training, points([3]))
+    store.metrics.record(training, points([3]))
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training, lasting=lasting)
     assert [step for step, _ in LOGGED] == [*again, 3]
@@ -170,7 +170,7 @@ def test_a_run_is_sent_by_one_process_at_a_time(store, training):
 
 
 def test_a_damaged_file_costs_sending_the_run_again(store, training):
-    store.metrics.add(training, points([1]))
+    store.metrics.record(training, points([1]))
     store.leases.finish(training, Status.DONE)
     assert send_all(store, training)
     [file] = record_of(store, training).directory.glob("tracking/*.json")

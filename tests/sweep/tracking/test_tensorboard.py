@@ -86,7 +86,7 @@ def test_a_resumed_run_goes_on_in_the_same_folder(store, new_run):
         if status is Status.DONE:
             assert store.leases.claim(run_id, Owner.current())
         store.metrics.truncate(run_id, after_step=first - 1)
-        store.metrics.add(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
+        store.metrics.record(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
         store.leases.finish(run_id, status)
         run = record_of(store, run_id)
         assert sync(store, [run], lambda run: TensorboardTracking()).sent == [run_id]
@@ -101,11 +101,11 @@ def test_what_was_written_but_is_not_noted_is_there_once(store, new_run, is_lost
     run_id = start(store, new_run)
     run = record_of(store, run_id)
     sender = Sender(store, run, TensorboardTracking())
-    store.metrics.add(run_id, [("reward/mean", 1, 1.0)])
+    store.metrics.record(run_id, [("reward/mean", 1, 1.0)])
     sender.send(run)
     [noted] = run.directory.glob("tracking/*.json")
     before = noted.read_text()
-    store.metrics.add(run_id, [("reward/mean", 2, 1.0)])
+    store.metrics.record(run_id, [("reward/mean", 2, 1.0)])
     sender.send(run)
     sender.release()
     noted.unlink() if is_lost else noted.write_text(before)

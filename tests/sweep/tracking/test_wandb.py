@@ -47,7 +47,7 @@ def train(store, run_id, first, last, value, status):
     """Trains from the step `first` on, whatever there was of it before."""
     assert store.leases.claim(run_id, Owner.current())
     store.metrics.truncate(run_id, after_step=first - 1)
-    store.metrics.add(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
+    store.metrics.record(run_id, [("reward/mean", s, value) for s in range(first, last + 1)])
     store.leases.finish(run_id, status)
 
 

@@ -338,7 +338,7 @@ def test_points_wait_no_longer_than_a_moment(
 def locked(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
     """Somebody's connection that keeps the store locked until it rolls back."""
     monkeypatch.setattr("advsweep.sweep.worker.reporter.BATCH_SECONDS", 0.0)
-    for engine in (store._engines.writer, store._engines.reader):
+    for engine in (store.database.writer, store.database.reader):
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA busy_timeout = 1")
     other = sqlite3.connect(str(store.file), isolation_level=None, check_same_thread=False)
@@ -395,7 +395,7 @@ def test_what_was_reported_past_a_resume_is_void(
     reported: tuple[StoreReporter, RunRecord], store: Store
 ) -> None:
     reporter, record = reported
-    store.metrics.add(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    store.metrics.record(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
     reporter.resumed(5)
     reporter.metrics(6, {"reward/mean": 0.5})
     reporter.flush()
@@ -406,7 +406,7 @@ def test_a_training_from_the_beginning_voids_everything(
     reported: tuple[StoreReporter, RunRecord], store: Store
 ) -> None:
     reporter, record = reported
-    store.metrics.add(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
+    store.metrics.record(record.id, [("reward/mean", step, 9.0) for step in range(1, 9)])
     reporter.metrics(1, {"reward/mean": 0.5})
     reporter.flush()
     assert store.metrics.points(record.id) == [("reward/mean", 1, 0.5)]
@@ -530,7 +530,7 @@ def test_a_process_that_lost_its_lease_ends_at_once(
     with Heartbeat(store, record.id, StopRequest(), None):
         with open_store(store.url) as other:
             other.leases.claim(record.id, Owner.current())
-            store._held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
+            store.leases.held[record.id] = Owner(host="elsewhere", pid=2, started=0.0)
         wait_for(lambda: ends)
     assert ends[0] == ELSEWHERE
 

@@ -54,5 +54,5 @@ def test_a_rehearsal_leaves_no_trace(plan: Planner, store: Store) -> None:
     assert (record.id, record.status) == (unit.run_id, Status.PENDING)
     assert store.evaluations.select([record.id]) == []
     # What it called its metrics is not taken for what they are called here.
-    store.metrics.add(record.id, [("b", 1, 2.0), ("reward/mean", 1, 0.5)])
+    store.metrics.record(record.id, [("b", 1, 2.0), ("reward/mean", 1, 0.5)])
     assert store.metrics.points(record.id) == [("b", 1, 2.0), ("reward/mean", 1, 0.5)]

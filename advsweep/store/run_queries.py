@@ -1,0 +1,211 @@
+"""Statements behind `Runs`: conditions, records, short views of many runs, search and removal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Select, case, delete, func, select
+
+from advsweep.errors import NotFoundError, StoreError, nearest
+from advsweep.store.base import Shared, chunks
+from advsweep.store.evaluations import remove_unused_problems
+from advsweep.store.owners import LEASE_COLUMNS, LeaseGuard, host_name
+from advsweep.store.records import RunLine, RunOutline, RunRecord, Status
+from advsweep.store.run_folders import folder_name
+from advsweep.store.tables import Base, Evaluation, Run, RunEvaluation, Sweep, SweepRun
+
+if TYPE_CHECKING:
+    from advsweep.store.owners import AnyRow
+
+_DERIVED = ("sweeps", "status", "host", "directory")
+_COPIED = tuple(field.name for field in fields(RunRecord) if field.name not in _DERIVED)
+
+_HEX = re.compile(r"[0-9a-f]{4,64}")
+_ID_DIGITS = 18  # SQLite refuses larger numbers
+_SHOWN = 10  # characters of an identity in a message
+_LISTED = 12  # ids among which a message suggests the nearest
+
+
+def all_columns(status: Status | None = None) -> Select[Any]:
+    """Selects whole rows of runs, of one recorded status or of all."""
+    # Without environments, which are large and rarely needed.
+    query: Select[Any] = select(
+        *(c for c in Run.__table__.c if c is not Run.__table__.c.environment)
+    )
+    if status is None:
+        return query
+    return query.where(Run.status == (Status.RUNNING if status is Status.LOST else status))
+
+
+def in_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*tuple[Any, ...]]:
+    """Restricts a query to the runs of a sweep; None for all runs."""
+    if sweep_id is None:
+        return query
+    return query.join(SweepRun, SweepRun.run_id == Run.id).where(SweepRun.sweep_id == sweep_id)
+
+
+def depends_on_lease(status: Status | None) -> bool:
+    """Returns whether a status depends on processes and clocks, which no query can check."""
+    return status in (Status.RUNNING, Status.LOST)
+
+
+def sweep_names(
+    connection: Connection, run_ids: Sequence[int] | None = None
+) -> dict[int, tuple[str, ...]]:
+    """Returns the sorted names of the sweeps of each run, of some runs or of all."""
+    query = select(SweepRun.run_id, Sweep.name).join(Sweep, Sweep.id == SweepRun.sweep_id)
+    query = query.order_by(Sweep.name)
+    queries = [query]
+    if run_ids is not None:
+        queries = [query.where(SweepRun.run_id.in_(ids)) for ids in chunks(run_ids)]
+    found: dict[int, tuple[str, ...]] = {}
+    # Most runs are part of one sweep: they share one tuple.
+    single: dict[str, tuple[str, ...]] = {}
+    for some in queries:
+        for run_id, name in connection.execute(some):
+            known = found.get(run_id)
+            found[run_id] = single.setdefault(name, (name,)) if known is None else (*known, name)
+    return found
+
+
+def to_records(shared: Shared, connection: Connection, rows: Iterable[AnyRow]) -> list[RunRecord]:
+    """Converts rows of the table `runs`, in their order; errors as in `to_record`."""
+    listed = list(rows)
+    sweeps = sweep_names(connection, [row.id for row in listed])
+    return [to_record(shared, row, sweeps.get(row.id, ())) for row in listed]
+
+
+def to_record(shared: Shared, row: AnyRow, sweeps: tuple[str, ...] = ()) -> RunRecord:
+    """Converts a row of the table `runs`.
+
+    Raises:
+        StoreError: the row has a value that cannot be part of the name of a folder.
+    """
+    try:
+        folder = folder_name(
+            identity=row.identity, attempt=row.attempt, estimator=row.estimator, seed=row.seed
+        )
+    except StoreError as error:
+        raise StoreError(
+            f"{shared.database.location.name}: run {row.id}: {error}; this was not written by "
+            "advsweep, and `advsweep merge` into a new store leaves such runs out"
+        ) from error
+    return RunRecord(
+        **{name: getattr(row, name) for name in _COPIED},
+        sweeps=sweeps,
+        status=shared.guard.status(row),
+        host=host_name(row.host),
+        directory=shared.runs_directory / folder,
+    )
+
+
+def select_lines(connection: Connection, guard: LeaseGuard, sweep_id: int | None) -> list[RunLine]:
+    """Returns every run as a `RunLine`, newest first."""
+    columns = (Run.id, Run.identity, Run.estimator, Run.seed, Run.status, Run.step, Run.steps)
+    more = (Run.stage, Run.stop_requested, Run.error, *LEASE_COLUMNS)
+    query = in_sweep(select(*columns, *more), sweep_id).order_by(Run.id.desc())
+    return [
+        RunLine(
+            id=row.id,
+            identity=row.identity,
+            estimator=row.estimator,
+            seed=row.seed,
+            status=guard.status(row),
+            step=row.step,
+            steps=row.steps,
+            stage=row.stage,
+            stop_requested=row.stop_requested,
+            error=row.error,
+            host=host_name(row.host),
+            pid=row.pid,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def select_outlines(
+    connection: Connection, guard: LeaseGuard, sweep_id: int | None
+) -> list[RunOutline]:
+    """Returns every run as a `RunOutline`, by id or in the order of the sweep's plan."""
+    # Only running runs need a heartbeat, and converting it takes as long as the rest of a row.
+    heartbeat = case((Run.status == Status.RUNNING, Run.heartbeat)).label("heartbeat")
+    stored = [getattr(Run, name) for name in RunOutline._fields[:-2]]
+    query = select(*stored, Run.status, *LEASE_COLUMNS[:-1], heartbeat).order_by(Run.id)
+    query = in_sweep(query, sweep_id)
+    sweeps = sweep_names(connection)
+    # One row at a time: the texts of all configs would take most of the memory.
+    outlines = [
+        RunOutline._make((*row[: len(stored)], guard.status(row), sweeps.get(row.id, ())))
+        for row in connection.execute(query)
+    ]
+    if sweep_id is None:
+        return outlines
+    planned = select(SweepRun.run_id, SweepRun.position).where(SweepRun.sweep_id == sweep_id)
+    positions = {row.run_id: row.position for row in connection.execute(planned)}
+    # Sorted here, because SQLite would sort whole rows, configs included.
+    return sorted(outlines, key=lambda run: positions[run.id])
+
+
+def find_id(connection: Connection, key: str) -> int | None:
+    """Returns the id of the run that a key names (see `Runs.find`); None without one.
+
+    Raises:
+        NotFoundError: the identities of several runs start with the key.
+    """
+    if key == "last":
+        newest = func.coalesce(Run.started, Run.created).desc(), Run.id.desc()
+        return connection.execute(select(Run.id).order_by(*newest)).scalar()
+    if key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS:
+        by_id = connection.execute(select(Run.id).where(Run.id == int(key))).scalar()
+        if by_id is not None:
+            return by_id
+    if not _HEX.fullmatch(key):
+        return None
+    query = select(Run.identity, func.max(Run.id)).where(Run.identity.startswith(key))
+    found = connection.execute(query.group_by(Run.identity).limit(6)).all()
+    if len(found) > 1:
+        some = ", ".join(identity[: max(_SHOWN, len(key) + 2)] for identity, _ in found[:5])
+        more = ", ..." if len(found) > 5 else ""
+        raise NotFoundError(
+            f"'{key}' starts the identities of several runs ({some}{more}); give more of it"
+        )
+    return found[0][1] if found else None
+
+
+def not_found(connection: Connection, key: str, store: str) -> NotFoundError:
+    """Returns the error for a key that names no run, with a suggestion."""
+    if key == "last":
+        return NotFoundError(f"there are no runs in {store} yet")
+    query = select(Run.id).order_by(Run.id.desc()).limit(_LISTED + 1)
+    newest = connection.execute(query).scalars().all()
+    if key in connection.execute(select(Sweep.name)).scalars().all():
+        hint = f"'{key}' is a sweep: `advsweep ls {key}` lists its runs"
+    elif len(newest) <= _LISTED:
+        hint = nearest(key, map(str, newest))
+    else:
+        hint = f"the newest is run {newest[0]}; `advsweep ls` lists them"
+    return NotFoundError(
+        f"no run '{key}' in {store}: expected an id, the first 4 or more characters of an "
+        f"identity, or 'last'; {hint}"
+    )
+
+
+def remove_runs(connection: Connection, run_ids: Sequence[int]) -> None:
+    """Removes runs and all rows about them; evaluations that other runs share stay."""
+    linked = select(RunEvaluation.evaluation_id).where(RunEvaluation.run_id.in_(run_ids))
+    evaluations = set(connection.execute(linked).scalars())
+    # Children first, because of the foreign keys.
+    for table in reversed(Base.metadata.sorted_tables):
+        for column in table.columns:
+            if column.references(Run.__table__.c.id):
+                connection.execute(delete(table).where(column.in_(run_ids)))
+    for ids in chunks(evaluations):
+        shared = select(RunEvaluation.evaluation_id)
+        unshared = (Evaluation.id.in_(ids), Evaluation.id.not_in(shared))
+        connection.execute(delete(Evaluation).where(*unshared))
+    if evaluations:
+        remove_unused_problems(connection)
+    connection.execute(delete(Run).where(Run.id.in_(run_ids)))
