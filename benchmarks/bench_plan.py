@@ -18,7 +18,7 @@ from pathlib import Path
 from figures import head, show
 from hydra import compose, initialize_config_dir
 
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.store import open_store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.labels import config_labels

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.config.compose import Composer
 from advsweep.errors import ConfigError
 from advsweep.report import read_claims
-from advsweep.sweep.planning.builder import GROUPS, KEYS
+from advsweep.sweep.registry import config_groups
 from advsweep.yaml_files import read_yaml
 
 pytestmark = pytest.mark.security
@@ -60,10 +59,10 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, text: str, words: s
     with pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"):
         read_claims(folder / "odd.yaml")
     with (
-        Composer(GROUPS, KEYS, [tmp_path]) as composer,
+        config_groups([tmp_path]) as groups,
         pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"),
     ):
-        composer.compose({"experiment": "odd"})
+        groups.compose({"experiment": "odd"})
 
 
 def test_text_in_another_encoding(tmp_path: Path) -> None:
@@ -88,14 +87,14 @@ def test_bomb_in_a_config_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "odd.yaml").write_text(LAUGHS)
     with pytest.raises(ConfigError, match=r"odd\.yaml: expected at most 100,000 values"):
-        Composer(GROUPS, KEYS, [tmp_path])
+        config_groups([tmp_path])
 
 
 def test_nested_sweep_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "odd.yaml").write_text("name:\n" + " [\n" * 5_000)
     with (
-        Composer(GROUPS, KEYS, [tmp_path]) as composer,
+        config_groups([tmp_path]) as groups,
         pytest.raises(ConfigError, match=r"odd\.yaml: expected fewer lists"),
     ):
-        composer.compose({"experiment": "odd"})
+        groups.compose({"experiment": "odd"})

@@ -1,315 +1,80 @@
-"""Composition of configurations: Hydra once per choice of groups, plain dictionaries after.
+"""Turns the points of spaces into configs: checks keys and names, composes, sets values.
 
-Composing costs tens of milliseconds, patching a dictionary some microseconds. So each
-distinct choice of groups is composed once and kept, and values are patched onto copies.
+`PointComposer` checks all points at once, so that one message lists every unknown key and name,
+and then gives the config of each. Errors that show only when a run is built are gathered by
+`MessageCounts`, one line for each message however many runs it concerns.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from advsweep.components import Plain, to_plain
-from advsweep.config.conf_files import conf_directory
+from advsweep.components import Component, Plain, to_plain
+from advsweep.config.groups import (
+    PRESET_GROUPS,
+    Composition,
+    ConfigGroups,
+    first_line,
+    is_unresolved,
+)
+from advsweep.config.space import Assignment, Delete, Point
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.registry import Registry
-from advsweep.yaml_files import check_yaml, read_yaml, yaml_error
 
-if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
-
-PRESET_GROUPS = ("method", "experiment")
-"""Groups that set others; they leave no node of their own."""
+LISTED_MESSAGES = 5
 
 
-@dataclass(frozen=True)
-class Delete:
-    """In the place of a value: the key goes back to its default.
-
-    Attributes:
-        expected: with `~key=value`, what the key must hold for that; empty otherwise.
-    """
-
-    expected: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Composed:
-    """What a choice of groups comes to; shared, so never changed in place.
-
-    Attributes:
-        config: the plain configuration.
-        late: true where it holds interpolations or missing values, which are looked at
-            after the values are patched in.
-    """
-
-    config: Plain
-    late: bool
-
-
-class Composer:
-    """Composes configurations while it is open; a context manager, as Hydra's state is global.
-
-    Args:
-        registries: the components of each group by the group's name. A member of a group is
-            a YAML file, ours or the user's, or a registered component without one.
-        keys: the keys at the top level that are no groups.
-        config_dirs: folders of the user's own groups, searched before ours.
+def patch(groups: ConfigGroups, composition: Composition, values: Mapping[str, Any]) -> Plain:
+    """Return a copy of a composed config with values set, or deleted, by dotted key.
 
     Raises:
-        ConfigError: a config folder does not exist.
+        ConfigError: a key leads through a value that is not a mapping, an interpolation cannot
+            be resolved, or a value that must be given is missing.
     """
+    config = dict(composition.config)
+    unresolved = composition.unresolved
+    for key, value in values.items():
+        unresolved = unresolved or is_unresolved(value)
+        if isinstance(value, Delete):
+            _delete(config, key, value)
+        else:
+            _set(groups, config, key, value)
+    return _resolved(config) if unresolved else config
 
-    def __init__(
-        self,
-        registries: Mapping[str, Registry[Any]],
-        keys: Collection[str],
-        config_dirs: Sequence[Path] = (),
-    ) -> None:
-        for directory in config_dirs:
-            if not directory.is_dir():
-                raise ConfigError(f"--config-dir: expected a folder, got '{directory}'")
-        self._registries = registries
-        self._keys = keys
-        self._config_dirs = [d.resolve() for d in config_dirs]
-        for directory in self._config_dirs:
-            _check_files(directory)
-        self._composed: dict[frozenset[tuple[str, str]], Composed] = {}
 
-    def __enter__(self) -> Self:
-        self._stack = ExitStack()
-        self._loader = self._stack.enter_context(_hydra(self._config_dirs))
-        groups = {*self._loader.list_groups(""), *self._registries, *PRESET_GROUPS}
-        # `hydra` is a group of Hydra's own; nothing of it is used.
-        self.groups = groups - {"hydra"}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
-
-    def members(self, group: str) -> list[str]:
-        """What can be chosen of a group, sorted; aliases left out.
-
-        Files in folders of the group are named with their folder. Those whose names begin with
-        an underscore are what others share.
-        """
-        registered = self._registries[group].names() if group in self._registries else []
-        return sorted({*self._nested(group), *registered})
-
-    def member(self, group: str, value: Any) -> str:
-        """The name of a group's member as the composition knows it.
-
-        Raises:
-            UnknownNameError: the group has no such member; the message offers the nearest.
-        """
-        if value is None or isinstance(value, (list, dict, bool)):
+def _set(groups: ConfigGroups, config: Plain, key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    node = config
+    for depth, part in enumerate(path):
+        child = node.get(part)
+        if depth == 1 and child is None:
+            child = _default(groups, path[0], node, part)
+        if isinstance(child, str) and depth > 0:
+            child = {"name": child}
+        if child is None:
+            child = {}
+        if not isinstance(child, Mapping):
             raise ConfigError(
-                f"{group}: expected the name of one {group}, got {value!r}; "
-                f"sweep over several with {group}=NAME,NAME"
+                f"{key}: expected {'.'.join(path[: depth + 1])} to be a mapping, got {child!r}"
             )
-        name = str(value)
-        folder, _, stem = f"{group}/{name}".rpartition("/")
-        if stem in self._files(folder):
-            return name
-        if group not in self._registries:
-            hint = nearest(name, self.members(group))
-            raise UnknownNameError(f"{group}: no {group} is called '{name}'; {hint}")
-        registry = self._registries[group]
-        if reason := registry.unavailable().get(name):
-            raise UnknownNameError(f"{group}: '{name}' cannot be built: {reason}")
-        if name not in registry:
-            hint = nearest(name, [*self.members(group), *registry.aliases()])
-            raise UnknownNameError(f"{group}: no {registry.kind} is called '{name}'; {hint}")
-        return registry.canonical(name)
+        # The composition is shared, so every mapping on the way is copied before it changes.
+        node[part] = dict(child)
+        node = node[part]
+    node[last] = value
 
-    def check_key(self, key: str) -> None:
-        """Refuses a key whose first part is neither a group nor a value of a run.
 
-        Raises:
-            ConfigError: the message offers the nearest keys.
-        """
-        head, *rest = key.split(".")
-        if head not in self.groups and head not in self._keys:
-            hint = nearest(head, {*self.groups, *self._keys})
-            raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
-        if rest and head in PRESET_GROUPS:
-            raise ConfigError(
-                f"{key}: {head} sets other groups and has no keys of its own; "
-                f"set theirs, such as objective.clip_low"
-            )
-        if rest == ["name"]:
-            raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
-
-    def compose(self, choices: Mapping[str, str]) -> Composed:
-        """The configuration for a choice of groups; the defaults' members for the others.
-
-        Args:
-            choices: members by group, as `member` gives them.
-
-        Raises:
-            ConfigError: a YAML file that cannot be read or does not fit the others.
-        """
-        key = frozenset(choices.items())
-        if key not in self._composed:
-            self._composed[key] = self._compose(choices)
-        return self._composed[key]
-
-    def patched(self, composed: Composed, values: Mapping[str, Any]) -> Plain:
-        """A copy of a composed configuration with values set, or deleted, by dotted key.
-
-        Raises:
-            ConfigError: a key leads through a value that is no mapping, an interpolation
-                cannot be resolved, or a value that must be given is not.
-        """
-        config = dict(composed.config)
-        late = composed.late
-        for key, value in values.items():
-            late = late or _is_late(value)
-            if isinstance(value, Delete):
-                _delete(config, key, value)
-            else:
-                self._set(config, key, value)
-        return _resolved(config) if late else config
-
-    def _set(self, config: Plain, key: str, value: Any) -> None:
-        *path, last = key.split(".")
-        node = config
-        for depth, part in enumerate(path):
-            child = node.get(part)
-            if depth == 1 and child is None:
-                child = self._default(path[0], node, part)
-            if isinstance(child, str) and depth > 0:
-                child = {"name": child}
-            if child is None:
-                child = {}
-            if not isinstance(child, Mapping):
-                raise ConfigError(
-                    f"{key}: expected {'.'.join(path[: depth + 1])} to be a mapping, got {child!r}"
-                )
-            node[part] = dict(child)
-            node = node[part]
-        node[last] = value
-
-    def _default(self, group: str, node: Mapping[str, Any], field: str) -> Any:
-        """The default of a component's field that the YAML leaves out."""
-        registry = self._registries.get(group)
-        if registry is None or str(node.get("name")) not in registry:
-            return None
-        for known in dataclasses.fields(registry.get(node["name"])):
-            if known.name == field and known.default is not dataclasses.MISSING:
-                return to_plain(known.default)
+def _default(groups: ConfigGroups, group: str, node: Mapping[str, Any], field: str) -> Any:
+    """Return the default of a component's field that the YAML leaves out; None without one."""
+    registry = groups.registries.get(group)
+    if registry is None or str(node.get("name")) not in registry:
         return None
-
-    def _nested(self, group: str) -> Iterator[str]:
-        yield from (name for name in self._files(group) if not name.startswith("_"))
-        for folder in self._loader.list_groups(group):
-            yield from (f"{folder}/{name}" for name in self._nested(f"{group}/{folder}"))
-
-    def _files(self, group: str) -> list[str]:
-        return list(self._loader.get_group_options(group))
-
-    def _compose(self, choices: Mapping[str, str]) -> Composed:
-        from hydra import compose
-        from hydra.core.override_parser.types import Quote, QuotedString
-        from hydra.errors import HydraException
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-        from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
-
-        self._store_members(choices)
-        overrides = [
-            f"{group}={QuotedString(name, Quote.single).with_quotes()}"
-            for group, name in choices.items()
-        ]
-        try:
-            composed = compose("config", overrides)
-            config = OmegaConf.to_container(composed, resolve=False)
-        except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            raise yaml_error(error, mark.name) from error
-        except (
-            *(HydraException, OmegaConfBaseException, YAMLError),
-            *(RecursionError, ValueError, OverflowError),  # by values that Python cannot make
-        ) as error:
-            self._read_chosen(choices)
-            chosen = " ".join(f"{g}={n}" for g, n in choices.items()) or "the defaults"
-            raise ConfigError(f"cannot compose {chosen}: {_first_line(error)}") from error
-        assert isinstance(config, dict)
-        plain = {str(k): v for k, v in config.items()}
-        if any(group in choices for group in PRESET_GROUPS):
-            self._drop_foreign_fields(plain, choices)
-        return Composed(plain, late=_is_late(plain))
-
-    def _read_chosen(self, choices: Mapping[str, str]) -> None:
-        """Refuses the user's own files that are no YAML, by a message that has their place."""
-        for directory in self._config_dirs:
-            for group, name in choices.items():
-                if (path := directory / group / f"{name}.yaml").is_file():
-                    read_yaml(path)
-
-    def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
-        """Takes out what a preset sets of its own component where another one is chosen.
-
-        `method=dapo objective=cross_entropy` has no use for the range of DAPO's clip. Fields
-        that the chosen component has too stay as the preset has them, and what its own YAML
-        file sets stays in any case, to be checked with the rest.
-        """
-        for group, name in choices.items():
-            if group in self._registries and isinstance(config.get(group), dict):
-                own = self.compose({group: name}).config[group]
-                fields = dataclasses.fields(self._registries[group].get(own["name"]))
-                known = {*own, *(field.name for field in fields)}
-                config[group] = {k: v for k, v in config[group].items() if k in known}
-
-    def _store_members(self, choices: Mapping[str, str]) -> None:
-        """Gives Hydra a node for each chosen component that no YAML file describes."""
-        from hydra.core.config_store import ConfigStore
-
-        for group, name in choices.items():
-            folder, _, stem = f"{group}/{name}".rpartition("/")
-            if stem not in self._files(folder):
-                ConfigStore.instance().store(name=stem, node={"name": name}, group=folder)
-
-
-def _check_files(directory: Path) -> None:
-    """Refuses YAML files of a config folder that no memory holds once aliases are written out."""
-    from yaml import YAMLError
-
-    for path in sorted(directory.rglob("*.yaml")):
-        try:
-            check_yaml(path)
-        except (OSError, YAMLError):
-            continue  # an error where it is chosen
-
-
-@contextmanager
-def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
-    """Hydra's global state, made for our folders and put back as it was."""
-    from hydra import initialize_config_dir
-    from hydra.core.config_search_path import ConfigSearchPath
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.search_path_plugin import SearchPathPlugin
-
-    pending = [directory.as_uri() for directory in reversed(config_dirs)]
-
-    class UserFolders(SearchPathPlugin):
-        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-            while pending:  # a plugin cannot be unregistered, so it serves its folders once
-                search_path.prepend(provider="--config-dir", path=pending.pop(0))
-
-    Plugins.instance().register(UserFolders)
-    outer = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-            yield GlobalHydra.instance().config_loader()
-    finally:
-        GlobalHydra.instance().hydra = outer
+    for known in dataclasses.fields(registry.get(node["name"])):
+        if known.name == field and known.default is not dataclasses.MISSING:
+            return to_plain(known.default)
+    return None
 
 
 def _delete(config: Plain, key: str, delete: Delete) -> None:
@@ -328,8 +93,23 @@ def _delete(config: Plain, key: str, delete: Delete) -> None:
     node.pop(last, None)
 
 
+def _resolved(config: Plain) -> Plain:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        container = OmegaConf.to_container(
+            OmegaConf.create(config), resolve=True, throw_on_missing=True
+        )
+    except OmegaConfBaseException as error:
+        where = f"{error.full_key}: " if error.full_key else ""
+        raise ConfigError(f"{where}{first_line(error)}") from error
+    assert isinstance(container, dict)
+    return {str(k): v for k, v in container.items()}
+
+
 def check_literal(value: Any, where: str) -> None:
-    """Refuses texts of a store that would be resolved: they may name environment variables.
+    """Refuse interpolations in a value from a store: they could read environment variables.
 
     Args:
         where: what the value is, for the message.
@@ -350,30 +130,235 @@ def check_literal(value: Any, where: str) -> None:
         check_literal(each, where)
 
 
-def _is_late(value: Any) -> bool:
-    if isinstance(value, str):
-        return "${" in value or value == "???"
-    if isinstance(value, Mapping):
-        return any(map(_is_late, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_is_late, value))
+@dataclass(frozen=True)
+class PartialKey:
+    """A parameter that some of the chosen components have and others lack."""
 
+    key: str
+    having: Sequence[str]
+    lacking: Sequence[str]
 
-def _resolved(config: Plain) -> Plain:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        container = OmegaConf.to_container(
-            OmegaConf.create(config), resolve=True, throw_on_missing=True
+    def __str__(self) -> str:
+        return (
+            f"{self.key}: set for {', '.join(self.having)} alone, as {_have(self.lacking)} "
+            f"no such parameter"
         )
-    except OmegaConfBaseException as error:
-        where = f"{error.full_key}: " if error.full_key else ""
-        raise ConfigError(f"{where}{_first_line(error)}") from error
-    assert isinstance(container, dict)
-    return {str(k): v for k, v in container.items()}
 
 
-def _first_line(error: Exception) -> str:
-    cause = error.__cause__ or error
-    lines = [*str(error).splitlines(), *str(cause).splitlines()]
-    return next((line.strip() for line in lines if line.strip()), type(cause).__name__)
+Kind = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
+"""A block, the members that are chosen in it, and the keys of its values."""
+
+
+class PointComposer:
+    """Composes the configs of the points of a sweep.
+
+    Args:
+        points: all points; their keys and names are checked here.
+        optional: keys that are left out for components that lack them, as long as another
+            chosen component has them. Any other key that a component lacks is an error.
+
+    Attributes:
+        partial_keys: the optional keys that were left out for some components.
+
+    Raises:
+        ConfigError: a key or a name does not exist. The message lists all that do not.
+    """
+
+    def __init__(
+        self, groups: ConfigGroups, points: Iterable[Point], optional: Collection[str] = ()
+    ) -> None:
+        self._groups = groups
+        self._errors: dict[tuple[str, str, str], ConfigError | None] = {}
+        self._members: dict[tuple[str, str], str] = {}
+        kinds = {kind for point in points if (kind := self._kind(point)) is not None}
+        errors = [error for error in self._errors.values() if error is not None]
+        foreign, self._partial = self._check_parameters(kinds, frozenset(optional))
+        if errors := [*errors, *foreign]:
+            raise errors[0] if len(errors) == 1 else _joined(errors)
+
+    @property
+    def partial_keys(self) -> list[PartialKey]:
+        return list(self._partial.values())
+
+    def config(self, point: Point) -> tuple[Plain, Mapping[str, Any]]:
+        """Compose the config of a point.
+
+        Returns:
+            The config, and the values that were set in it by dotted key.
+
+        Raises:
+            ConfigError: as `ConfigGroups.compose` and `patch`.
+        """
+        choices, values = self._split(point.assignment)
+        composition = self._groups.compose(choices)
+        if self._partial:
+            values = {k: v for k, v in values.items() if not self._lacks(composition.config, k)}
+        return patch(self._groups, composition, values), values
+
+    def _split(self, assignment: Assignment) -> tuple[dict[str, str], dict[str, Any]]:
+        """Divide an assignment into the members that are chosen and the values to set."""
+        choices: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        for key, value in assignment.items():
+            if key not in self._groups.names:
+                values[key] = value
+            elif (member := self._members.get((key, repr(value)))) is not None:
+                choices[key] = member
+        return choices, values
+
+    def _kind(self, point: Point) -> Kind | None:
+        """Check a point's keys and names. Points of one kind differ in their values alone.
+
+        Returns:
+            The kind; None if a name does not exist.
+        """
+        keys = []
+        exist = True
+        for key, value in point.assignment.items():
+            is_group = key in self._groups.names
+            if self._passes(key, value, is_group, point.where):
+                if not is_group:
+                    keys.append(key)
+            elif is_group:
+                exist = False
+        choices, _ = self._split(point.assignment)
+        return (point.where, tuple(choices.items()), tuple(keys)) if exist else None
+
+    def _passes(self, key: str, value: Any, is_group: bool, where: str) -> bool:
+        """Whether a key, or the member of a group, exists; checked once for each block."""
+        checked = (key, repr(value) if is_group else "", where)
+        if checked not in self._errors:
+            try:
+                self._choose(key, value) if is_group else self._groups.check_key(key)
+                self._errors[checked] = None
+            except ConfigError as error:
+                self._errors[checked] = type(error)(f"{error}{_in(where)}")
+        return self._errors[checked] is None
+
+    def _choose(self, group: str, value: Any) -> None:
+        """Remember the member of a group that a value stands for."""
+        if value is None or isinstance(value, Delete):
+            if group in PRESET_GROUPS:
+                return  # No preset.
+            members = ", ".join(self._groups.members(group))
+            raise ConfigError(f"{group}: expected one of {members}, as every run has one")
+        self._members[group, repr(value)] = self._groups.member(group, value)
+
+    def _lacks(self, config: Plain, key: str) -> bool:
+        """Whether a config's component lacks an optional key."""
+        group, _, rest = key.partition(".")
+        partial = self._partial.get((group, rest.split(".")[0]))
+        return partial is not None and config[group]["name"] in partial.lacking
+
+    def _check_parameters(
+        self, kinds: Collection[Kind], optional: Collection[str]
+    ) -> tuple[list[ConfigError], dict[tuple[str, str], PartialKey]]:
+        """Find parameters that some of the chosen components lack.
+
+        Building the runs would report each run by itself. Here all components are known that a
+        parameter is set for, so that one message can name them.
+        """
+        receivers: dict[tuple[str, str], dict[tuple[str, str], type[Component]]] = {}
+        required: set[tuple[str, str]] = set()
+        for where, choices, keys in kinds:
+            config = self._groups.compose(dict(choices)).config
+            for key in keys:
+                group, *path = key.split(".")
+                node = config.get(group)
+                if not path or group not in self._groups.registries:
+                    continue
+                if isinstance(node, Mapping) and "name" in node:
+                    name = str(node["name"])
+                    cls = self._groups.registries[group].get(name, where=group)
+                    receivers.setdefault((group, path[0]), {})[name, where] = cls
+                    if key not in optional:
+                        required.add((group, path[0]))
+        errors: list[ConfigError] = []
+        partial: dict[tuple[str, str], PartialKey] = {}
+        for (group, parameter), classes in sorted(receivers.items()):
+            fields = {n: {f.name for f in dataclasses.fields(c)} for (n, _), c in classes.items()}
+            having = sorted(name for name in fields if parameter in fields[name])
+            lacking = sorted(name for name in fields if parameter not in fields[name])
+            if lacking and having and (group, parameter) not in required:
+                key = f"{group}.{parameter}"
+                partial[group, parameter] = PartialKey(key, having, lacking)
+            elif lacking:
+                errors.append(_lacking_error(group, parameter, classes, having, lacking))
+        return errors, partial
+
+
+def _lacking_error(
+    group: str,
+    parameter: str,
+    classes: Mapping[tuple[str, str], type[Component]],
+    having: list[str],
+    lacking: list[str],
+) -> ConfigError:
+    """Name the components that lack a parameter, and the blocks that set it for them."""
+    blocks = ", ".join(sorted({where for name, where in classes if where and name in lacking}))
+    message = f"{group}.{parameter}: {_have(lacking)} no parameter '{parameter}'"
+    if having:
+        return ConfigError(
+            f"{message}, {_have(having)}; set it only for {', '.join(having)}, in a block of a "
+            f"sweep file or in another sweep{_in(blocks)}"
+        )
+    known = {field.name for cls in classes.values() for field in dataclasses.fields(cls)}
+    hints = [nearest(parameter, known)]
+    hints += sorted({cls.elsewhere for cls in classes.values() if cls.elsewhere})
+    return UnknownNameError(f"{message}; {'; '.join(hints)}{_in(blocks)}")
+
+
+class MessageCounts:
+    """Messages with the number of runs that each concerns.
+
+    Args:
+        runs: the number of all runs.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._counts: Counter[str] = Counter()
+
+    def add(self, *messages: str) -> None:
+        self._counts.update(messages)
+
+    def lines(self, kind: str) -> list[str]:
+        """Return the first messages, each with its number of runs unless it concerns all.
+
+        Args:
+            kind: what the messages are, such as `warnings`.
+        """
+        lines = []
+        for message, count in list(self._counts.items())[:LISTED_MESSAGES]:
+            some = f" ({count} run{'s' if count > 1 else ''})" if count < self._runs else ""
+            lines.append(f"{message}{some}")
+        if (more := len(self._counts) - LISTED_MESSAGES) > 0:
+            lines.append(f"... and {more} {kind} more")
+        return lines
+
+    def check(self) -> None:
+        """Raise the messages, if there are any, as one error.
+
+        Raises:
+            ConfigError: there are messages.
+        """
+        if not self._counts:
+            return
+        lines = self.lines("errors")
+        if len(lines) > 1 or self._counts.total() < self._runs:
+            head = f"{self._counts.total()} of {self._runs} runs cannot be built:"
+            lines = [head, *(f"  {line}" for line in lines)]
+        raise ConfigError("\n".join(lines))
+
+
+def _have(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'has' if len(names) == 1 else 'have'}"
+
+
+def _in(where: str) -> str:
+    return f" (in {where})" if where else ""
+
+
+def _joined(errors: Sequence[ConfigError]) -> ConfigError:
+    first = f"{len(errors)} keys or names of the sweep do not fit:"
+    return ConfigError("\n  ".join([first, *map(str, errors)]))

@@ -29,14 +29,15 @@ _REFUSED = {
 }
 
 _RETIRED = {
-    "verifier.enabled": "consent to run programs is no config; expected the option --run-code, or "
-    "ADVSWEEP_RUN_CODE=1 in the environment",
-    "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave it out",
+    "verifier.enabled": "a config cannot give consent to run programs; expected the option "
+    "--run-code, or ADVSWEEP_RUN_CODE=1 in the environment",
+    "verifier.slow_is_wrong": "a program that runs out of time is always wrong; leave the key out",
 }
-"""Keys of earlier versions, with what to write instead. Stored configs may still carry them."""
+"""Keys of earlier versions with what to write instead. Stored configs may still have them."""
 
 _SHOWN = 100  # characters of an override in a message
-_MOST_VALUES = 100_000  # of one key; `range(0,inf)` has no end
+_MOST_VALUES = 100_000  # of one key, since `range(0,inf)` never ends
+# Messages of Python's own exceptions, which mean nothing to the user of an override.
 _PYTHON = re.compile("not supported between|invalid literal|could not convert|cannot convert")
 
 _CALL = re.compile(rf"({'|'.join([*_ALLOWED, *_REFUSED])})\(")
@@ -48,10 +49,10 @@ class Override:
 
     Attributes:
         text: the override as it was typed.
-        key: a config group, or a dotted path.
-        values: what it is set to; several when swept, none when deleted without a value.
-        swept: true where the grammar makes it a sweep, even one over a single value.
-        deleted: true for `~key` and `~key=value`.
+        key: a config group or a dotted path.
+        values: its values; several for a sweep, none for `~key`.
+        swept: whether the grammar makes it a sweep, even one over a single value.
+        deleted: whether it is `~key` or `~key=value`.
     """
 
     text: str
@@ -62,36 +63,36 @@ class Override:
 
 
 def parse_overrides(texts: Iterable[str]) -> list[Override]:
-    """Parses overrides; `+` and `++` mean what a plain assignment means.
+    """Parse overrides. The prefixes `+` and `++` change nothing.
 
-    Every key of a run exists, by its default, and no other may be added: there is nothing
-    for Hydra's prefixes to tell apart.
+    Hydra uses them to tell new keys from existing ones. Here every key exists from the start,
+    with its default, and no key can be added.
 
     Raises:
-        ConfigError: an override that Hydra's grammar does not know, or one that a sweep
-            which can be resumed must not use (`glob`, `interval`, `shuffle`).
+        ConfigError: an override does not follow Hydra's grammar, or uses a function whose values
+            could change when the sweep is resumed (`glob`, `interval`, `shuffle`).
     """
     return [_parse(text) for text in texts]
 
 
-def listed(key: str, value: Any) -> list[Any]:
-    """What a value of a sweep file stands for: `choice(4,8)` and `range(5)` as on the command line.
+def expand_call(key: str, value: Any) -> list[Any]:
+    """List the values that a value of a sweep file stands for, such as `choice(4,8)`.
 
     Raises:
-        ConfigError: a function that a sweep must not use, or one that cannot be read.
+        ConfigError: the function cannot be parsed, or must not be used in a sweep.
     """
     if not isinstance(value, str) or not is_call(value):
         return [value]
     if not value.endswith(")"):
         raise ConfigError(
-            f"{key}: expected a closing bracket, got {value!r}; where YAML has a mapping in "
-            f"braces, quote it: '{value},...)'"
+            f"{key}: expected a closing bracket, got {value!r}; in a YAML mapping in braces "
+            f"quote the call: '{value},...)'"
         )
     return list(_parse(f"{key}={value}").values)
 
 
 def is_call(text: str) -> bool:
-    """Whether a text of a sweep file begins as the grammar's functions do: `choice(4,8)`."""
+    """Whether a text of a sweep file starts like a call of a function, such as `choice(4,8)`."""
     return _CALL.match(text) is not None
 
 
@@ -118,8 +119,8 @@ def _parse(text: str) -> Override:
         raise ConfigError(f"'{text}': expected KEY=VALUE, got no key")
     if parsed.key_or_group.split("/")[0].split(".")[0] == "hydra":
         raise ConfigError(
-            f"{text}: Hydra's own settings are not used; "
-            f"its grammar and its config groups are, its launchers and folders are not"
+            f"{text}: Hydra's own settings are not used; advsweep uses its grammar and its config "
+            f"groups, and not its launchers and folders"
         )
     if remedy := _RETIRED.get(parsed.key_or_group.removeprefix("task.")):
         raise ConfigError(f"{text}: {remedy}")
@@ -130,7 +131,7 @@ def _parse(text: str) -> Override:
 
 
 def _reason(text: str, error: Exception) -> str:
-    """Why an override cannot be read, without the terms of the parser's grammar."""
+    """Say why an override cannot be parsed, without the terms of Hydra's grammar."""
     example = "as in estimator=fade or seed=0,1,2"
     if "=" not in text:
         return f"got no '=', {example}"
@@ -147,7 +148,7 @@ def _reason(text: str, error: Exception) -> str:
     if not (found := re.search(r"(?:at:|input) '(.*?)'(?: expecting|$)", message)):
         return message if len(message) <= _SHOWN else "got a value that is too long"
     if found[1] == "<EOF>":
-        return "it ends where more is expected: a value, or a closing bracket"
+        return "it ends too early; expected a value or a closing bracket"
     return (
         f"cannot read {found[1][:_SHOWN]!r}; quote a text that has such characters: KEY='\"...\"'"
     )
@@ -183,6 +184,6 @@ def _refuse(name: str, reason: str) -> Callable[..., Any]:
     def refuse(*values: Any, **options: Any) -> Any:
         raise ConfigError(f"{name}() cannot be used here: {reason}")
 
-    # Hydra checks arguments against the annotations, which are texts in this module.
+    # Hydra checks arguments against the annotations; in this module these are strings.
     refuse.__annotations__ = {"values": Any, "options": Any}
     return refuse

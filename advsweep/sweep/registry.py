@@ -1,19 +1,21 @@
-"""The executors and the other settings of a sweep, by name."""
+"""The settings of a sweep by name, and the groups of a whole configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advsweep.backends.base import PARAMETERS
+from advsweep.backends.build import NODES
 from advsweep.components import Component
+from advsweep.config.groups import ConfigGroups
 from advsweep.registry import Registry
 
 if TYPE_CHECKING:
     from advsweep.sweep.early_stopping.base import Stopping
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.tracking.base import Tracking
-
-_SETTINGS = "advsweep.sweep.settings"
 
 EXECUTORS: Registry[Executor] = Registry(
     "executor",
@@ -25,9 +27,9 @@ EXECUTORS: Registry[Executor] = Registry(
     },
     group="advsweep.executors",
 )
-RESOURCES: Registry[Component] = Registry("resources", {"default": _SETTINGS})
+RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
 SEARCHES: Registry[Component] = Registry(
-    "search", {"none": _SETTINGS, "optuna": "advsweep.sweep.search.optuna"}
+    "search", {"none": "advsweep.sweep.search", "optuna": "advsweep.sweep.search.optuna"}
 )
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",
@@ -56,4 +58,19 @@ SETTINGS: Mapping[str, Registry[Any]] = {
     "stopping": STOPPINGS,
     "tracking": TRACKINGS,
 }
-"""The groups of a configuration that set the sweep and not its runs."""
+"""The config groups that set the sweep and not its runs."""
+
+GROUPS: Mapping[str, Registry[Any]] = {**NODES, **SETTINGS}
+"""The config groups that hold components."""
+
+
+def config_groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:
+    """Return the groups of a configuration; a context manager.
+
+    Args:
+        config_dirs: folders of the user's own groups, searched before ours.
+
+    Raises:
+        ConfigError: a config folder does not exist.
+    """
+    return ConfigGroups(GROUPS, PARAMETERS, [Path(folder) for folder in config_dirs])

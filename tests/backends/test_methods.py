@@ -13,7 +13,7 @@ import yaml
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.sweep.planning.plan import make_plan
 

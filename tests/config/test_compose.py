@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from advsweep.config.compose import PRESET_GROUPS, Composer, Delete
-from advsweep.config.conf_files import conf_directory
+from advsweep.backends.base import PARAMETERS
+from advsweep.config.compose import patch
+from advsweep.config.groups import PRESET_GROUPS, ConfigGroups, conf_directory
+from advsweep.config.space import Delete
 from advsweep.errors import ConfigError, UnknownNameError
 from advsweep.registry import Registry
-from advsweep.sweep.planning.builder import GROUPS, KEYS
+from advsweep.sweep.registry import GROUPS, config_groups
 
 MEMBERS = sorted(
     (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()
@@ -22,8 +24,8 @@ MEMBERS = sorted(
 
 
 @pytest.fixture(scope="module")
-def composer() -> Iterator[Composer]:
-    with Composer(GROUPS, KEYS) as opened:
+def groups() -> Iterator[ConfigGroups]:
+    with config_groups() as opened:
         yield opened
 
 
@@ -33,22 +35,22 @@ def write(directory: Path, member: str, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def test_the_defaults_have_every_group_and_number(composer: Composer) -> None:
-    config = composer.compose({}).config
-    assert set(config) == {*GROUPS, *KEYS}
+def test_the_defaults_have_every_group_and_number(groups: ConfigGroups) -> None:
+    config = groups.compose({}).config
+    assert set(config) == {*GROUPS, *PARAMETERS}
     assert all(config[group]["name"] for group in GROUPS)
     assert (config["group_size"], config["steps"], config["seed"]) == (8, 200, 0)
 
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] not in PRESET_GROUPS])
-def test_every_member_of_a_group_builds(group: str, member: str, composer: Composer) -> None:
-    node = composer.compose({group: member}).config[group]
+def test_every_member_of_a_group_builds(group: str, member: str, groups: ConfigGroups) -> None:
+    node = groups.compose({group: member}).config[group]
     assert GROUPS[group].build(node, where=group).name == node["name"]
 
 
 @pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] in PRESET_GROUPS])
-def test_every_preset_composes_to_what_builds(group: str, member: str, composer: Composer) -> None:
-    config = composer.compose({group: member}).config
+def test_every_preset_can_be_built(group: str, member: str, groups: ConfigGroups) -> None:
+    config = groups.compose({group: member}).config
     for name, registry in GROUPS.items():
         registry.build(config[name], where=name)
 
@@ -58,34 +60,35 @@ def test_every_component_has_a_member() -> None:
     assert registered <= set(MEMBERS)
 
 
-def test_a_choice_beats_a_preset(composer: Composer) -> None:
-    config = composer.compose({"method": "dr_grpo", "estimator": "fade"}).config
+def test_a_choice_beats_a_preset(groups: ConfigGroups) -> None:
+    config = groups.compose({"method": "dr_grpo", "estimator": "fade"}).config
     assert config["estimator"]["name"] == "fade"
     assert config["objective"]["aggregation"] == "constant"
 
 
-def test_a_choice_is_composed_once(composer: Composer) -> None:
+def test_a_choice_is_composed_once(groups: ConfigGroups) -> None:
     choice = {"estimator": "fade", "task": "countdown"}
-    assert composer.compose(choice) is composer.compose(dict(reversed(choice.items())))
+    assert groups.compose(choice) is groups.compose(dict(reversed(choice.items())))
 
 
-def test_values_are_patched_onto_a_copy(composer: Composer) -> None:
-    composed = composer.compose({})
-    config = composer.patched(composed, {"steps": 3, "optimizer.lr": 1e-4, "evaluation.k": [1]})
+def test_values_are_patched_onto_a_copy(groups: ConfigGroups) -> None:
+    composed = groups.compose({})
+    config = patch(groups, composed, {"steps": 3, "optimizer.lr": 1e-4, "evaluation.k": [1]})
     assert (config["steps"], config["optimizer"]["lr"], config["evaluation"]["k"]) == (3, 1e-4, [1])
     assert composed.config["steps"] == 200
     assert "lr" not in composed.config["optimizer"]
 
 
-def test_a_key_below_a_name_makes_it_a_mapping(composer: Composer) -> None:
-    composed = composer.compose({"estimator": "a_grae"})
-    node = composer.patched(composed, {"estimator.base.std": "sample"})["estimator"]
+def test_a_key_below_a_name_makes_it_a_mapping(groups: ConfigGroups) -> None:
+    composed = groups.compose({"estimator": "a_grae"})
+    node = patch(groups, composed, {"estimator.base.std": "sample"})["estimator"]
     assert node["base"] == {"name": "grpo", "std": "sample"}
 
 
-def test_a_deleted_key_is_at_its_default(composer: Composer) -> None:
-    composed = composer.compose({"method": "dapo"})
-    config = composer.patched(
+def test_a_deleted_key_is_at_its_default(groups: ConfigGroups) -> None:
+    composed = groups.compose({"method": "dapo"})
+    config = patch(
+        groups,
         composed,
         {
             "objective.aggregation": Delete(),
@@ -95,11 +98,11 @@ def test_a_deleted_key_is_at_its_default(composer: Composer) -> None:
     )
     assert config["objective"] == {"name": "clipped"}
     with pytest.raises(ConfigError, match=r"~objective.clip_high: expected it to be 3, got 0.28"):
-        composer.patched(composed, {"objective.clip_high": Delete((3,))})
+        patch(groups, composed, {"objective.clip_high": Delete((3,))})
 
 
-def test_interpolations_see_the_patched_values(composer: Composer) -> None:
-    config = composer.patched(composer.compose({}), {"steps": 30, "evaluation.every": "${steps}"})
+def test_interpolations_see_the_patched_values(groups: ConfigGroups) -> None:
+    config = patch(groups, groups.compose({}), {"steps": 30, "evaluation.every": "${steps}"})
     assert config["evaluation"]["every"] == 30
 
 
@@ -112,10 +115,10 @@ def test_interpolations_see_the_patched_values(composer: Composer) -> None:
     ],
 )
 def test_what_cannot_be_patched_is_refused(
-    values: dict[str, Any], message: str, composer: Composer
+    values: dict[str, Any], message: str, groups: ConfigGroups
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        composer.patched(composer.compose({}), values)
+        patch(groups, groups.compose({}), values)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +134,14 @@ def test_what_cannot_be_patched_is_refused(
     ],
 )
 def test_a_member_that_is_none_is_refused(
-    group: str, value: Any, message: str, composer: Composer
+    group: str, value: Any, message: str, groups: ConfigGroups
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        composer.member(group, value)
+        groups.member(group, value)
 
 
-def test_an_alias_is_the_member_it_stands_for(composer: Composer) -> None:
-    assert composer.member("estimator", "mean_grpo") == "dr_grpo"
+def test_an_alias_is_the_member_it_stands_for(groups: ConfigGroups) -> None:
+    assert groups.member("estimator", "mean_grpo") == "dr_grpo"
 
 
 @pytest.mark.parametrize(
@@ -151,54 +154,54 @@ def test_an_alias_is_the_member_it_stands_for(composer: Composer) -> None:
         ("estimator.name", r"choose by estimator=NAME"),
     ],
 )
-def test_a_key_that_is_none_is_refused(key: str, message: str, composer: Composer) -> None:
+def test_a_key_that_is_none_is_refused(key: str, message: str, groups: ConfigGroups) -> None:
     with pytest.raises(ConfigError, match=message):
-        composer.check_key(key)
+        groups.check_key(key)
 
 
 def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
     write(tmp_path, "estimator/mine", "name: fade\n")
     write(tmp_path, "optimizer/adamw", "name: adamw\nlr: 0.25\n")
     write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
-    with Composer(GROUPS, KEYS, [tmp_path]) as composer:
-        assert "mine" in composer.members("estimator")
-        assert composer.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
-        assert composer.compose({}).config["optimizer"]["lr"] == 0.25
-        first = composer.member("experiment", "study/first")
-        assert composer.compose({"experiment": first}).config["steps"] == 7
+    with config_groups([tmp_path]) as groups:
+        assert "mine" in groups.members("estimator")
+        assert groups.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
+        assert groups.compose({}).config["optimizer"]["lr"] == 0.25
+        first = groups.member("experiment", "study/first")
+        assert groups.compose({"experiment": first}).config["steps"] == 7
         with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
-            composer.member("estimator", "mien")
-    with Composer(GROUPS, KEYS) as composer:
-        assert "mine" not in composer.members("estimator")
+            groups.member("estimator", "mien")
+    with config_groups() as groups:
+        assert "mine" not in groups.members("estimator")
 
 
 def test_a_config_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--config-dir: expected a folder"):
-        Composer(GROUPS, KEYS, [tmp_path / "nowhere"])
+        config_groups([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])
 def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     write(tmp_path, "task/broken", text)
-    with Composer(GROUPS, KEYS, [tmp_path]) as composer, pytest.raises(ConfigError) as caught:
-        composer.patched(composer.compose({"task": "broken"}), {})
+    with config_groups([tmp_path]) as groups, pytest.raises(ConfigError) as caught:
+        patch(groups, groups.compose({"task": "broken"}), {})
     assert "\n" not in str(caught.value)
 
 
 def test_a_component_without_a_file_can_be_chosen() -> None:
     registry: Registry[Any] = Registry("task", {"plugged_in": "some.package"})
-    with Composer({**GROUPS, "task": registry}, KEYS) as composer:
-        assert composer.member("task", "plugged_in") == "plugged_in"
-        config = composer.compose({"task": "plugged_in"}).config
+    with ConfigGroups({**GROUPS, "task": registry}, PARAMETERS) as groups:
+        assert groups.member("task", "plugged_in") == "plugged_in"
+        config = groups.compose({"task": "plugged_in"}).config
     assert config["task"] == {"name": "plugged_in"}
 
 
-def test_the_hydra_of_the_caller_is_left_as_it_was(composer: Composer) -> None:
+def test_the_hydra_of_the_caller_is_left_as_it_was(groups: ConfigGroups) -> None:
     from hydra.core.global_hydra import GlobalHydra
 
     callers = GlobalHydra.instance().hydra
     assert callers is not None
-    with Composer(GROUPS, KEYS) as inner:
+    with config_groups() as inner:
         inner.compose({})
         assert GlobalHydra.instance().hydra is not callers
     assert GlobalHydra.instance().hydra is callers
@@ -206,7 +209,7 @@ def test_the_hydra_of_the_caller_is_left_as_it_was(composer: Composer) -> None:
 
 def test_hydra_is_loaded_by_the_first_override_alone() -> None:
     code = (
-        "import sys, advsweep.config.compose, advsweep.config.overrides, advsweep.config.space;"
+        "import sys, advsweep.config.compose, advsweep.config.sweep_file;"
         "assert not {'hydra', 'omegaconf', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

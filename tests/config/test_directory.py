@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advsweep.config import conf_files
+from advsweep.config import groups
 from advsweep.errors import ConfigError
 
 
@@ -15,9 +15,9 @@ def test_a_wheel_and_a_checkout_have_them(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "site-packages" / "advsweep" / "config" / "directory.py"
-    monkeypatch.setattr(conf_files, "__file__", str(module))
+    monkeypatch.setattr(groups, "__file__", str(module))
     with pytest.raises(ConfigError, match="install advsweep again"):
-        conf_files.conf_directory()
+        groups.conf_directory()
     (tmp_path / place).mkdir(parents=True)
     (tmp_path / place / "config.yaml").touch()
-    assert conf_files.conf_directory() == tmp_path / place
+    assert groups.conf_directory() == tmp_path / place

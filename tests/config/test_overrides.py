@@ -101,7 +101,7 @@ def test_places_that_are_not_used_are_refused(text: str) -> None:
         ("demo", "got no '='"),
         ("a = 1", "got spaces before '='"),
         ("a=[1", r"cannot read '\[1'"),
-        ("a=1,", "it ends where more is expected"),
+        ("a=1,", "it ends too early"),
         ("a=sort(1,b)", r"'sort\(1,b\)' cannot be evaluated$"),
         ("a=int(x)", r"'int\(x\)' cannot be evaluated$"),
         ("a=range(0,1e9)", "it has more than 100,000 values"),

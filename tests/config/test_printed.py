@@ -1,4 +1,4 @@
-"""Printed times in sweep files: which runs have them, and what is refused."""
+"""PublishedTime times in sweep files: which runs have them, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from advsweep.config.conf_files import Printed, read_printed
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import read_space
+from advsweep.config.space import PublishedTime
+from advsweep.config.sweep_file import read_published, read_space
 from advsweep.errors import ConfigError
 
 TIME = {"gpu_hours": 20, "steps": 500, "source": "Table 7"}
@@ -22,19 +22,19 @@ NODE = {
 }
 
 
-def printed(*overrides: str) -> list[Printed | None]:
+def printed(*overrides: str) -> list[PublishedTime | None]:
     space = read_space(NODE, parse_overrides(overrides))
-    return [block.printed for block in space.blocks]
+    return [block.published for block in space.blocks]
 
 
 def test_a_block_has_its_own_time_or_the_common_one() -> None:
-    assert printed() == [Printed(**TIME), Printed(**OTHER)]
-    assert [len(list(block)) for block in read_space(NODE, []).blocks] == [2, 1]
+    assert printed() == [PublishedTime(**TIME), PublishedTime(**OTHER)]
+    assert [len(list(block.assignments())) for block in read_space(NODE, []).blocks] == [2, 1]
 
 
 @pytest.mark.parametrize("override", ["seed=0,1", "steps=9", "estimator=grpo", "task.data=here"])
 def test_it_stays_where_an_override_keeps_the_pace(override: str) -> None:
-    assert printed(override) == [Printed(**TIME), Printed(**OTHER)]
+    assert printed(override) == [PublishedTime(**TIME), PublishedTime(**OTHER)]
 
 
 @pytest.mark.parametrize("override", ["model.path=tiny", "backend=fake", "group_size=4"])
@@ -54,4 +54,4 @@ def test_it_is_of_no_use_for_another_kind_of_run(override: str) -> None:
 )
 def test_what_does_not_fit_is_refused(node: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        read_printed(node, "at")
+        read_published(node, "at")

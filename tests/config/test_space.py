@@ -1,157 +1,178 @@
-"""Spaces: unions of grids with zipped values."""
+"""Conditions of a space: what `when` gives and `exclude` takes."""
 
 from __future__ import annotations
 
-import math
+import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.config.compose import Delete
+from advsweep.config import space
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import read_space
+from advsweep.config.sweep_file import read_space
 from advsweep.errors import ConfigError
 
 
 def points(node: Any, *overrides: str) -> list[dict[str, Any]]:
-    return list(read_space(node, parse_overrides(overrides)))
+    return [p.assignment for p in space.points([read_space(node, parse_overrides(overrides))])]
 
 
-def test_overrides_alone_are_a_grid_with_the_last_fastest() -> None:
-    assert points(None, "estimator=grpo,fade", "steps=20", "seed=0,1") == [
-        {"estimator": "grpo", "steps": 20, "seed": 0},
-        {"estimator": "grpo", "steps": 20, "seed": 1},
-        {"estimator": "fade", "steps": 20, "seed": 0},
-        {"estimator": "fade", "steps": 20, "seed": 1},
+def block(**entries: Any) -> dict[str, Any]:
+    return {"blocks": [entries]}
+
+
+def test_when_gives_keys_to_the_runs_that_fit() -> None:
+    node = block(a=[1, 2], when=[{"if": {"a": 2}, "b": [3, 4]}])
+    assert points(node) == [{"a": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 4}]
+
+
+def test_when_stands_in_the_place_of_a_runs_own_values() -> None:
+    node = block(a=[1, 2], b=[5, 6], when=[{"if": {"a": 2}, "b": 3}])
+    assert points(node) == [{"a": 1, "b": 5}, {"a": 1, "b": 6}, {"a": 2, "b": 3}]
+
+
+def test_when_zips_and_multiplies_like_a_block() -> None:
+    entry = {"if": {"a": 1}, "b": [0, 1], "zip": {"c": [2, 3], "d": [4, 5]}}
+    assert points(block(a=[1, 9], when=[entry])) == [
+        {"a": 1, "b": 0, "c": 2, "d": 4},
+        {"a": 1, "b": 0, "c": 3, "d": 5},
+        {"a": 1, "b": 1, "c": 2, "d": 4},
+        {"a": 1, "b": 1, "c": 3, "d": 5},
+        {"a": 9},
     ]
 
 
-def test_nothing_is_one_run() -> None:
-    assert points(None) == [{}]
-    assert points({}) == [{}]
+def test_a_partial_grid_pairs_each_value_with_values_of_its_own() -> None:
+    entries = [{"if": {"a": 1}, "b": [10, 11]}, {"if": {"a": 2}, "b": [20, 21]}]
+    assert [(p["a"], p["b"]) for p in points(block(a=[1, 2], when=entries))] == [
+        *((1, 10), (1, 11)),
+        *((2, 20), (2, 21)),
+    ]
 
 
-def test_blocks_are_a_union_times_common_times_seeds() -> None:
-    node = {
-        "seeds": 2,
-        "common": {"group_size": [4, 8]},
-        "blocks": [{"estimator": "grpo"}, {"estimator": "asym_grpo", "estimator.delta": [0.5, 2]}],
+def test_entries_follow_one_another() -> None:
+    entries = [{"if": {"a": 1}, "b": [3, 4]}, {"if": {"b": 4}, "c": 5}]
+    assert points(block(a=1, when=entries)) == [{"a": 1, "b": 3}, {"a": 1, "b": 4, "c": 5}]
+
+
+def test_a_condition_may_list_values_and_name_several_keys() -> None:
+    node = block(a=[1, 2, 3], b=[1, 2], exclude=[{"a": [1, 3], "b": 2}])
+    assert [(p["a"], p["b"]) for p in points(node)] == [(1, 1), (2, 1), (2, 2), (3, 1)]
+
+
+def test_exclude_is_looked_at_last() -> None:
+    node = block(a=[1, 2], when=[{"if": {"a": 2}, "b": [3, 4]}], exclude=[{"b": 4}])
+    assert points(node) == [{"a": 1}, {"a": 2, "b": 3}]
+
+
+def test_conditions_that_all_share_hold_in_every_block() -> None:
+    common = {
+        "g": [4, 8],
+        "when": [{"if": {"g": 8}, "lr": 0.1}],
+        "exclude": [{"e": "x", "g": 4}],
     }
-    found = points(node)
-    assert len(found) == 2 * 2 * (1 + 2)
-    assert found[:3] == [
-        {"estimator": "grpo", "group_size": 4, "seed": 0},
-        {"estimator": "grpo", "group_size": 4, "seed": 1},
-        {"estimator": "grpo", "group_size": 8, "seed": 0},
-    ]
-    assert {"estimator": "asym_grpo", "estimator.delta": 2, "group_size": 8, "seed": 1} in found
-
-
-def test_zipped_values_move_together() -> None:
-    block = {"estimator": ["fade"], "zip": {"a": [1, 2], "b": ["x", "y"]}}
-    assert points({"blocks": [block]}) == [
-        {"estimator": "fade", "a": 1, "b": "x"},
-        {"estimator": "fade", "a": 2, "b": "y"},
+    assert points({"common": common, "blocks": [{"e": "x"}, {"e": "y"}]}) == [
+        {"e": "x", "g": 8, "lr": 0.1},
+        {"e": "y", "g": 4},
+        {"e": "y", "g": 8, "lr": 0.1},
     ]
 
 
-def test_a_value_that_is_a_list_stands_in_a_list() -> None:
-    assert points({"blocks": [{"evaluation.k": [[1, 8]]}]}) == [{"evaluation.k": [1, 8]}]
-
-
-def test_seeds_may_be_listed() -> None:
-    assert points({"seeds": [3, 7]}) == [{"seed": 3}, {"seed": 7}]
-
-
-def test_a_block_beats_what_is_common() -> None:
-    node = {"common": {"a": [1, 2]}, "blocks": [{"a": 3}, {"b": 4}]}
-    assert points(node) == [{"a": 3}, {"b": 4, "a": 1}, {"b": 4, "a": 2}]
-    assert points({"seeds": 3, "common": {"seed": 7}}) == [{"seed": 7}]
-
-
-def test_overrides_beat_the_node_and_multiply_in() -> None:
-    node = {"seeds": 3, "common": {"a": [1, 2]}, "blocks": [{"zip": {"b": [1, 2], "c": [3, 4]}}]}
-    assert points(node, "seed=9", "a=5", "b=6", "d=7,8") == [
-        {"c": 3, "seed": 9, "a": 5, "b": 6, "d": 7},
-        {"c": 3, "seed": 9, "a": 5, "b": 6, "d": 8},
-        {"c": 4, "seed": 9, "a": 5, "b": 6, "d": 7},
-        {"c": 4, "seed": 9, "a": 5, "b": 6, "d": 8},
+def test_a_block_beats_what_all_share_under_a_condition() -> None:
+    common = {"g": [4, 8], "when": [{"if": {"g": 8}, "lr": 0.1}]}
+    assert points({"common": common, "blocks": [{"lr": 0.5}, {"e": 1}]}) == [
+        {"lr": 0.5, "g": 4},
+        {"lr": 0.5, "g": 8},
+        {"e": 1, "g": 4},
+        {"e": 1, "g": 8, "lr": 0.1},
     ]
 
 
-def test_the_last_override_of_a_key_counts_and_a_deletion_is_one() -> None:
-    assert points(None, "a=1,2", "a=3") == [{"a": 3}]
-    assert points(None, "a=1,2", "~a") == [{"a": Delete()}]
+def test_overrides_beat_conditions_and_may_leave_them_without_a_run() -> None:
+    node = block(a=[1, 2], when=[{"if": {"a": 2}, "b": [3, 4]}], exclude=[{"a": 1}])
+    assert points(node, "b=9") == [{"a": 2, "b": 9}]
+    assert points(node, "a=2") == [{"a": 2, "b": 3}, {"a": 2, "b": 4}]
+    assert points(node, "a=1") == []
+    assert points(node, "a=5") == [{"a": 5}]
 
 
-def test_the_name_is_the_nodes() -> None:
-    assert read_space({"name": "demo"}, []).name == "demo"
-    assert read_space(None, []).name is None
+def test_a_condition_may_be_on_what_the_command_line_sets() -> None:
+    assert points(block(a=[1, 2], exclude=[{"a": 1, "c": 3}]), "c=3,4") == [
+        {"a": 1, "c": 4},
+        {"a": 2, "c": 3},
+        {"a": 2, "c": 4},
+    ]
+
+
+def test_a_condition_on_the_seed() -> None:
+    node = {"seeds": 3, "blocks": [{"a": 1, "exclude": [{"seed": [1, 2]}]}, {"a": 2}]}
+    assert [(p["a"], p["seed"]) for p in points(node)] == [(1, 0), (2, 0), (2, 1), (2, 2)]
+
+
+def test_true_is_not_one() -> None:
+    assert points(block(a=[1, True], exclude=[{"a": True}])) == [{"a": 1}]
 
 
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        ([1], r"^sweep: expected a mapping"),
-        ({"seed": 3}, r"^sweep.seed: no such key; did you mean 'seeds'\?"),
-        ({"blocks": []}, r"^sweep.blocks: expected a list of blocks"),
-        ({"blocks": {"a": 1}}, r"^sweep.blocks: expected a list of blocks"),
-        ({"blocks": ["grpo"]}, r"^sweep.blocks\[0\]: expected a mapping"),
-        ({"blocks": [{"a": []}]}, r"^sweep.blocks\[0\].a: expected a value"),
-        ({"blocks": [{"zip": [1]}]}, r"^sweep.blocks\[0\].zip: expected keys with lists"),
-        ({"blocks": [{"a": 1, "zip": {"a": [1]}}]}, r"each key once, got 'a' in zip"),
-        ({"blocks": [{"zip": {"a": [1, 2], "b": [1]}}]}, r"equal length, got a: 2, b: 1"),
-        ({"seeds": 0}, r"^sweep.seeds: expected how many"),
-        ({"seeds": True}, r"^sweep.seeds: expected how many"),
-        ({"seeds": []}, r"^sweep.seeds: expected how many"),
-        ({"common": 3}, r"^sweep.common: expected a mapping"),
-        ({"name": ""}, r"^sweep.name: expected a text"),
+        (block(a=1, exclude={"a": 1}), r"^sweep.blocks\[0\].exclude: expected a list of mappings"),
+        (block(a=1, exclude=[{}]), r"^sweep.blocks\[0\].exclude\[0\]: expected a mapping of keys"),
+        (block(a=1, exclude=["a"]), r"^sweep.blocks\[0\].exclude\[0\]: expected a mapping of keys"),
+        (block(a=1, exclude=[{"a": []}]), r"exclude\[0\].a: expected a value or a list of values"),
+        (block(a=1, when=[{"b": 2}]), r"^sweep.blocks\[0\].when\[0\]: expected a mapping of `if`"),
+        (block(a=1, when=[{"if": {"a": 1}}]), r"when\[0\]: expected keys to set where `if` holds"),
+        (block(a=1, when=[{"if": 1, "b": 2}]), r"when\[0\].if: expected a mapping of keys"),
+        (block(a=1, when=[{"if": {"a": 1}, "b": []}]), r"when\[0\].b: expected a value or a list"),
+        (
+            block(group_size=1, exclude=[{"groupsize": 1}]),
+            r"exclude\[0\]: nothing in the sweep sets 'groupsize'; did you mean 'group_size'\?",
+        ),
+        (
+            block(a=[1, 2], exclude=[{"a": [2, 3]}]),
+            r"exclude\[0\].a: expected a value that some run has, got 3, which no run has; remove",
+        ),
+        (
+            block(zip={"a": [1, 2], "b": [1, 2]}, when=[{"if": {"a": 1, "b": 2}, "c": 1}]),
+            r"when\[0\].if.a: .* got 1, which no run has in combination with b;",
+        ),
+        ({"blocks": [{"a": 1, "exclude": [{"b": 1}]}, {"b": 1}]}, r"nothing in the sweep sets 'b'"),
+        ({"common": {"exclude": [{"a": 3}]}, "blocks": [{"a": 1}]}, r"^sweep.common.exclude\[0\]"),
     ],
 )
-def test_what_does_not_fit_is_refused(node: Any, message: str) -> None:
+def test_what_does_not_fit_or_never_holds_is_refused(node: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_space(node, [])
 
 
-def test_functions_of_the_grammar_are_what_they_are_on_the_command_line() -> None:
-    node = {"common": {"a": "choice(4,x)"}, "blocks": [{"b": "range(1,3)", "c": ["range(9)"]}]}
-    assert points(node) == [{"b": b, "c": "range(9)", "a": a} for b in (1, 2) for a in (4, "x")]
+values = st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)
 
 
-def test_an_interval_is_refused_unless_something_else_is_given() -> None:
-    node = {"common": {"a": "interval(0,1)"}, "blocks": [{"b": 2}]}
-    with pytest.raises(ConfigError, match=r"^sweep.common.a=interval\(0,1\): interval\(\) cannot"):
-        points(node)
-    assert points(node, "a=3") == [{"b": 2, "a": 3}]
-    assert points({**node, "blocks": [{"a": 4}]}) == [{"a": 4}]
-
-
-def test_a_function_that_yaml_took_apart_is_refused() -> None:
-    # What YAML makes of {a: choice(4,8)}.
-    with pytest.raises(ConfigError, match=r"expected a closing bracket.*quote it: 'choice\(4,"):
-        points({"common": {"a": "choice(4", "8)": None}})
-
-
-def test_conditions_need_not_hold_for_a_part() -> None:
-    node = {"blocks": [{"a": "choice(1,2)", "when": [{"if": {"c": 3}, "b": 4}]}]}
-    overrides = parse_overrides(["a=1", "c=5"])
-    assert list(read_space(node, overrides, whole=False)) == [{"a": 1, "c": 5}]
-    with pytest.raises(ConfigError, match="got 3, which none has"):
-        read_space(node, overrides)
-
-
-grids = st.dictionaries(
-    st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=3), max_size=4
-)
-
-
-@given(seeds=st.integers(1, 3), common=grids, blocks=st.lists(grids, min_size=1, max_size=3))
-def test_a_space_has_the_product_of_each_blocks_lists(
-    seeds: int, common: dict[str, list[int]], blocks: list[dict[str, list[int]]]
+@given(a=values, b=values, seeds=st.integers(1, 2), data=st.data())
+def test_exclusion_is_a_filter_of_the_product(
+    a: list[int], b: list[int], seeds: int, data: st.DataObject
 ) -> None:
-    found = points({"seeds": seeds, "common": common, "blocks": blocks})
-    sizes = [math.prod(len(v) for v in (common | block).values()) for block in blocks]
-    assert len(found) == seeds * sum(sizes)
-    assert all(set(common) <= set(point) for point in found)
+    left_out = {"a": data.draw(st.sampled_from(a)), "b": data.draw(st.sampled_from(b))}
+    node = {"seeds": seeds, **block(a=a, b=b, exclude=[left_out])}
+    assert [(p["a"], p["b"], p["seed"]) for p in points(node)] == [
+        (x, y, seed)
+        for x, y, seed in itertools.product(a, b, range(seeds))
+        if (x, y) != (left_out["a"], left_out["b"])
+    ]
+
+
+@given(a=values, b=values, c=values, data=st.data())
+def test_a_condition_is_as_good_as_a_block_of_its_own(
+    a: list[int], b: list[int], c: list[int], data: st.DataObject
+) -> None:
+    held = data.draw(st.sampled_from(a))
+    found = points(block(a=a, b=b, when=[{"if": {"a": held}, "c": c}]))
+    others = [value for value in a if value != held]
+    union = [{"a": held, "b": b, "c": c}, *([{"a": others, "b": b}] if others else [])]
+    assert sorted(map(_key, found)) == sorted(map(_key, points({"blocks": union})))
+
+
+def _key(point: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(point.items())

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from advsweep.cli.commands.estimators.inputs import build_from_options
 from advsweep.components import option_of
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.errors import BatchError, CheckpointError, ConfigError, UnknownNameError
 from advsweep.estimators import ESTIMATORS, Estimator, GroupBatch, build_estimator, estimator_names
 from advsweep.estimators.base import Provenance

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from advsweep.components import option_of
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch
 from advsweep.rollouts import ROLLOUTS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.backends.trl.backend import TrlBackend
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 from advsweep.config.settings import Schedule
 from advsweep.report.data.filters import lookup
 from advsweep.report.papers.published import BASE_METHOD, methods, printed_table

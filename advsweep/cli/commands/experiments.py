@@ -13,20 +13,17 @@ def experiments(
 ) -> None:
     """List the sweep files (+experiment=NAME) with their task and model, and what they are."""
     from advsweep.cli.shared.output import print_listing
-    from advsweep.config.compose import Composer
-    from advsweep.config.conf_files import conf_directory, first_comment
-    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.sweep.registry import config_groups
 
-    folders = config_dirs or []
-    with Composer(GROUPS, KEYS, folders) as composer:
-        names = composer.members("experiment")
-        composed = {name: composer.compose({"experiment": name}).config for name in names}
+    with config_groups(config_dirs or ()) as groups:
+        names = groups.members("experiment")
+        composed = {name: groups.compose({"experiment": name}).config for name in names}
     rows: list[dict[str, Any]] = [
         {
             "name": name,
             "task": config["task"].get("title") or config["task"]["name"],
             "model": config["model"].get("path") or config["model"]["name"],
-            "description": first_comment("experiment", name, [*folders, conf_directory()]),
+            "description": groups.first_comment("experiment", name),
         }
         for name, config in composed.items()
     ]

@@ -16,19 +16,16 @@ def methods(
 ) -> None:
     """List the presets of whole methods (method=NAME) by their three axes, with the source."""
     from advsweep.cli.shared.output import print_listing
-    from advsweep.config.compose import Composer
-    from advsweep.config.conf_files import conf_directory, first_comment
-    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.sweep.registry import config_groups
 
-    folders = config_dirs or []
-    with Composer(GROUPS, KEYS, folders) as composer:
-        composed = {m: composer.compose({"method": m}).config for m in composer.members("method")}
+    with config_groups(config_dirs or ()) as groups:
+        composed = {m: groups.compose({"method": m}).config for m in groups.members("method")}
     show = dict if output is ListFormat.JSON else _as_overrides
     rows: list[dict[str, Any]] = [
         {
             "name": name,
             **{axis: show(config[axis]) for axis in AXES},
-            "description": first_comment("method", name, [*folders, conf_directory()]),
+            "description": groups.first_comment("method", name),
         }
         for name, config in composed.items()
     ]

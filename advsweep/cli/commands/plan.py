@@ -71,10 +71,10 @@ def print_plan(
     from advsweep.cli.shared.output import print_json, print_listing
     from advsweep.sweep.planning.eta import estimate
     from advsweep.sweep.planning.labels import config_labels
-    from advsweep.sweep.planning.plan import outdated
+    from advsweep.sweep.planning.plan import outdated_runs
 
     store = existing(url)
-    warnings = [*plan.warnings, *outdated(plan, store)]
+    warnings = [*plan.warnings, *outdated_runs(plan, store)]
     fits = _tell_what_is_not_here(plan, warnings)
     slots = jobs or plan.executor.capacity()
     left = estimate(plan, store, slots, force=force)
@@ -215,7 +215,7 @@ def _describe(duplicate: Duplicate) -> str:
 
 def _asked(assignment: Mapping[str, Any]) -> str:
     """What was asked for, as it could be typed."""
-    from advsweep.config.compose import Delete
+    from advsweep.config.space import Delete
 
     return " ".join(
         f"~{key}" if isinstance(value, Delete) else f"{key}={value}"

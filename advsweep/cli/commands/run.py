@@ -38,7 +38,7 @@ def run(
     from advsweep.cli.commands.plan import print_warnings, tell_absent
     from advsweep.cli.shared import execution
     from advsweep.cli.shared.output import print_json
-    from advsweep.sweep.planning.plan import make_plan, outdated
+    from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import refuse_search
 
     options.give_consent(run_code, run_code_as_root)
@@ -53,7 +53,7 @@ def run(
         return
     plan.check()  # before a store is made
     with execution.opened(store) as opened:
-        print_warnings(outdated(plan, opened))
+        print_warnings(outdated_runs(plan, opened))
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
         [record] = opened.runs.select(ids=outcome.run_ids)

@@ -58,7 +58,7 @@ def sweep(
     from advsweep.cli.commands.plan import print_plan, print_warnings
     from advsweep.cli.shared import execution, searching
     from advsweep.cli.shared.output import print_json
-    from advsweep.sweep.planning.plan import make_plan, outdated
+    from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search
 
     options.give_consent(run_code, run_code_as_root)
@@ -88,7 +88,7 @@ def sweep(
     print_warnings(plan.warnings)
     plan.check()  # before a store is made
     with execution.opened(store) as opened:
-        print_warnings(outdated(plan, opened))
+        print_warnings(outdated_runs(plan, opened))
         with execution.tracked(plan, opened) as feed:
             outcome = execution.execute(
                 plan, opened, jobs=jobs, force=force, policy=policy, feed=feed

@@ -39,19 +39,16 @@ def root(
     if context.invoked_subcommand is not None:
         return
     from advsweep.cli.shared.output import print_listing
-    from advsweep.config.compose import Composer
-    from advsweep.config.conf_files import conf_directory, first_comment
-    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.sweep.registry import config_groups
 
-    folders = [*(config_dirs or []), conf_directory()]
-    with Composer(GROUPS, KEYS, config_dirs or []) as composer:
-        nodes = {n: composer.compose({"task": n}).config["task"] for n in composer.members("task")}
+    with config_groups(config_dirs or ()) as groups:
+        nodes = {n: groups.compose({"task": n}).config["task"] for n in groups.members("task")}
     rows = [
         {
             "name": name,
             "data": node.get("data", ""),
             "verifier": _verifier(node),
-            "description": first_comment("task", name, folders),
+            "description": groups.first_comment("task", name),
         }
         for name, node in nodes.items()
     ]
@@ -95,10 +92,10 @@ def show(
 
 
 def _build(name: str, texts: Sequence[str], config_dirs: Sequence[Path]) -> Task:
-    from advsweep.config.compose import Composer
+    from advsweep.config.compose import patch
     from advsweep.config.overrides import parse_overrides
     from advsweep.errors import ConfigError
-    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.sweep.registry import config_groups
     from advsweep.tasks import TASKS
 
     values = {}
@@ -106,9 +103,9 @@ def _build(name: str, texts: Sequence[str], config_dirs: Sequence[Path]) -> Task
         if override.swept or override.deleted:
             raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
         values[f"task.{override.key}"] = override.values[0]
-    with Composer(GROUPS, KEYS, config_dirs) as composer:
-        composed = composer.compose({"task": composer.member("task", name)})
-        return TASKS.build(composer.patched(composed, values)["task"], where="task")
+    with config_groups(config_dirs) as groups:
+        composition = groups.compose({"task": groups.member("task", name)})
+        return TASKS.build(patch(groups, composition, values)["task"], where="task")
 
 
 def _split_record(problems: Sequence[Problem], examples: int) -> dict[str, Any]:

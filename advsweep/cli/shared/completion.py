@@ -46,8 +46,7 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
 
     Of several (`estimator=grpo,fa`) the last is completed. Keys that are no groups are left alone.
     """
-    from advsweep.config.compose import Composer
-    from advsweep.sweep.planning.builder import GROUPS, KEYS
+    from advsweep.sweep.registry import config_groups
 
     words = [word for word in context.params.get("overrides") or [] if word != "="]
     key, equals, value = incomplete.partition("=")
@@ -56,9 +55,9 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     chosen, comma, begun = value.rpartition(",")
     head = f"{key}=" if equals else ""
     try:
-        with Composer(GROUPS, KEYS, context.params.get("config_dir") or []) as composer:
+        with config_groups(context.params.get("config_dir") or ()) as groups:
             group = key.lstrip("+")
-            members = composer.members(group) if group in composer.groups else []
+            members = groups.members(group) if group in groups.names else []
     except AdvsweepError:
         return []  # as for a store
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]

@@ -128,10 +128,11 @@ def asked(
         ConfigError: an option means nothing, or has several values.
     """
     from advsweep.backends import BACKENDS, GENERATIONS
-    from advsweep.config.compose import Composed, Composer, check_literal
+    from advsweep.config.compose import check_literal, patch
     from advsweep.config.settings import Generation
     from advsweep.errors import ConfigError
-    from advsweep.sweep.planning.builder import GROUPS, KEYS, with_fitting_k
+    from advsweep.sweep.planning.plan import with_fitting_k
+    from advsweep.sweep.registry import config_groups
 
     overrides = _one_value_each(fields)
     chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
@@ -150,12 +151,12 @@ def asked(
         choices["task"] = task
     if protocol is not None:
         choices["evaluation"] = protocol
-    with Composer(GROUPS, KEYS, config_dirs) as composer:
-        composed = composer.compose({g: composer.member(g, name) for g, name in choices.items()})
+    with config_groups(config_dirs) as groups:
+        composition = groups.compose({g: groups.member(g, name) for g, name in choices.items()})
         kept = {g: (own or {})[g] for g in ("task", "evaluation") if own and g not in choices}
         for group, node in kept.items():
             check_literal(node, f"{group} of the run")
-        nodes = {**composed.config, **kept}
+        nodes = {**composition.config, **kept}
         values = {_placed(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
         given = [key for key in (*chosen, *values) if key != "generation"]
         if own is not None and (foreign := [k for k in given if _is_of_run(k, samples_with)]):
@@ -167,7 +168,7 @@ def asked(
             values["model.path"] = model
         if samples is not None:
             values["evaluation.n"] = samples
-        nodes = composer.patched(Composed(nodes, composed.late), values)
+        nodes = patch(groups, dataclasses.replace(composition, config=nodes), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
     return Asked(nodes, samples_with)
@@ -187,7 +188,7 @@ def _one_value_each(texts: Sequence[str]) -> list[Override]:
 def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
     """The key with its group."""
     from advsweep.errors import ConfigError, UnknownNameError, nearest
-    from advsweep.sweep.planning.builder import GROUPS
+    from advsweep.sweep.registry import GROUPS
 
     groups = ("evaluation", "task", *_OF_MODELS)
     head, *rest = override.key.split(".")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from advsweep.sweep.settings import Resources
+from advsweep.sweep.executors.base import Resources
 
 LOOK_SECONDS = 2.0
 """How often the memory of devices is looked at anew."""

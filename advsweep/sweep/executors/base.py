@@ -12,11 +12,31 @@ from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
-from advsweep.sweep.settings import Resources
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.sweep.retry_policy import Policy
+
+
+@dataclass(kw_only=True)
+class Resources(Component):
+    """What each run of a sweep occupies of the machine that it runs on."""
+
+    name: ClassVar[str] = "default"
+
+    cpus: int = option(
+        1, ge=1, identity=False, help="cores of its own, and threads that it may compute with"
+    )
+    gpus: float = option(
+        0.0, ge=0, identity=False, help="whole GPUs, or a share of one and of its memory; 0: none"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpus > 1 and not self.gpus.is_integer():
+            raise ConfigError(
+                f"gpus: expected whole GPUs or a share of one below 1, got {self.gpus:g}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

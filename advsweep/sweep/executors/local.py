@@ -33,7 +33,7 @@ from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.settings import Resources
+    from advsweep.sweep.executors.base import Resources
 
 PRELOADED = (
     "advsweep.backends.build",

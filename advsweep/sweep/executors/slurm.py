@@ -24,8 +24,8 @@ from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
+    from advsweep.sweep.executors.base import Resources
     from advsweep.sweep.scheduler.queue_job import QueueJob
-    from advsweep.sweep.settings import Resources
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120

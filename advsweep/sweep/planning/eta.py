@@ -106,10 +106,10 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
         seconds = pace.seconds(planned.config, left) if left else 0.0
-        if seconds is None and planned.printed is not None and gpus:
-            of_a_step = planned.printed.gpu_hours * 3600 / planned.printed.steps / gpus
+        if seconds is None and planned.published is not None and gpus:
+            of_a_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
             seconds = left * of_a_step
-            printed[planned.printed.source] = None
+            printed[planned.published.source] = None
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _LARGER = 4
 
 
-class NoEffect:
+class EffectChecks:
     """Checks the runs of one plan; what is found out once holds for all runs alike."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class NoEffect:
         return found
 
 
-def idle_rule(stopping: Stopping, runs: Sequence[Run]) -> str:
+def ineffective_rule(stopping: Stopping, runs: Sequence[Run]) -> str:
     """Why a rule for early stopping can stop none of some runs; empty if it can."""
     if stopping.rule() is None:
         return ""

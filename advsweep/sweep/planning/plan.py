@@ -1,35 +1,36 @@
 """Plans: every run of a sweep, built and validated before anything starts.
 
-`run` and `sweep` go through the same path: overrides and the `sweep` node of an experiment
-are a space (`advsweep.config.space`); each of its points is composed, patched and built.
+`run` and `sweep` go the same way: overrides and the `sweep` node of an experiment make spaces
+(`advsweep.config.sweep_file`), each point of a space is composed to a config
+(`advsweep.config.compose`), and each config is built (`advsweep.backends.build`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from advsweep.backends.base import Run
+from advsweep.backends import EVALUATIONS
+from advsweep.backends.build import ComponentCache, build_run
 from advsweep.components import Component, Plain
-from advsweep.config.compose import Composer
-from advsweep.config.conditions import Assignment
-from advsweep.config.conf_files import Printed
+from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.overrides import Override, parse_overrides
-from advsweep.config.space import Space, read_space
+from advsweep.config.space import Assignment, Point, PublishedTime, points
+from advsweep.config.sweep_file import read_spaces
 from advsweep.errors import ConfigError
 from advsweep.store.revisions import alike, component_name, run_list
 from advsweep.sweep.early_stopping.base import Stopping
 from advsweep.sweep.executors.base import Executor
-from advsweep.sweep.planning.builder import GROUPS, KEYS, Points
-from advsweep.sweep.planning.no_effect import idle_rule
-from advsweep.sweep.settings import Off
+from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
+from advsweep.sweep.registry import SETTINGS, config_groups
+from advsweep.sweep.search import NoSearch
 from advsweep.sweep.tracking.base import Tracking, tracking_spec
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import Run
     from advsweep.store import Store
 
 
@@ -38,24 +39,24 @@ class PlannedRun:
     """One run of a plan.
 
     Attributes:
-        config: the run's resolved config, as the store keeps it.
-        printed: how long it took somebody else, as the sweep file has it.
+        config: the run's resolved config, as the store has it.
+        published: the time that such a run takes according to the sweep file.
     """
 
     run: Run
     config: Plain
-    printed: Printed | None = None
+    published: PublishedTime | None = None
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A run that was left out since an earlier one is the same.
+    """A run that was left out because an earlier run of the plan is the same.
 
     Attributes:
         identity: the identity of both.
-        assignment: what was asked for.
-        first: what the earlier one was asked for by; aliases may tell them apart.
-        where: the block that asked for it; empty where there is but one.
+        assignment: the point that is left out.
+        first: the point of the earlier run; it may differ in aliases.
+        where: the block of the point; empty where there is only one block.
     """
 
     identity: str
@@ -66,18 +67,18 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep, or a single run, comes to.
+    """The runs of a sweep, or a single run, with the settings of the sweep.
 
     Attributes:
         name: the sweep's name; None for a single run.
-        runs: every run once, in the order of the space.
-        duplicates: what was left out of them.
-        executor: where the runs go.
-        stopping: the rule that may stop its runs early; None: each keeps the one that it has.
+        runs: every run once, in the order of the spaces.
+        duplicates: the points that were left out, as their runs are there already.
+        executor: where the runs are executed.
+        stopping: the rule that may stop its runs early; None: each keeps the rule it has.
         search: what chooses further runs, if anything.
-        tracking: where else its runs are shown.
-        spec: what was asked for, in JSON types.
-        warnings: settings that have no effect, and parameters that some components lack.
+        tracking: where else the runs are shown.
+        spec: the overrides and what else the store keeps of the sweep, in JSON types.
+        warnings: settings without effect, and parameters that some components lack.
     """
 
     name: str | None
@@ -92,22 +93,22 @@ class Plan:
 
     @property
     def absent(self) -> Sequence[str]:
-        """Data that is not on this machine, without which no run of it can start."""
+        """The data that this machine lacks and without which some of its runs cannot start."""
         return sorted({place for planned in self.runs for place in planned.run.absent})
 
     def check(self) -> None:
-        """Refuses what this machine or the user's consent does not allow; nothing is started yet.
+        """Refuse what this machine or the user does not allow. Nothing is started.
 
         Raises:
             ConfigError: its executor cannot work here, or its runs would verify answers by
-                running what a model wrote.
+                running programs that a model wrote, without the user's consent.
         """
         self.executor.check()
         for planned in self.runs:
             planned.run.task.check_consent()
 
     def settings(self) -> Plain:
-        """How its runs are executed, as config nodes: what it takes to start them again."""
+        """Return the config nodes of executor and resources, which starting it again needs."""
         resources = self.executor.resources
         return {"executor": self.executor.plain(), "resources": resources.plain()}
 
@@ -118,50 +119,50 @@ def make_plan(
     config_dirs: Sequence[str | Path] = (),
     name: str | None = None,
     single: bool = False,
-    whole: bool = True,
+    check_conditions: bool = True,
     fetch: bool = True,
     strict: bool = False,
 ) -> Plan:
-    """Plans a sweep, or a single run.
+    """Plan a sweep or a single run.
 
     Args:
         overrides: in Hydra's grammar, such as `estimator=grpo,fade`.
         config_dirs: folders of the user's own config groups, searched first.
-        name: the sweep's name; else the `sweep` node's, the experiment's, or a hash of the
-            runs, so that the same command resumes the same sweep.
+        name: the sweep's name. The default is the name in the `sweep` node, the experiment's, or
+            a hash of the runs, so that the same command resumes the same sweep.
         single: refuse anything that makes more than one run.
-        whole: false for one trial of a search, for which conditions of a sweep file need
-            not hold.
-        fetch: as in `build_run`: false for a plan that is only looked at.
+        check_conditions: refuse conditions of a sweep file that hold for no run. False for one
+            trial of a search.
+        fetch: as in `build_run`; False for a plan that is only shown.
         strict: refuse an override of a parameter that some of the chosen components lack. By
-            default it is set for those that have it, with a warning.
+            default it is set for the others, with a warning.
 
     Raises:
-        ConfigError: anything that does not fit. Errors of several runs come as one message.
+        ConfigError: something does not fit. Errors of several runs come as one message.
     """
     texts = list(overrides)
     parsed = parse_overrides(texts)
     if single:
         _refuse_sweeps(parsed)
-    with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
-        spaces = _spaces(composer, parsed, whole=whole)
-        points = Points(composer, shared=() if strict else {o.key for o in parsed})
-        asked = list(_asked(spaces))
-        if not asked:
+    with config_groups(config_dirs) as groups:
+        spaces = read_spaces(groups, parsed, check_conditions=check_conditions)
+        listed = list(points(spaces))
+        if not listed:
             raise ConfigError("sweep: expected at least one run, got none; `exclude` leaves none")
-        for point in asked:
-            points.add(point.assignment, point.where)
-        if single and len(points) > 1:
+        if single and len(listed) > 1:
             raise ConfigError(
-                f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(points)}; "
+                f"{spaces[0].name or 'sweep'}: expected one run, got a sweep of {len(listed)}; "
                 f"start it with `advsweep sweep`"
             )
-        built, settings, warnings = points.build(fetch=fetch)
-    runs, duplicates = _unique(built, asked)
+        composer = PointComposer(groups, listed, () if strict else {o.key for o in parsed})
+        built, nodes, warnings = _build_runs(composer, listed, fetch=fetch)
+    settings = {key: SETTINGS[key].build(nodes[key], where=key) for key in SETTINGS}
+    runs, duplicates = _unique(built, listed)
     executor = settings["executor"]
     executor.prepare(settings["resources"], [planned.run for planned in runs])
-    if isinstance(settings["search"], Off) and not single:
-        warnings += filter(None, [idle_rule(settings["stopping"], [p.run for p in runs])])
+    if isinstance(settings["search"], NoSearch) and not single:
+        reason = ineffective_rule(settings["stopping"], [p.run for p in runs])
+        warnings += [reason] if reason else []
     if not single:
         name = name or "+".join(s.name for s in spaces if s.name) or _content_name(runs)
     return Plan(
@@ -177,6 +178,71 @@ def make_plan(
     )
 
 
+def _build_runs(
+    composer: PointComposer, listed: Sequence[Point], *, fetch: bool
+) -> tuple[list[Run], Plain, list[str]]:
+    """Compose and build every point.
+
+    Returns:
+        The runs, the config nodes that set the sweep, and warnings.
+
+    Raises:
+        ConfigError: a run cannot be built; several errors come as one message.
+    """
+    built: list[Run] = []
+    errors, warnings = MessageCounts(len(listed)), MessageCounts(len(listed))
+    settings: Plain = {}
+    cache: ComponentCache = {}
+    effects = EffectChecks()
+    for point in listed:
+        try:
+            config, values = composer.config(point)
+            own = {key: config[key] for key in SETTINGS if key in config}
+            if own != settings:
+                _refuse_different(settings, own)
+                settings = own
+            config.pop("sweep", None)
+            if "evaluation.n" in values and "evaluation.k" not in values:
+                config["evaluation"], changes = with_fitting_k(config["evaluation"])
+                warnings.add(*changes)
+            run = build_run(config, fetch=fetch, cache=cache)
+            warnings.add(*effects.check(run, values))
+            built.append(run)
+        except ConfigError as error:
+            errors.add(str(error))
+    errors.check()
+    nodes = {key: settings.get(key) for key in SETTINGS}
+    return built, nodes, [*map(str, composer.partial_keys), *warnings.lines("warnings")]
+
+
+def _refuse_different(settings: Plain, own: Plain) -> None:
+    """Refuse settings of the sweep that differ between its runs."""
+    for key in own.keys() | settings.keys():
+        if settings and own.get(key) != settings.get(key):
+            raise ConfigError(
+                f"{key}: expected the same for all runs of a sweep, as it is no part of a run, "
+                f"got {settings.get(key)} and {own.get(key)}"
+            )
+
+
+def with_fitting_k(node: Mapping[str, Any]) -> tuple[Plain, list[str]]:
+    """Replace every k of pass@k above n by n in an evaluation's config.
+
+    Returns:
+        The config, and a message if it was changed.
+    """
+    # Built with the largest n, to know the default of k; everything else is checked later.
+    default = EVALUATIONS.get(node["name"])().k
+    n, ks = node["n"], node.get("k", default)
+    if not isinstance(n, int) or not any(k > n for k in ks):
+        return {**node}, []
+    fitting = sorted({*(k for k in ks if k <= n), n})
+    before, after = (", ".join(map(str, each)) for each in (ks, fitting))
+    return {**node, "k": fitting}, [
+        f"evaluation.k: {after} instead of {before}, as evaluation.n is {n}"
+    ]
+
+
 def _refuse_sweeps(overrides: Iterable[Override]) -> None:
     for override in overrides:
         if override.swept:
@@ -186,82 +252,16 @@ def _refuse_sweeps(overrides: Iterable[Override]) -> None:
             )
 
 
-def _spaces(composer: Composer, overrides: Sequence[Override], *, whole: bool) -> list[Space]:
-    """One space for each experiment that is chosen; a single one where none is."""
-    rest = [o for o in overrides if o.key != "experiment" and not _changes_sweep(o)]
-    for override in rest:
-        composer.check_key(override.key)
-    spaces = []
-    for name, node in sweep_nodes(composer, overrides):
-        chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
-        space = read_space(node, [*chosen, *rest], whole=whole)
-        spaces.append(dataclasses.replace(space, name=space.name or name))
-    return spaces
-
-
-def sweep_nodes(composer: Composer, overrides: Sequence[Override]) -> list[tuple[str | None, Any]]:
-    """The experiments that are chosen and their `sweep` nodes, as the command line changes them.
-
-    Raises:
-        ConfigError: there is no such experiment, or a change that does not fit.
-    """
-    changes = [o for o in overrides if _changes_sweep(o)]
-    choices = [o for o in overrides if o.key == "experiment"]
-    values = () if not choices or choices[-1].deleted else choices[-1].values
-    experiments = [composer.member("experiment", v) for v in values if v is not None]
-    if not experiments:
-        return [(None, _changed(None, changes))]
-    return [
-        (name, _changed(composer.compose({"experiment": name}).config.get("sweep"), changes))
-        for name in experiments
-    ]
-
-
-def _changes_sweep(override: Override) -> bool:
-    return override.key.split(".")[0] == "sweep"
-
-
-def _changed(node: Any, changes: Iterable[Override]) -> Any:
-    """The `sweep` node with the command line's changes to it, such as `sweep.seeds=5`."""
-    for change in changes:
-        _, *path = change.key.split(".")
-        if len(path) != 1 or change.swept or change.deleted:
-            raise ConfigError(
-                f"{change.text}: expected sweep.name, sweep.seeds, sweep.common or "
-                f"sweep.blocks with one value"
-            )
-        node = {**(node or {}), path[0]: change.values[0]}
-    return node
-
-
-class _Asked(NamedTuple):
-    """A point of a space; `where` is its block where there are several."""
-
-    where: str
-    assignment: Assignment
-    printed: Printed | None
-
-
-def _asked(spaces: Sequence[Space]) -> Iterator[_Asked]:
-    """Every point of the spaces."""
-    several = sum(len(space.blocks) for space in spaces) > 1
-    for space in spaces:
-        prefix = f"{space.name}: " if len(spaces) > 1 else ""
-        for block in space.blocks:
-            where = f"{prefix}{block.where}" if several else ""
-            yield from (_Asked(where, assignment, block.printed) for assignment in block)
-
-
 def _unique(
-    built: Sequence[Run], asked: Sequence[_Asked]
+    built: Sequence[Run], listed: Sequence[Point]
 ) -> tuple[list[PlannedRun], list[Duplicate]]:
-    """Each training once for each way to evaluate it, and what that leaves out."""
+    """Return each training once for each way to evaluate it, and the points left out."""
     unique: dict[tuple[str, str], tuple[PlannedRun, Assignment]] = {}
     duplicates = []
-    # In a plan of 100,000 runs, nodes that are alike are one object.
+    # Plans may have 100,000 runs, so equal nodes are one object and are written out once.
     nodes: dict[int, Plain] = {}
     evaluations: dict[int, str] = {}
-    for run, (where, assignment, printed) in zip(built, asked, strict=True):
+    for run, (where, assignment, published) in zip(built, listed, strict=True):
         config = run.plain(nodes)
         node = config["evaluation"]
         if id(node) not in evaluations:
@@ -270,7 +270,7 @@ def _unique(
         if key in unique:
             duplicates.append(Duplicate(run.identity, assignment, unique[key][1], where))
         else:
-            unique[key] = (PlannedRun(run, config, printed), assignment)
+            unique[key] = (PlannedRun(run, config, published), assignment)
     return [planned for planned, _ in unique.values()], duplicates
 
 
@@ -279,34 +279,34 @@ def _content_name(runs: Iterable[PlannedRun]) -> str:
     return "sweep-" + hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
 
 
-def outdated(plan: Plan, store: Store | None) -> list[str]:
-    """A sentence for each component of which the store has runs of an older revision.
+def outdated_runs(plan: Plan, store: Store | None) -> list[str]:
+    """Say for each component which runs in the store are of an older revision.
 
-    Only runs count whose config is that of a run of the plan that the store lacks, but for the
-    component's own parameters.
+    A run counts if its config, apart from the component's own parameters, is that of a run of the
+    plan that the store lacks.
 
     Args:
-        store: None is one that does not exist yet.
+        store: None if it does not exist yet.
     """
     raised = [p for p in plan.runs if p.run.revisions and not p.run.absent]
     if store is None or not raised:
         return []
     records = store.runs.select(newest_first=False)
     planned = {p.run.identity for p in plan.runs}
-    had = {record.identity for record in records}
-    strange = [r for r in records if r.identity not in planned and r.started is not None]
-    recorded = store.runs.revisions([record.id for record in strange])
-    wanted: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    stored = {record.identity for record in records}
+    others = [r for r in records if r.identity not in planned and r.started is not None]
+    recorded = store.runs.revisions([record.id for record in others])
+    missing: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for p in raised:
-        if p.run.identity not in had:
+        if p.run.identity not in stored:
             for key, revision in p.run.revisions.items():
                 kind = (key, component_name(p.config, key), revision)
-                wanted.setdefault(kind, []).append(p.config)
+                missing.setdefault(kind, []).append(p.config)
     sentences = []
-    for (key, name, revision), configs in wanted.items():
+    for (key, name, revision), configs in missing.items():
         older = [
             record
-            for record in strange
+            for record in others
             if component_name(record.config, key) == name
             and (record.id not in recorded or recorded[record.id].get(key, 1) < revision)
         ]

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.build import build_run
 from advsweep.components import Plain
-from advsweep.config.compose import Composed, Composer, check_literal
+from advsweep.config.compose import check_literal, patch
+from advsweep.config.groups import Composition, ConfigGroups
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
+from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
 from advsweep.sweep.registry import SETTINGS
-from advsweep.sweep.settings import Off, Resources
+from advsweep.sweep.search import NoSearch
 from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
@@ -116,7 +118,7 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
         return settings
     changed: dict[str, Any] = dict(settings)
     values = {}
-    with Composer(SETTINGS, ()) as composer:
+    with ConfigGroups(SETTINGS, ()) as groups:
         for override in parse_overrides(overrides):
             group, _, rest = override.key.partition(".")
             if group not in settings:
@@ -127,13 +129,13 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
             if override.swept or override.deleted:
                 raise ConfigError(f"{override.text}: expected {override.key}=VALUE with one value")
             if rest:
-                composer.check_key(override.key)
+                groups.check_key(override.key)
                 values[override.key] = override.values[0]
             else:
-                member = composer.member(group, override.values[0])
-                changed[group] = composer.compose({group: member}).config[group]
+                member = groups.member(group, override.values[0])
+                changed[group] = groups.compose({group: member}).config[group]
         # What stood in the store is literal, see `check_literal`.
-        return composer.patched(Composed(changed, late=True), values)
+        return patch(groups, Composition(changed, unresolved=True), values)
 
 
 def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> Plan:
@@ -166,7 +168,7 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         duplicates=(),
         executor=executor,
         stopping=built.get("stopping"),
-        search=Off(),
+        search=NoSearch(),
         tracking=built.get("tracking") or NoTracking(),
         spec={},
     )

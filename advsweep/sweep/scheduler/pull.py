@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from advsweep.config.compose import check_literal
 from advsweep.errors import ConfigError, LeaseLostError
 from advsweep.store import Owner, Status
+from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.planning.resume import (
     DEFAULTS,
     build_alike,
@@ -25,7 +26,6 @@ from advsweep.sweep.planning.resume import (
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, Scheduler
-from advsweep.sweep.settings import Resources
 from advsweep.sweep.stop_request import stop_signals_handled
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.build import INERT
-from advsweep.config.compose import Composer
+from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, parse_overrides
+from advsweep.config.sweep_file import sweep_nodes
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
 from advsweep.sweep.executors.base import QueueExecutor
-from advsweep.sweep.planning.builder import GROUPS, KEYS
-from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan, sweep_nodes
-from advsweep.sweep.registry import SEARCHES
+from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan
+from advsweep.sweep.registry import SEARCHES, config_groups
+from advsweep.sweep.search import NoSearch
 from advsweep.sweep.search.optuna import OptunaSearch, Result, State
 from advsweep.sweep.search.space import Dimension, fits, in_file, override, spell, split
-from advsweep.sweep.settings import Off
 from advsweep.sweep.tracking.base import tracking_spec
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Study:
             [*self.fixed, *given],
             config_dirs=self.config_dirs,
             name=self.name,
-            whole=False,
+            check_conditions=False,
             strict=True,
         )
 
@@ -170,9 +170,9 @@ def plan_search(
     parsed = parse_overrides(fixed)
     if not {"search", "experiment"} & {o.key for o in parsed}:
         return None
-    with Composer(GROUPS, KEYS, [Path(d) for d in config_dirs]) as composer:
-        nodes = [node for _, node in sweep_nodes(composer, parsed)]
-        if not _is_chosen(composer, parsed):
+    with config_groups(config_dirs) as groups:
+        nodes = [node for _, node in sweep_nodes(groups, parsed)]
+        if not _is_chosen(groups, parsed):
             return None
     in_files = [in_file(node) for node in nodes]
     dimensions = {key: d for found in in_files for key, d in found.items()}
@@ -180,7 +180,7 @@ def plan_search(
     _refuse_dimensions(dimensions, nodes)
     first = [override(key, dimension.ends[0]) for key, dimension in dimensions.items()]
     example = make_plan(
-        [*fixed, *first], config_dirs=config_dirs, name=name, whole=False, strict=True
+        [*fixed, *first], config_dirs=config_dirs, name=name, check_conditions=False, strict=True
     )
     _refuse_several(example)
     corners = _corners(example, fixed, dimensions, config_dirs, name)
@@ -198,16 +198,16 @@ def plan_search(
     )
 
 
-def _is_chosen(composer: Composer, overrides: Sequence[Override]) -> bool:
+def _is_chosen(groups: ConfigGroups, overrides: Sequence[Override]) -> bool:
     """Whether a search was chosen by an override, or else by an experiment's file."""
     last = {o.key: o.values for o in overrides if o.key in ("search", "experiment")}
     if "search" in last:
-        names = [composer.member("search", value) for value in last["search"]]
+        names = [groups.member("search", value) for value in last["search"]]
     else:
-        experiments = [composer.member("experiment", value) for value in last["experiment"]]
-        nodes = [composer.compose({"experiment": e}).config["search"] for e in experiments]
+        experiments = [groups.member("experiment", value) for value in last["experiment"]]
+        nodes = [groups.compose({"experiment": e}).config["search"] for e in experiments]
         names = [node["name"] for node in nodes]
-    return any(not issubclass(SEARCHES.get(name), Off) for name in names)
+    return any(not issubclass(SEARCHES.get(name), NoSearch) for name in names)
 
 
 def _refuse_dimensions(dimensions: Mapping[str, Dimension], nodes: Sequence[Any]) -> None:
@@ -248,7 +248,7 @@ def _corners(
                 [*fixed, *(override(k, *(v if k == key else v[:1])) for k, v in ends.items())],
                 config_dirs=config_dirs,
                 name=name,
-                whole=False,
+                check_conditions=False,
                 strict=True,
             )
             for key in ends
@@ -272,7 +272,7 @@ def refuse_search(plan: Plan) -> None:
     Raises:
         ConfigError: the plan has a search.
     """
-    if not isinstance(plan.search, Off):
+    if not isinstance(plan.search, NoSearch):
         raise ConfigError(NOTHING)
 
 

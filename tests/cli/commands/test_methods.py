@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.config.conf_files import conf_directory
+from advsweep.config.groups import conf_directory
 
 MINE = """# @package _global_
 # Mine: a wider clip.

@@ -54,7 +54,7 @@ def test_every_preset_fits_its_fields(conf: Path) -> None:
 
 @pytest.fixture
 def conf() -> Path:
-    from advsweep.config.conf_files import conf_directory
+    from advsweep.config.groups import conf_directory
 
     return conf_directory()
 

@@ -19,14 +19,13 @@ import pytest
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.store import Store
 from advsweep.sweep.executors import allocation
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Executor, Handle, Job, Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.forkserver import can_adopt
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.settings import Resources
 from advsweep.sweep.worker.environment import describe_environment
 
 Planner = Callable[..., Plan]

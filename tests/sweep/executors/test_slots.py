@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from advsweep.sweep.executors import allocation
 from advsweep.sweep.executors.allocation import CorePool, Device, Slot, SlotAllocator, pick, room
-from advsweep.sweep.settings import Resources
+from advsweep.sweep.executors.base import Resources
 
 SHARES = st.one_of(st.floats(0.05, 1.0), st.sampled_from([1 / 3, 1 / 7, 0.1, 0.2]))
 GPUS = st.one_of(SHARES, st.integers(1, 4).map(float))

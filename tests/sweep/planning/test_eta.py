@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from advsweep.config.conf_files import Printed
+from advsweep.config.space import PublishedTime
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan
@@ -98,8 +98,8 @@ def test_gpu_hours_are_those_of_all_runs_together(plan: Planner, store: Store) -
 
 def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, store: Store) -> None:
     asked = plan("seed=0,1", "resources.gpus=2")
-    time = Printed(gpu_hours=10, steps=50, source="Table 7")
-    told = replace(asked, runs=[replace(asked.runs[0], printed=time), asked.runs[1]])
+    time = PublishedTime(gpu_hours=10, steps=50, source="Table 7")
+    told = replace(asked, runs=[replace(asked.runs[0], published=time), asked.runs[1]])
     left = estimate(told, store, slots=1)
     # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
     assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]

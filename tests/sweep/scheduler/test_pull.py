@@ -18,7 +18,7 @@ from advsweep.backends.base import Run
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Owner, Status, Store, open_store
-from advsweep.sweep.executors.base import Handle, Job
+from advsweep.sweep.executors.base import Handle, Job, Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
@@ -26,7 +26,6 @@ from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepRes
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.scheduler.scheduled_runs import new_run, schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.settings import Resources
 
 Planner = Callable[..., Plan]
 Measured = dict[int, list[tuple[str, int, float]]]

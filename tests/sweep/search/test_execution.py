@@ -67,7 +67,7 @@ def test_a_search_that_is_over_does_nothing(finished: Store) -> None:
     recorder = Recorder()
     outcome = execute_search(study(), finished, 2, recorder)
     assert (outcome.done, outcome.skipped, outcome.exit_code) == (0, 10, 0)
-    assert sorted(outcome.run_ids) == [run.id for run in finished.runs(newest_first=False)]
+    assert sorted(outcome.run_ids) == [run.id for run in finished.runs.select(newest_first=False)]
     assert recorder.said == []
 
 

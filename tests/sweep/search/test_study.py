@@ -41,11 +41,13 @@ def test_a_trial_is_a_configuration_with_its_seeds(finished: Store) -> None:
     results = study().results(finished)
     assert [(r.number, r.state) for r in results] == [(i, State.DONE) for i in range(5)]
     assert len({r.params["backend.learning_rate"] for r in results}) == 5
-    for result, trial in zip(results, finished.trials("s"), strict=True):
-        runs = [r for r in finished.runs() if r.config_hash == trial.config_hash]
+    for result, trial in zip(results, finished.trials.select("s"), strict=True):
+        runs = [r for r in finished.runs.select() if r.config_hash == trial.config_hash]
         assert sorted(r.seed for r in runs) == [0, 1]
         assert {r.config["backend"]["learning_rate"] for r in runs} == set(result.params.values())
-        scores = [e.scores([1])["pass@1"] for r in runs for e in finished.evaluations([r.id])[-1:]]
+        scores = [
+            e.scores([1])["pass@1"] for r in runs for e in finished.evaluations.select([r.id])[-1:]
+        ]
         assert result.values == pytest.approx((sum(scores) / 2,))
 
 
@@ -141,7 +143,7 @@ def test_conditions_go_by_the_points_of_a_search(in_file: Callable[..., Study | 
         (
             "      when: [{if: {estimator: fade}, optimizer.lr: 9}]\n",
             [],
-            "got 'fade', which none has",
+            "got 'fade', which no run has",
         ),
         ("", ["estimator=fade", "backend.learning_rate=1"], "something to search over"),
         ("", ["evaluation.n=choice(4,8)"], "evaluation is not"),

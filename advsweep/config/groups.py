@@ -1,0 +1,296 @@
+"""The config groups: YAML files and registered components, composed by Hydra.
+
+Hydra takes 45 to 130 ms to compose a configuration. `ConfigGroups` therefore composes each choice
+of group members once; `advsweep.config.compose` copies the result and sets values in the copies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from advsweep.components import Plain
+from advsweep.errors import ConfigError, UnknownNameError, nearest
+from advsweep.registry import Registry
+from advsweep.yaml_files import check_yaml, read_yaml, yaml_error
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+
+PRESET_GROUPS = ("method", "experiment")
+"""Groups whose members set other groups; a composed config has no node for them."""
+
+
+def conf_directory() -> Path:
+    """Return the folder of our own config groups.
+
+    It is `advsweep/conf` in an installed wheel and `conf` in a checkout.
+
+    Raises:
+        ConfigError: the installation lacks it.
+    """
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "conf", package.parent / "conf"):
+        if (candidate / "config.yaml").is_file():
+            return candidate
+    raise ConfigError(
+        f"expected config groups in {package / 'conf'}, got none; install advsweep again"
+    )
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The config of one choice of group members. It is shared: copy it before changing it.
+
+    Attributes:
+        unresolved: whether it holds interpolations (`${...}`) or missing values (`???`), which
+            are resolved only after values have been set.
+    """
+
+    config: Plain
+    unresolved: bool
+
+
+class ConfigGroups:
+    """The groups of a configuration, their members, and what a choice of members composes to.
+
+    It is a context manager, since Hydra keeps its state in globals.
+
+    Args:
+        registries: the components of each group, by group name. A member of a group is a YAML
+            file, ours or the user's, or a registered component without a file.
+        keys: the top-level keys that are not groups.
+        config_dirs: folders with the user's own groups. They are searched before ours.
+
+    Raises:
+        ConfigError: a config folder does not exist.
+    """
+
+    def __init__(
+        self,
+        registries: Mapping[str, Registry[Any]],
+        keys: Collection[str],
+        config_dirs: Sequence[Path] = (),
+    ) -> None:
+        for directory in config_dirs:
+            if not directory.is_dir():
+                raise ConfigError(f"--config-dir: expected a folder, got '{directory}'")
+        self.registries = registries
+        self._keys = keys
+        self._config_dirs = [d.resolve() for d in config_dirs]
+        for directory in self._config_dirs:
+            _check_files(directory)
+        self._composed: dict[frozenset[tuple[str, str]], Composition] = {}
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self._loader = self._stack.enter_context(_hydra(self._config_dirs))
+        # Hydra has a group `hydra` for its own settings, which advsweep does not use.
+        self.names = {*self._loader.list_groups(""), *self.registries, *PRESET_GROUPS} - {"hydra"}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def members(self, group: str) -> list[str]:
+        """List the members of a group, sorted, without aliases.
+
+        Files in subfolders are named with their folder. Files whose names start with an
+        underscore hold what others share, and are left out.
+        """
+        registered = self.registries[group].names() if group in self.registries else []
+        return sorted({*self._files_below(group), *registered})
+
+    def member(self, group: str, value: Any) -> str:
+        """Return the name under which a member of a group is composed; resolves aliases.
+
+        Raises:
+            ConfigError: the value is not a name.
+            UnknownNameError: the group has no such member; the message offers the nearest.
+        """
+        if value is None or isinstance(value, (list, dict, bool)):
+            raise ConfigError(
+                f"{group}: expected the name of one {group}, got {value!r}; "
+                f"sweep over several with {group}=NAME,NAME"
+            )
+        name = str(value)
+        folder, _, stem = f"{group}/{name}".rpartition("/")
+        if stem in self._files(folder):
+            return name
+        if group not in self.registries:
+            hint = nearest(name, self.members(group))
+            raise UnknownNameError(f"{group}: no {group} is called '{name}'; {hint}")
+        registry = self.registries[group]
+        if reason := registry.unavailable().get(name):
+            raise UnknownNameError(f"{group}: '{name}' cannot be built: {reason}")
+        if name not in registry:
+            hint = nearest(name, [*self.members(group), *registry.aliases()])
+            raise UnknownNameError(f"{group}: no {registry.kind} is called '{name}'; {hint}")
+        return registry.canonical(name)
+
+    def check_key(self, key: str) -> None:
+        """Refuse a key whose first part is neither a group nor a value of a run.
+
+        Raises:
+            ConfigError: the message offers the nearest keys.
+        """
+        head, *rest = key.split(".")
+        if head not in self.names and head not in self._keys:
+            hint = nearest(head, {*self.names, *self._keys})
+            raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
+        if rest and head in PRESET_GROUPS:
+            raise ConfigError(
+                f"{key}: {head} sets other groups and has no keys of its own; "
+                f"set theirs, such as objective.clip_low"
+            )
+        if rest == ["name"]:
+            raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
+
+    def compose(self, choices: Mapping[str, str]) -> Composition:
+        """Compose the configuration of a choice of members. Other groups keep their defaults.
+
+        Args:
+            choices: names by group, as `member` returns them.
+
+        Raises:
+            ConfigError: a YAML file cannot be read, or does not fit the others.
+        """
+        key = frozenset(choices.items())
+        if key not in self._composed:
+            self._composed[key] = self._compose(choices)
+        return self._composed[key]
+
+    def first_comment(self, group: str, name: str) -> str:
+        """Return the first comment of a member's file; empty without a file or a comment."""
+        folders = [*self._config_dirs, conf_directory()]
+        paths = (folder / group / f"{name}.yaml" for folder in folders)
+        path = next((path for path in paths if path.is_file()), None)
+        lines = path.read_text(encoding="utf-8").splitlines() if path else []
+        comments = (line.removeprefix("#").strip() for line in lines if line[:1] == "#")
+        return next((c for c in comments if not c.startswith("@package")), "")
+
+    def _files(self, folder: str) -> list[str]:
+        return list(self._loader.get_group_options(folder))
+
+    def _files_below(self, group: str) -> Iterator[str]:
+        yield from (name for name in self._files(group) if not name.startswith("_"))
+        for folder in self._loader.list_groups(group):
+            yield from (f"{folder}/{name}" for name in self._files_below(f"{group}/{folder}"))
+
+    def _compose(self, choices: Mapping[str, str]) -> Composition:
+        from hydra import compose
+        from hydra.core.override_parser.types import Quote, QuotedString
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+        from yaml import MarkedYAMLError, YAMLError  # type: ignore[import-untyped]
+
+        self._store_members(choices)
+        overrides = [
+            f"{group}={QuotedString(name, Quote.single).with_quotes()}"
+            for group, name in choices.items()
+        ]
+        try:
+            config = OmegaConf.to_container(compose("config", overrides), resolve=False)
+        except MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise yaml_error(error, mark.name) from error
+        except (
+            *(HydraException, OmegaConfBaseException, YAMLError),
+            *(RecursionError, ValueError, OverflowError),  # from values that Python cannot make
+        ) as error:
+            self._read_user_files(choices)
+            chosen = " ".join(f"{g}={n}" for g, n in choices.items()) or "the defaults"
+            raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
+        assert isinstance(config, dict)
+        plain = {str(k): v for k, v in config.items()}
+        if any(group in choices for group in PRESET_GROUPS):
+            self._drop_foreign_fields(plain, choices)
+        return Composition(plain, is_unresolved(plain))
+
+    def _read_user_files(self, choices: Mapping[str, str]) -> None:
+        """Raise a message with file and line if a chosen file of the user is not YAML."""
+        for directory in self._config_dirs:
+            for group, name in choices.items():
+                if (path := directory / group / f"{name}.yaml").is_file():
+                    read_yaml(path)
+
+    def _drop_foreign_fields(self, config: Plain, choices: Mapping[str, str]) -> None:
+        """Drop the fields that a preset sets for its own component where another one is chosen.
+
+        `method=dapo objective=cross_entropy` cannot use DAPO's clip range. Fields that the chosen
+        component has too keep the preset's values. Whatever the component's own YAML file sets
+        stays too, and is checked later with the rest.
+        """
+        for group, name in choices.items():
+            if group in self.registries and isinstance(config.get(group), dict):
+                own = self.compose({group: name}).config[group]
+                fields = dataclasses.fields(self.registries[group].get(own["name"]))
+                known = {*own, *(field.name for field in fields)}
+                config[group] = {k: v for k, v in config[group].items() if k in known}
+
+    def _store_members(self, choices: Mapping[str, str]) -> None:
+        """Give Hydra a node for each chosen component that has no YAML file."""
+        from hydra.core.config_store import ConfigStore
+
+        for group, name in choices.items():
+            folder, _, stem = f"{group}/{name}".rpartition("/")
+            if stem not in self._files(folder):
+                ConfigStore.instance().store(name=stem, node={"name": name}, group=folder)
+
+
+def _check_files(directory: Path) -> None:
+    """Refuse YAML files whose aliases would expand to more than memory holds."""
+    from yaml import YAMLError
+
+    for path in sorted(directory.rglob("*.yaml")):
+        try:
+            check_yaml(path)
+        except (OSError, YAMLError):
+            continue  # Reported only if the file is chosen.
+
+
+@contextmanager
+def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
+    """Initialize Hydra's global state for our folders, and restore the former state at the end."""
+    from hydra import initialize_config_dir
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    pending = [directory.as_uri() for directory in reversed(config_dirs)]
+
+    class UserFolders(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            while pending:  # Plugins cannot be unregistered, so each adds its folders only once.
+                search_path.prepend(provider="--config-dir", path=pending.pop(0))
+
+    Plugins.instance().register(UserFolders)
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(conf_directory()), version_base="1.3"):
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def is_unresolved(value: Any) -> bool:
+    """Whether a plain value holds an interpolation or a missing value."""
+    if isinstance(value, str):
+        return "${" in value or value == "???"
+    if isinstance(value, Mapping):
+        return any(map(is_unresolved, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(is_unresolved, value))
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or else its cause's message or class."""
+    cause = error.__cause__ or error
+    lines = [*str(error).splitlines(), *str(cause).splitlines()]
+    return next((line.strip() for line in lines if line.strip()), type(cause).__name__)

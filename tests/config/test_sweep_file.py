@@ -1,0 +1,159 @@
+"""Spaces: unions of grids with zipped values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.config import space
+from advsweep.config.overrides import parse_overrides
+from advsweep.config.space import Delete
+from advsweep.config.sweep_file import read_space
+from advsweep.errors import ConfigError
+
+
+def points(node: Any, *overrides: str) -> list[dict[str, Any]]:
+    return [p.assignment for p in space.points([read_space(node, parse_overrides(overrides))])]
+
+
+def test_overrides_alone_are_a_grid_with_the_last_fastest() -> None:
+    assert points(None, "estimator=grpo,fade", "steps=20", "seed=0,1") == [
+        {"estimator": "grpo", "steps": 20, "seed": 0},
+        {"estimator": "grpo", "steps": 20, "seed": 1},
+        {"estimator": "fade", "steps": 20, "seed": 0},
+        {"estimator": "fade", "steps": 20, "seed": 1},
+    ]
+
+
+def test_nothing_is_one_run() -> None:
+    assert points(None) == [{}]
+    assert points({}) == [{}]
+
+
+def test_blocks_are_a_union_times_common_times_seeds() -> None:
+    node = {
+        "seeds": 2,
+        "common": {"group_size": [4, 8]},
+        "blocks": [{"estimator": "grpo"}, {"estimator": "asym_grpo", "estimator.delta": [0.5, 2]}],
+    }
+    found = points(node)
+    assert len(found) == 2 * 2 * (1 + 2)
+    assert found[:3] == [
+        {"estimator": "grpo", "group_size": 4, "seed": 0},
+        {"estimator": "grpo", "group_size": 4, "seed": 1},
+        {"estimator": "grpo", "group_size": 8, "seed": 0},
+    ]
+    assert {"estimator": "asym_grpo", "estimator.delta": 2, "group_size": 8, "seed": 1} in found
+
+
+def test_zipped_values_move_together() -> None:
+    block = {"estimator": ["fade"], "zip": {"a": [1, 2], "b": ["x", "y"]}}
+    assert points({"blocks": [block]}) == [
+        {"estimator": "fade", "a": 1, "b": "x"},
+        {"estimator": "fade", "a": 2, "b": "y"},
+    ]
+
+
+def test_a_value_that_is_a_list_stands_in_a_list() -> None:
+    assert points({"blocks": [{"evaluation.k": [[1, 8]]}]}) == [{"evaluation.k": [1, 8]}]
+
+
+def test_seeds_may_be_listed() -> None:
+    assert points({"seeds": [3, 7]}) == [{"seed": 3}, {"seed": 7}]
+
+
+def test_a_block_beats_what_is_common() -> None:
+    node = {"common": {"a": [1, 2]}, "blocks": [{"a": 3}, {"b": 4}]}
+    assert points(node) == [{"a": 3}, {"b": 4, "a": 1}, {"b": 4, "a": 2}]
+    assert points({"seeds": 3, "common": {"seed": 7}}) == [{"seed": 7}]
+
+
+def test_overrides_beat_the_node_and_multiply_in() -> None:
+    node = {"seeds": 3, "common": {"a": [1, 2]}, "blocks": [{"zip": {"b": [1, 2], "c": [3, 4]}}]}
+    assert points(node, "seed=9", "a=5", "b=6", "d=7,8") == [
+        {"c": 3, "seed": 9, "a": 5, "b": 6, "d": 7},
+        {"c": 3, "seed": 9, "a": 5, "b": 6, "d": 8},
+        {"c": 4, "seed": 9, "a": 5, "b": 6, "d": 7},
+        {"c": 4, "seed": 9, "a": 5, "b": 6, "d": 8},
+    ]
+
+
+def test_the_last_override_of_a_key_counts_and_a_deletion_is_one() -> None:
+    assert points(None, "a=1,2", "a=3") == [{"a": 3}]
+    assert points(None, "a=1,2", "~a") == [{"a": Delete()}]
+
+
+def test_the_name_is_the_nodes() -> None:
+    assert read_space({"name": "demo"}, []).name == "demo"
+    assert read_space(None, []).name is None
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ([1], r"^sweep: expected a mapping"),
+        ({"seed": 3}, r"^sweep.seed: no such key; did you mean 'seeds'\?"),
+        ({"blocks": []}, r"^sweep.blocks: expected a list of blocks"),
+        ({"blocks": {"a": 1}}, r"^sweep.blocks: expected a list of blocks"),
+        ({"blocks": ["grpo"]}, r"^sweep.blocks\[0\]: expected a mapping"),
+        ({"blocks": [{"a": []}]}, r"^sweep.blocks\[0\].a: expected a value"),
+        ({"blocks": [{"zip": [1]}]}, r"^sweep.blocks\[0\].zip: expected keys with lists"),
+        ({"blocks": [{"a": 1, "zip": {"a": [1]}}]}, r"each key once, got 'a' in zip"),
+        ({"blocks": [{"zip": {"a": [1, 2], "b": [1]}}]}, r"equal length, got a: 2, b: 1"),
+        ({"seeds": 0}, r"^sweep.seeds: expected how many"),
+        ({"seeds": True}, r"^sweep.seeds: expected how many"),
+        ({"seeds": []}, r"^sweep.seeds: expected how many"),
+        ({"common": 3}, r"^sweep.common: expected a mapping"),
+        ({"name": ""}, r"^sweep.name: expected a text"),
+    ],
+)
+def test_what_does_not_fit_is_refused(node: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_space(node, [])
+
+
+def test_functions_of_the_grammar_are_what_they_are_on_the_command_line() -> None:
+    node = {"common": {"a": "choice(4,x)"}, "blocks": [{"b": "range(1,3)", "c": ["range(9)"]}]}
+    assert points(node) == [{"b": b, "c": "range(9)", "a": a} for b in (1, 2) for a in (4, "x")]
+
+
+def test_an_interval_is_refused_unless_something_else_is_given() -> None:
+    node = {"common": {"a": "interval(0,1)"}, "blocks": [{"b": 2}]}
+    with pytest.raises(ConfigError, match=r"^sweep.common.a=interval\(0,1\): interval\(\) cannot"):
+        points(node)
+    assert points(node, "a=3") == [{"b": 2, "a": 3}]
+    assert points({**node, "blocks": [{"a": 4}]}) == [{"a": 4}]
+
+
+def test_a_function_that_yaml_took_apart_is_refused() -> None:
+    # What YAML makes of {a: choice(4,8)}.
+    with pytest.raises(ConfigError, match=r"closing bracket.*quote the call: 'choice\(4,"):
+        points({"common": {"a": "choice(4", "8)": None}})
+
+
+def test_conditions_need_not_hold_for_a_part() -> None:
+    node = {"blocks": [{"a": "choice(1,2)", "when": [{"if": {"c": 3}, "b": 4}]}]}
+    overrides = parse_overrides(["a=1", "c=5"])
+    part = read_space(node, overrides, check_conditions=False)
+    assert [p.assignment for p in space.points([part])] == [{"a": 1, "c": 5}]
+    with pytest.raises(ConfigError, match="got 3, which no run has"):
+        read_space(node, overrides)
+
+
+grids = st.dictionaries(
+    st.sampled_from("abcd"), st.lists(st.integers(), min_size=1, max_size=3), max_size=4
+)
+
+
+@given(seeds=st.integers(1, 3), common=grids, blocks=st.lists(grids, min_size=1, max_size=3))
+def test_a_space_has_the_product_of_each_blocks_lists(
+    seeds: int, common: dict[str, list[int]], blocks: list[dict[str, list[int]]]
+) -> None:
+    found = points({"seeds": seeds, "common": common, "blocks": blocks})
+    sizes = [math.prod(len(v) for v in (common | block).values()) for block in blocks]
+    assert len(found) == seeds * sum(sizes)
+    assert all(set(common) <= set(point) for point in found)
