@@ -381,7 +381,7 @@ class _TableSampler:
 
 def _write(problem: Problem, right: float) -> str:
     """What stands for a rollout: the known solution, or nothing."""
-    return str(problem.gold["solution"]) if right else ""
+    return str(problem.reference["solution"]) if right else ""
 
 
 def _log_probs(

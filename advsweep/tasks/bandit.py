@@ -87,7 +87,7 @@ class BanditTask(Task):
         correct = self.arms.correct
         return np.array(
             [
-                behaviour is not None and correct[problem.gold["row"], behaviour]
+                behaviour is not None and correct[problem.reference["row"], behaviour]
                 for problem, behaviour in zip(problems, map(self._read, completions), strict=True)
             ],
             dtype=np.float64,
@@ -114,7 +114,7 @@ class BanditTask(Task):
                     id=f"{split.value}/{row}",
                     prompt=f"{row}:",
                     level=levels[row],
-                    gold={"row": row, "solution": str(best[row])},
+                    reference={"row": row, "solution": str(best[row])},
                 )
                 for row in rows[split]
             ]

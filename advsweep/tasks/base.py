@@ -31,16 +31,16 @@ class Problem:
         id: stable name of the problem within its task, such as `3/3477=18`.
         prompt: the text that the model is given.
         level: difficulty level.
-        gold: what the verifier compares with. Where one correct answer is known, it stands
-            under `solution`.
-        system: the message of the system before it, where a model takes conversations; the text
-            before it where not. Empty: none.
+        reference: the reference answer, with which the verifier compares. `solution` holds a
+            correct completion where one is known.
+        system: the system message before the prompt, for models that take conversations; for
+            other models a text before the prompt. Empty: none.
     """
 
     id: str
     prompt: str
     level: int
-    gold: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    reference: Mapping[str, Any] = field(default_factory=dict, compare=False)
     system: str = ""
 
     @property

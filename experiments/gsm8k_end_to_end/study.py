@@ -156,7 +156,7 @@ def fit(settings: dict[str, str], folder: Path, width: int) -> None:
         )
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=FIT_LR / width)
-    answers = tokenizer([problem.gold["solution"] for problem in problems])["input_ids"]
+    answers = tokenizer([problem.reference["solution"] for problem in problems])["input_ids"]
     pairs = [
         (prompt, [*answer, tokenizer.eos_token_id])
         for prompt, answer in zip(encode(problems, run.model, tokenizer), answers, strict=True)

@@ -16,7 +16,7 @@ from advsweep.cli.app import app
 from advsweep.cli.shared.screen import restart
 from advsweep.store import Status, open_store
 from advsweep.tasks.verifiers import VERIFIERS
-from advsweep.tasks.verifiers.pool import Pool
+from advsweep.tasks.verifiers.pool import VerifierPool
 from tests.cli.conftest import commands
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]
@@ -167,7 +167,7 @@ def test_actors_of_ray(advsweep: Callable[..., str], hostile: Path) -> None:
 
 
 def test_processes_of_verifiers_and_of_trainings(hostile: Path) -> None:
-    pool = Pool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
+    pool = VerifierPool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
     pool.judge([("1", "1")])
     pool.close()
     command = launcher._command(TrlBackend(processes=1), 1, Path("no-such-job.json"))

@@ -37,7 +37,7 @@ class Solver:
         solved = np.random.default_rng(seed).random((len(problems), n)) < 0.5
         return Completions(
             [
-                [problem.gold["solution"] if right else "" for right in row]
+                [problem.reference["solution"] if right else "" for right in row]
                 for problem, row in zip(problems, solved.tolist(), strict=True)
             ]
         )

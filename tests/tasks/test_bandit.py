@@ -75,10 +75,10 @@ def test_common_behaviours_are_correct_for_every_prompt() -> None:
 def test_some_levels_are_trained_and_all_are_held_out() -> None:
     task = Bandit(levels=(1, 3, 4), train_levels=(4, 1), prompts_per_level=2)
     assert task.train_rows.tolist() == [0, 1, 4, 5]
-    assert [p.gold["row"] for p in task.problems(Split.TRAIN)] == [0, 1, 4, 5]
+    assert [p.reference["row"] for p in task.problems(Split.TRAIN)] == [0, 1, 4, 5]
     assert [p.level for p in task.problems(Split.HELD_OUT)] == [1, 1, 3, 3, 4, 4]
     drawn = task.draw(8, np.random.default_rng(0))
-    assert sorted(problem.gold["row"] for problem in drawn) == [0, 0, 1, 1, 4, 4, 5, 5]
+    assert sorted(problem.reference["row"] for problem in drawn) == [0, 0, 1, 1, 4, 4, 5, 5]
     assert Bandit(levels=(1, 3), prompts_per_level=2).train_rows.tolist() == [0, 1, 2, 3]
 
 
@@ -86,8 +86,8 @@ def test_held_out_problems_ask_for_the_same_behaviours_under_other_names() -> No
     task = Bandit()
     train, held_out = task.problems(Split.TRAIN), task.problems(Split.HELD_OUT)
     assert not {p.id for p in train} & {p.id for p in held_out}
-    assert [(p.level, p.gold) for p in train] == [(p.level, p.gold) for p in held_out]
-    solutions = [p.gold["solution"] for p in held_out]
+    assert [(p.level, p.reference) for p in train] == [(p.level, p.reference) for p in held_out]
+    solutions = [p.reference["solution"] for p in held_out]
     assert task.score(held_out, solutions).tolist() == [1.0] * len(held_out)
 
 
@@ -103,7 +103,7 @@ def test_answers_are_numbers_of_behaviours() -> None:
 
 def test_no_prompt_is_drawn_again_before_all_were() -> None:
     task = Bandit(rates=(0.5,), levels=(0,), prompts_per_level=4)
-    drawn = [problem.gold["row"] for problem in task.draw(10, np.random.default_rng(0))]
+    drawn = [problem.reference["row"] for problem in task.draw(10, np.random.default_rng(0))]
     assert sorted(drawn[:4]) == sorted(drawn[4:8]) == [0, 1, 2, 3]
     assert len(drawn) == 10
     assert len(set(drawn[8:])) == 2

@@ -15,7 +15,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.countdown import ALPHABET, Countdown
-from advsweep.tasks.countdown.problems import LEVELS, Part, belongs, keys
+from advsweep.tasks.countdown.task import LEVELS, Part, belongs, keys
 
 
 def uses_digits(problem: Problem, text: str) -> bool:
@@ -61,7 +61,7 @@ def test_verifier_agrees_with_python_on_shuffled_solutions(countdown: Countdown)
         operators = [*rng.choice(list("+-*"), len(digits) - 1), ""]
         text = "".join(d + o for d, o in zip(digits, operators, strict=True))
         problems += [problem, problem]
-        texts += [problem.gold["solution"], text]
+        texts += [problem.reference["solution"], text]
     assert 4100 < countdown.score(problems, texts).sum() < 7600
     agrees(countdown, problems, texts)
 
@@ -71,7 +71,7 @@ def test_verifier_agrees_with_python_on_damaged_solutions(countdown: Countdown) 
     symbols = [*ALPHABET, *"05 .()/\0é\ud800😀"]
     problems, texts = countdown.draw(6000, rng), []
     for problem in problems:
-        text = list(problem.gold["solution"])
+        text = list(problem.reference["solution"])
         for _ in range(rng.integers(1, 4)):
             place = int(rng.integers(len(text) + 1))
             match rng.integers(3):
@@ -101,12 +101,12 @@ def test_problems_have_solutions_and_fitting_prompts(seed: int) -> None:
     task = Countdown(seed=seed, held_out_per_level=25)
     for split in Split:
         problems = task.problems(split)
-        assert task.score(problems, [p.gold["solution"] for p in problems]).all()
+        assert task.score(problems, [p.reference["solution"] for p in problems]).all()
         assert len({p.id for p in problems}) == len(problems)
         for p in problems:
             assert re.fullmatch(rf"[1-9]{{{LEVELS[p.level].numbers}}}=\d\d:", p.prompt)
             assert len(p.prompt) <= task.max_prompt_length
-            assert len(p.gold["solution"]) < task.max_completion_length
+            assert len(p.reference["solution"]) < task.max_completion_length
     assert Counter(p.level for p in task.problems(Split.HELD_OUT)) == dict.fromkeys(range(7), 25)
 
 

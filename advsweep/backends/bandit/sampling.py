@@ -174,7 +174,7 @@ class BanditSampler:
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        rows = torch.tensor([problem.gold["row"] for problem in problems])
+        rows = torch.tensor([problem.reference["row"] for problem in problems])
         policy = Policy.of(self._logits[rows], temperature)
         rng = numpy_generator(seed, Stream.EVALUATION)
         uniform = torch.from_numpy(rng.random((len(problems), n))).float()

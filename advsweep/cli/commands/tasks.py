@@ -121,7 +121,8 @@ def _split_record(problems: Sequence[Problem], examples: int) -> dict[str, Any]:
                 "level": p.level,
                 "system": p.system,
                 "prompt": p.prompt,
-                "gold": {k: v for k, v in p.gold.items() if k != "solution"} or dict(p.gold),
+                "gold": {k: v for k, v in p.reference.items() if k != "solution"}
+                or dict(p.reference),
             }
             for p in problems[:examples]
         ],

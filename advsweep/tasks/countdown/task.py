@@ -1,4 +1,9 @@
-"""The countdown task: problems, verifier, and the corpus that a base model is trained on."""
+"""The countdown task: problems, verifier, and the corpus that a base model is trained on.
+
+A problem's key is its multiset of digits and its target. A hash of the key alone decides which
+part the problem belongs to, so pretraining, training and held-out prompts are disjoint for every
+level, order of the digits and seed.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +19,100 @@ from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Problem, Split, SymbolTask
 from advsweep.tasks.countdown import expressions
-from advsweep.tasks.countdown.problems import (
-    LEVELS,
-    TARGETS,
-    Level,
-    Part,
-    Pool,
-    belongs,
-    keys,
-    make_pool,
-)
+from advsweep.tasks.countdown.expressions import evaluate, signatures
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+    Expressions = tuple[Int[np.ndarray, "rows m"], Int[np.ndarray, "rows m-1"]]
+
+TARGETS = 100
+
+
+@dataclass(frozen=True)
+class Level:
+    """A difficulty: how many digits, and the first so many of `OPERATORS` in its making.
+
+    Answers may use every operator at every level.
+    """
+
+    numbers: int
+    operators: int
+
+    def draw(self, count: int, rng: np.random.Generator) -> Expressions:
+        """Random expressions over the digits 1 to 9."""
+        numbers = rng.integers(1, 10, (count, self.numbers))
+        return numbers, rng.integers(0, self.operators, (count, self.numbers - 1))
+
+
+LEVELS = (
+    Level(2, 3),
+    Level(3, 2),
+    Level(3, 3),
+    Level(4, 2),
+    Level(4, 3),
+    Level(5, 2),
+    Level(5, 3),
+)
+
+
+class Part(Enum):
+    """The disjoint parts of all problems; the values are shares in percent."""
+
+    PRETRAINING = range(40)
+    TRAIN = range(40, 75)
+    HELD_OUT = range(75, 100)
+
+
+def keys(
+    numbers: Int[np.ndarray, "rows m"], targets: Int[np.ndarray, " rows"]
+) -> Int[np.ndarray, " rows"]:
+    """The problems' keys: equal for the same digits in any order and the same target."""
+    packed: Int[np.ndarray, " rows"] = signatures(numbers) * TARGETS + targets
+    return packed
+
+
+def hash_keys(key: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """A fixed pseudo-random number in 0..99 per key (the finaliser of SplitMix64)."""
+    x = key.astype(np.uint64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> np.uint64(31))
+    return (x % np.uint64(100)).astype(np.int64)
+
+
+def belongs(key: Int[np.ndarray, " rows"], part: Part) -> np.ndarray:
+    """Which keys lie in a part."""
+    hashed = hash_keys(key)
+    inside: np.ndarray = (hashed >= part.value.start) & (hashed < part.value.stop)
+    return inside
+
+
+@dataclass(frozen=True)
+class ProblemPool:
+    """Solvable problems, each with the expression that made it."""
+
+    numbers: Int[np.ndarray, "rows m"]
+    operators: Int[np.ndarray, "rows m-1"]
+    targets: Int[np.ndarray, " rows"]
+    keys: Int[np.ndarray, " rows"]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> ProblemPool:
+        return ProblemPool(
+            self.numbers[rows], self.operators[rows], self.targets[rows], self.keys[rows]
+        )
+
+
+def make_pool(level: Level, candidates: int, rng: np.random.Generator) -> ProblemPool:
+    """The distinct problems among so many random expressions, in order of appearance."""
+    numbers, operators = level.draw(candidates, rng)
+    values = evaluate(numbers, operators)
+    inside = (values >= 0) & (values < TARGETS)
+    numbers, operators, values = numbers[inside], operators[inside], values[inside]
+    key = keys(numbers, values)
+    first = np.sort(np.unique(key, return_index=True)[1])
+    return ProblemPool(numbers, operators, values, key)[first]
+
 
 _CANDIDATES = 40_000
 _PARTS = {Split.TRAIN: Part.TRAIN, Split.HELD_OUT: Part.HELD_OUT}
@@ -91,7 +177,7 @@ class Countdown(SymbolTask):
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> Float[np.ndarray, " completions"]:
         read = expressions.read(completions)
-        targets = np.fromiter((p.gold["target"] for p in problems), np.int64, len(problems))
+        targets = np.fromiter((p.reference["target"] for p in problems), np.int64, len(problems))
         right = self._uses_digits(problems, read)
         right &= read.value == targets
         return right.astype(np.float64)
@@ -122,7 +208,7 @@ class Countdown(SymbolTask):
     def _uses_digits(
         self, problems: Sequence[Problem], read: expressions.Read
     ) -> Bool[np.ndarray, " completions"]:
-        asked = np.fromiter((p.gold["signature"] for p in problems), np.int64, len(problems))
+        asked = np.fromiter((p.reference["signature"] for p in problems), np.int64, len(problems))
         uses: Bool[np.ndarray, " completions"] = read.well_formed & (read.signature == asked)
         return uses
 
@@ -147,7 +233,7 @@ class Countdown(SymbolTask):
         return found
 
 
-def _make_problems(level: int, pool: Pool, rng: np.random.Generator) -> list[Problem]:
+def _make_problems(level: int, pool: ProblemPool, rng: np.random.Generator) -> list[Problem]:
     prompts = expressions.write_prompts(rng.permuted(pool.numbers, axis=1), pool.targets)
     sorted_prompts = expressions.write_prompts(np.sort(pool.numbers, axis=1), pool.targets)
     solutions = expressions.write(pool.numbers, pool.operators)
@@ -158,7 +244,7 @@ def _make_problems(level: int, pool: Pool, rng: np.random.Generator) -> list[Pro
             id=f"{level}/{sorted_prompt[:-1]}",
             prompt=prompt,
             level=level,
-            gold={"signature": signature, "target": target, "solution": solution},
+            reference={"signature": signature, "target": target, "solution": solution},
         )
         for sorted_prompt, prompt, signature, target, solution in zip(
             sorted_prompts, prompts, signatures, targets, solutions, strict=True

@@ -10,14 +10,13 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Problem, Split
-from advsweep.tasks.dataset.rows import Rows, Source
+from advsweep.tasks.dataset.rows import Rows, Source, read_levels
 from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.verifiers.extraction import last_boxed
 
@@ -27,8 +26,8 @@ _SHOWN = 60  # characters of a value in a message
 _ID_DIGITS = 12
 
 
-class GoldPart(Enum):
-    """Which part of the gold column is the answer; one that is not there cannot be read."""
+class AnswerPart(Enum):
+    """Which part of the answer column is the reference answer; a missing part cannot be read."""
 
     AUTO = "auto"
     WHOLE = "whole"
@@ -59,7 +58,7 @@ class Recipe:
     train_split: str
     held_out_split: str
     columns: Columns
-    gold_part: GoldPart
+    answer_part: AnswerPart
     prompt: str
     levels: tuple[int, ...]
     level_file: str
@@ -73,7 +72,7 @@ class Problems:
     """The problems of a task.
 
     Attributes:
-        digest: sha256, in hex, of all of them: prompts, levels and gold answers, in order.
+        digest: sha256, in hex, of all of them: prompts, levels and reference answers, in order.
     """
 
     splits: Mapping[Split, tuple[Problem, ...]]
@@ -90,7 +89,7 @@ def make_problems(recipe: Recipe, changed: tuple[int, ...]) -> Problems:
         ConfigError: there is no data, or it does not have what the recipe asks for.
     """
     train, held_out = _read(recipe)
-    levels = _read_levels(recipe.level_file)
+    levels = read_levels(recipe.level_file)
     held_out_problems = _fit(held_out, Split.HELD_OUT, recipe, levels)
     prompts = {problem.prompt for problem in held_out_problems}
     train_problems = _fit(train, Split.TRAIN, recipe, levels, prompts)
@@ -145,7 +144,7 @@ def _fit(
     unlevelled, repeated, shared = [], [], []
     for number, row in enumerate(rows, start=1):
         question = _question(row, columns, number)
-        gold = _gold(row, columns, recipe.gold_part, number)
+        reference = _reference(row, columns, recipe.answer_part, number)
         problem_id = str(row.get(columns.id)) if columns.id else _hash(question)[:_ID_DIGITS]
         level = levels.get(problem_id)
         if level is None and not (levels and split is Split.TRAIN):
@@ -155,8 +154,8 @@ def _fit(
             continue
         if chooses and level not in chooses:
             continue
-        prompt = shape.fill(question, "\n".join(gold.get("tests", [])))
-        problem = Problem(problem_id, prompt, level, gold, shape.system)
+        prompt = shape.fill(question, "\n".join(reference.get("tests", [])))
+        problem = Problem(problem_id, prompt, level, reference, shape.system)
         if prompt in found:
             repeated.append(problem)
         elif prompt in others:
@@ -280,7 +279,9 @@ def _question(row: Mapping[str, Any], columns: _Chosen, number: int) -> str:
     return "\n".join([question.strip(), *lines])
 
 
-def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int) -> dict[str, Any]:
+def _reference(
+    row: Mapping[str, Any], columns: _Chosen, part: AnswerPart, number: int
+) -> dict[str, Any]:
     if columns.tests:
         tests = row.get(columns.tests)
         if not isinstance(tests, list) or not tests or not all(isinstance(t, str) for t in tests):
@@ -290,8 +291,8 @@ def _gold(row: Mapping[str, Any], columns: _Chosen, part: GoldPart, number: int)
             )
         setup = row.get(columns.setup) if columns.setup else None
         setup = "\n".join(setup) if isinstance(setup, list) else setup or ""
-        gold = {"tests": tests, "setup": setup}
-        return gold | {"program": row.get(columns.program)} if columns.program else gold
+        reference = {"tests": tests, "setup": setup}
+        return reference | {"program": row.get(columns.program)} if columns.program else reference
     value = row.get(columns.gold)
     if value is None or isinstance(value, (bool, Mapping)) or value in ("", []):
         raise ConfigError(
@@ -319,17 +320,17 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _part(text: str, part: GoldPart) -> str:
+def _part(text: str, part: AnswerPart) -> str:
     """The answer in a text; empty without the part asked for: a solution has other numbers too."""
     if "\\boxed" not in text:
         text = text.replace("\\fbox", "\\boxed")  # as some solutions of MATH have it
-    if part is GoldPart.AUTO:
-        marked = GoldPart.BOXED if "\\boxed" in text else GoldPart.WHOLE
-        part = GoldPart.HASHES if "####" in text else marked
-    if part is GoldPart.HASHES:
+    if part is AnswerPart.AUTO:
+        marked = AnswerPart.BOXED if "\\boxed" in text else AnswerPart.WHOLE
+        part = AnswerPart.HASHES if "####" in text else marked
+    if part is AnswerPart.HASHES:
         _, mark, after = text.rpartition("####")
         return after.strip() if mark else ""
-    if part is GoldPart.BOXED:
+    if part is AnswerPart.BOXED:
         return last_boxed(text) or ""
     return text.strip()
 
@@ -346,27 +347,6 @@ def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
     end = value.rstrip()[-_LEVEL_DIGITS - 1 :] if isinstance(value, str) else ""
     match = _LAST_NUMBER.search(end)
     return int(match[0]) if match and len(match[0]) <= _LEVEL_DIGITS else None
-
-
-@functools.lru_cache(maxsize=8)
-def _read_level_file(path: str, changed: int) -> Mapping[str, int]:
-    levels = {}
-    for row in Source(path).read(""):
-        if not isinstance(row.get("level"), int) or "id" not in row:
-            raise ConfigError(
-                f"level_file: expected lines with an id and a level, a whole number, in "
-                f"'{path}', got {str(row)[:60]}"
-            )
-        levels[str(row["id"])] = row["level"]
-    return levels
-
-
-def _read_levels(path: str) -> Mapping[str, int]:
-    if not path:
-        return {}
-    if not Path(path).is_file():
-        raise ConfigError(f"level_file: expected a file of JSON lines, got '{path}'")
-    return _read_level_file(path, Path(path).stat().st_mtime_ns)
 
 
 def _cut(
@@ -394,7 +374,7 @@ def _subset(
 
 def _digest(splits: Mapping[Split, Sequence[Problem]]) -> str:
     material = {
-        split.value: [[p.id, p.prompt, p.system, p.level, p.gold] for p in problems]
+        split.value: [[p.id, p.prompt, p.system, p.level, p.reference] for p in problems]
         for split, problems in splits.items()
     }
     return _hash(json.dumps(material, sort_keys=True))
@@ -406,4 +386,4 @@ def _hash(text: str) -> str:
 
 def with_solutions(problems: Sequence[Problem], solve: Any) -> list[Problem]:
     """The problems with a known correct completion under `solution`."""
-    return [replace(p, gold={**p.gold, "solution": solve(p.gold)}) for p in problems]
+    return [replace(p, reference={**p.reference, "solution": solve(p.reference)}) for p in problems]

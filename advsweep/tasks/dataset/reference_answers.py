@@ -1,4 +1,4 @@
-"""Gold answers are read before anything starts, and those that cannot be are told of."""
+"""Reference answers are read before anything starts, and those that cannot be are told of."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
     from advsweep.tasks.dataset.problems import Problems
     from advsweep.tasks.verifiers import Verifier
-    from advsweep.tasks.verifiers.server import Answer, Job
+    from advsweep.tasks.verifiers.server import Job, JobResult
 
 _EXAMPLES = 3
 
-Ask = Callable[[Sequence["Job"]], Sequence["Answer"]]
+Ask = Callable[[Sequence["Job"]], Sequence["JobResult"]]
 
 _checked: set[str] = set()
 
 
-def check_gold(problems: Problems, verifier: Verifier, ask: Ask) -> None:
-    """Warns of gold answers that cannot be read, once per process.
+def check_reference_answers(problems: Problems, verifier: Verifier, ask: Ask) -> None:
+    """Warns of reference answers that cannot be read, once per process.
 
     Reading thousands of expressions takes minutes, so what was found is kept in the cache.
 
@@ -48,7 +48,7 @@ def check_gold(problems: Problems, verifier: Verifier, ask: Ask) -> None:
     if bad:
         examples = "; ".join(f"{p.id}: {_text(p)}" for p in bad[:_EXAMPLES])
         found = (
-            f"{len(bad)} of {len(everything)} gold answers cannot be read by verifier "
+            f"{len(bad)} of {len(everything)} reference answers cannot be read by verifier "
             f"'{verifier.name}', such as {examples}"
         )
         if 2 * len(bad) > len(everything):
@@ -67,13 +67,13 @@ def check_gold(problems: Problems, verifier: Verifier, ask: Ask) -> None:
 def _unreadable(
     problems: Sequence[Problem], verifier: Verifier, ask: Ask, kept: Path
 ) -> list[Problem]:
-    quickly = [verifier.reads_quickly(p.gold) for p in problems]
+    quickly = [verifier.reads_quickly(p.reference) for p in problems]
     bad = [i for i, readable in enumerate(quickly) if readable is False]
     left = [i for i, readable in enumerate(quickly) if readable is None]
     if left and kept.is_file():
         bad += json.loads(kept.read_text())
     elif left:
-        answers = ask([(problems[i].gold, None) for i in left])
+        answers = ask([(problems[i].reference, None) for i in left])
         found = [i for i, answer in zip(left, answers, strict=True) if answer is not None]
         bad += found
         _keep(found, kept)
@@ -102,7 +102,7 @@ def _version(distribution: str | None) -> str:
 
 
 def _text(problem: Problem) -> str:
-    text = str(problem.gold.get("answer", problem.gold))
+    text = str(problem.reference.get("answer", problem.reference))
     if not text:
         return "no answer found"
     return repr(text if len(text) <= 60 else text[:59] + "…")

@@ -1,9 +1,13 @@
-"""Rows of a data set: from a file, from a folder with a file per split, or from the hub."""
+"""Rows of a data set: from a file, from a folder with a file per split, or from the hub.
+
+A small file may declare, or nest, more than memory holds, so sizes and depths are checked.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,12 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.hub import unreachable
-from advsweep.tasks.dataset.bounds import check_depth, check_size, size_of
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 Rows = list[dict[str, Any]]
+
+MAX_BYTES_VARIABLE = "ADVSWEEP_MAX_DATA_BYTES"
+"""The environment variable that sets how many bytes one data file may hold, unpacked."""
+
+_MAX_BYTES = 4 * 2**30
+_ROW_BYTES = 256  # a row counts for at least so many, as an object in memory does
+_MOST_LEVELS = 64  # of lists and objects within each other
 
 HUB = "hub:"
 _LINES, _JSON, _PARQUET = (".jsonl", ".ndjson"), (".json",), (".parquet",)
@@ -223,3 +233,83 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
         hint = nearest(split, loaded)
         raise ConfigError(f"data: '{HUB}{name}' has no split '{split}'; {hint}")
     return [dict(row) for row in loaded[split]]
+
+
+@functools.lru_cache(maxsize=8)
+def _read_level_file(path: str, changed: int) -> Mapping[str, int]:
+    levels = {}
+    for row in Source(path).read(""):
+        if not isinstance(row.get("level"), int) or "id" not in row:
+            raise ConfigError(
+                f"level_file: expected lines with an id and a level, a whole number, in "
+                f"'{path}', got {str(row)[:60]}"
+            )
+        levels[str(row["id"])] = row["level"]
+    return levels
+
+
+def read_levels(path: str) -> Mapping[str, int]:
+    if not path:
+        return {}
+    if not Path(path).is_file():
+        raise ConfigError(f"level_file: expected a file of JSON lines, got '{path}'")
+    return _read_level_file(path, Path(path).stat().st_mtime_ns)
+
+
+def check_size(path: Path, size: int, rows: int = 0) -> None:
+    """Refuses a file that holds more than is allowed.
+
+    Args:
+        size: bytes of its values, unpacked.
+        rows: how many it has.
+
+    Raises:
+        ConfigError: it does; the message names the variable that allows more.
+    """
+    most = _most_bytes()
+    if max(size, rows * _ROW_BYTES) > most:
+        raise ConfigError(
+            f"data: '{path}': expected at most {most:,} bytes, got {size:,} in {rows or 'its'} "
+            f"rows; set {MAX_BYTES_VARIABLE} to allow more"
+        )
+
+
+def _most_bytes() -> int:
+    text = os.environ.get(MAX_BYTES_VARIABLE, str(_MAX_BYTES))
+    if not (text.isdecimal() and len(text) < 20):
+        raise ConfigError(f"{MAX_BYTES_VARIABLE}: expected a whole number of bytes, got '{text}'")
+    return int(text)
+
+
+def check_depth(value: Any, where: str) -> None:
+    """Refuses lists and objects that are nested deeper than functions can follow.
+
+    Args:
+        where: the file and the row, for the message.
+
+    Raises:
+        ConfigError: they are.
+    """
+    level, depth = [value], 0
+    while level := [item for node in level for item in _items(node)]:
+        depth += 1
+        if depth > _MOST_LEVELS:
+            raise ConfigError(
+                f"data: {where}: expected at most {_MOST_LEVELS} lists and objects within each "
+                "other, got more"
+            )
+
+
+def size_of(value: Any) -> int:
+    """The characters of all texts in a value; of a dictionary's text, wherever it stands again."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(size_of, value.values()))
+    return sum(map(size_of, value)) if isinstance(value, list) else 0
+
+
+def _items(node: Any) -> list[Any]:
+    """The lists and objects that a list or an object holds."""
+    items = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [item for item in items if isinstance(item, (dict, list))]

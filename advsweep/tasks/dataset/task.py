@@ -17,14 +17,14 @@ from advsweep.components import Component, Plain, option
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Problem, Split, Task
 from advsweep.tasks.dataset.problems import (
+    AnswerPart,
     Columns,
-    GoldPart,
     Problems,
     Recipe,
     make_problems,
     with_solutions,
 )
-from advsweep.tasks.dataset.reference_answers import check_gold
+from advsweep.tasks.dataset.reference_answers import check_reference_answers
 from advsweep.tasks.dataset.rows import HUB, Source, absolute
 from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.rewards import build_reward
@@ -34,7 +34,7 @@ from advsweep.tasks.verifiers.pool import pool_for, usable_cores
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from advsweep.tasks.verifiers.server import Answer, Job
+    from advsweep.tasks.verifiers.server import Job, JobResult
 
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
 
@@ -68,8 +68,8 @@ class Dataset(Task):
     tests_column: str = option("", help="column of the tests of a program")
     setup_column: str = option("", help="column of what runs before the tests of a program")
     program_column: str = option("", help="column of a program that passes the tests")
-    gold_part: GoldPart = option(
-        GoldPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
+    gold_part: AnswerPart = option(
+        AnswerPart.AUTO, help="after ####, in the last box, the whole, or auto: what there is"
     )
     prompt: str = option("boxed", help="name of a template, or a text with {question} in it")
     levels: tuple[int, ...] = option((), help="difficulty levels in use; empty: all")
@@ -158,7 +158,7 @@ class Dataset(Task):
                     f"deadline: expected > {needed:g}, as verifier '{self._verifier.name}' is "
                     f"set, got {self.deadline:g}"
                 )
-            check_gold(self._problems, self._verifier, self._ask)
+            check_reference_answers(self._problems, self._verifier, self._ask)
 
     def check_consent(self) -> None:
         with _naming_the_task():
@@ -217,7 +217,7 @@ class Dataset(Task):
                 setup=self.setup_column,
                 program=self.program_column,
             ),
-            gold_part=self.gold_part,
+            answer_part=self.gold_part,
             prompt=self.prompt,
             levels=self.levels,
             level_file=self.level_file,
@@ -245,9 +245,9 @@ class Dataset(Task):
             if list(before) == list(problems) and list(texts) == list(completions):
                 return verdicts
         quickly = self._verifier.judge_quickly
-        found = [quickly(p.gold, c) for p, c in zip(problems, completions, strict=True)]
+        found = [quickly(p.reference, c) for p, c in zip(problems, completions, strict=True)]
         left = [i for i, verdict in enumerate(found) if verdict is None]
-        jobs: list[Job] = [(problems[i].gold, completions[i]) for i in left]
+        jobs: list[Job] = [(problems[i].reference, completions[i]) for i in left]
         for i, verdict in zip(left, self._ask(jobs), strict=True):
             found[i] = verdict
         verdicts = [verdict for verdict in found if verdict is not None]
@@ -256,7 +256,7 @@ class Dataset(Task):
         self._judged = (problems, completions, verdicts)
         return verdicts
 
-    def _ask(self, jobs: Sequence[Job]) -> list[Answer]:
+    def _ask(self, jobs: Sequence[Job]) -> list[JobResult]:
         if not jobs:
             return []
         workers = self.workers or usable_cores()

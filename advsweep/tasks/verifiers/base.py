@@ -1,4 +1,4 @@
-"""The contract of a verifier: a gold answer and a completion in, a verdict out."""
+"""The contract of a verifier: a reference answer and a completion in, a verdict out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, final
 from advsweep.components import Component, parameters
 from advsweep.redaction import redacted
 
-Gold = Mapping[str, Any]
+ReferenceAnswer = Mapping[str, Any]
 """What answers to a problem are compared with, in JSON types; most verifiers read `answer`."""
 
 
@@ -51,7 +51,7 @@ _LINE = 60
 
 
 class Verifier(Component):
-    """Compares completions with gold answers.
+    """Compares completions with reference answers.
 
     `judge` may take for ever and take the memory of the machine: it runs in processes that
     can be killed (see `pool`). `judge_quickly` runs in the process that trains, on text that a
@@ -111,29 +111,29 @@ class Verifier(Component):
         return f"{self.name} {options}".rstrip()
 
     @abstractmethod
-    def reads(self, gold: Gold) -> bool:
-        """Whether a gold answer can be compared with; runs where `judge` does."""
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        """Whether a reference answer can be compared with; runs where `judge` does."""
 
-    def reads_quickly(self, gold: Gold) -> bool | None:
+    def reads_quickly(self, reference: ReferenceAnswer) -> bool | None:
         """`reads` where that is plain at once; None where it is not."""
         return None
 
     @abstractmethod
-    def judge(self, gold: Gold, completion: str) -> Verdict:
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         """The verdict.
 
-        What ends it makes the completion wrong, if the gold answer can be read: the deadline, an
-        exception, the death of the process. `OSError` and `AdvsweepError` are faults of the
-        machine or of the installation, and make it unscorable.
+        A deadline, an exception or the death of the process makes the completion wrong, provided
+        the reference answer can be read. `OSError` and `AdvsweepError` are faults of the machine
+        or of the installation, and make the completion unscorable.
         """
 
-    def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict | None:
         """The verdict where it is plain at once; None where `judge` has to be asked."""
         return None
 
     @abstractmethod
-    def solution(self, gold: Gold) -> str:
-        """A completion that is correct, if the gold answer can be read."""
+    def solution(self, reference: ReferenceAnswer) -> str:
+        """A completion that is correct, if the reference answer can be read."""
 
 
 class QuickVerifier(Verifier):
@@ -142,15 +142,15 @@ class QuickVerifier(Verifier):
     revision: ClassVar[int] = 1
 
     @final
-    def reads_quickly(self, gold: Gold) -> bool:
-        return self.reads(gold)
+    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
+        return self.reads(reference)
 
     @final
-    def judge_quickly(self, gold: Gold, completion: str) -> Verdict:
-        return self.judge(gold, completion)
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict:
+        return self.judge(reference, completion)
 
 
-UNREADABLE_GOLD = "its gold answer cannot be read"
+UNREADABLE_REFERENCE = "its reference answer cannot be read"
 
 
 def verdict(right: bool, answer: str | None) -> Verdict:

@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
-from advsweep.tasks.verifiers.base import UNREADABLE_GOLD, Gold, Outcome, Verdict, Verifier, verdict
+from advsweep.tasks.verifiers.base import (
+    UNREADABLE_REFERENCE,
+    Outcome,
+    ReferenceAnswer,
+    Verdict,
+    Verifier,
+    verdict,
+)
 from advsweep.tasks.verifiers.extraction import last_boxed, plain_number, spell
 
 _SCIENTIFIC = re.compile(r"([+-]?[0-9]+(?:\.[0-9]*)?)[eE]([+-]?[0-9]+)")
 _EXACT_DIGITS = 15
-_CACHED_GOLDS = 4096
+_CACHED_REFERENCES = 4096
 
 
 @dataclass(kw_only=True)
 class BoxedMath(Verifier):
-    r"""Correct if the last `\boxed{...}` equals the gold answer as mathematics; no box is wrong.
+    r"""Correct if the last `\boxed{...}` equals the reference as mathematics; no box is wrong.
 
     AVSPO (Advantage Collapse in GRPO), Eq. 39; A-GRAE and AAPO the same. Equality is
-    math-verify's: gold first, as it is not symmetric. A boxed answer that cannot be read is
-    wrong, a gold answer that cannot be read makes the completion unscorable, and so does an
+    math-verify's: reference first, as it is not symmetric. A boxed answer that cannot be read is
+    wrong, a reference answer that cannot be read makes the completion unscorable, and so does an
     error in the comparison. Whole numbers are compared here, with the same result.
 
     Departures: of several boxes the last one counts, where math-verify may take them for a
@@ -45,28 +52,28 @@ class BoxedMath(Verifier):
         logging.getLogger("math_verify").setLevel(logging.CRITICAL)
         _parse("\\frac{1}{2}")  # builds the grammar, which takes most of a first answer's time
 
-    def reads(self, gold: Gold) -> bool:
-        return bool(_parse_gold(str(gold["answer"])))
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        return bool(_parse_reference(str(reference["answer"])))
 
-    def reads_quickly(self, gold: Gold) -> bool | None:
-        return True if plain_number(str(gold["answer"])) is not None else None
+    def reads_quickly(self, reference: ReferenceAnswer) -> bool | None:
+        return True if plain_number(str(reference["answer"])) is not None else None
 
-    def judge(self, gold: Gold, completion: str) -> Verdict:
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         from math_verify import verify
 
-        expected = _parse_gold(str(gold["answer"]))
+        expected = _parse_reference(str(reference["answer"]))
         boxed = last_boxed(completion)
         found = [] if boxed is None else _parse(boxed)
         answer = None if boxed is None else _spell(boxed, found)
         if not expected:
-            return Verdict(Outcome.UNSCORABLE, answer, UNREADABLE_GOLD)
+            return Verdict(Outcome.UNSCORABLE, answer, UNREADABLE_REFERENCE)
         if not found:
             return verdict(False, answer)
         right = verify(expected, found, timeout_seconds=None, raise_on_error=True)
         return verdict(right, answer)
 
-    def judge_quickly(self, gold: Gold, completion: str) -> Verdict | None:
-        text = str(gold["answer"])
+    def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict | None:
+        text = str(reference["answer"])
         expected = plain_number(text)
         if expected is None:
             return None
@@ -74,17 +81,17 @@ class BoxedMath(Verifier):
         if boxed is None:
             return verdict(False, None)
         found = plain_number(boxed)
-        # math-verify rounds where the gold answer has decimals, and both have to fit a float.
+        # math-verify rounds where the reference answer has decimals, and both have to fit a float.
         if found is None or "." in text or max(len(text), len(boxed)) > _EXACT_DIGITS:
             return None
         return verdict(found == expected, spell(found))
 
-    def solution(self, gold: Gold) -> str:
-        return f"\\boxed{{{gold['answer']}}}"
+    def solution(self, reference: ReferenceAnswer) -> str:
+        return f"\\boxed{{{reference['answer']}}}"
 
 
-@functools.lru_cache(_CACHED_GOLDS)
-def _parse_gold(text: str) -> list[Any]:
+@functools.lru_cache(_CACHED_REFERENCES)
+def _parse_reference(text: str) -> list[Any]:
     return _parse(text)
 
 

@@ -13,7 +13,14 @@ from typing import Any, ClassVar, Self
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.redaction import redacted
-from advsweep.tasks.verifiers.base import FORGED, Gold, Outcome, Verdict, Verifier, verdict
+from advsweep.tasks.verifiers.base import (
+    FORGED,
+    Outcome,
+    ReferenceAnswer,
+    Verdict,
+    Verifier,
+    verdict,
+)
 from advsweep.tasks.verifiers.consent import (
     RUN_CODE,
     RUN_CODE_AS_ROOT,
@@ -25,9 +32,9 @@ from advsweep.tasks.verifiers.sandbox import (
     SANDBOX_TOKEN,
     STARTING_SECONDS,
     Limits,
-    Order,
-    Run,
+    ProgramResult,
     Sandbox,
+    Submission,
     hide_memory,
     namespaces_missing,
     run_remotely,
@@ -116,24 +123,28 @@ class Code(Verifier):
     def has_control(self) -> bool:
         return True
 
-    def reads(self, gold: Gold) -> bool:
-        return all(_compiles(test) for test in [gold["setup"], *gold["tests"]])
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        return all(_compiles(test) for test in [reference["setup"], *reference["tests"]])
 
-    def reads_quickly(self, gold: Gold) -> bool:
-        return self.reads(gold)
+    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
+        return self.reads(reference)
 
-    def judge(self, gold: Gold, completion: str) -> Verdict:
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         program = last_block(completion)
         if not _compiles(program):
             return verdict(False, None)
-        order = Order(
+        submission = Submission(
             program=program,
-            setup=gold["setup"],
-            tests="\n".join(gold["tests"]),
-            solution=gold.get("program") or "",
+            setup=reference["setup"],
+            tests="\n".join(reference["tests"]),
+            solution=reference.get("program") or "",
         )
-        run = self._run(order, self.seconds)
-        control = self._run(order.control(), self._control_seconds) if run.passed else Run()
+        run = self._run(submission, self.seconds)
+        control = (
+            self._run(submission.control(), self._control_seconds)
+            if run.passed
+            else ProgramResult()
+        )
         if failure := run.failure or control.failure:
             return Verdict(Outcome.UNSCORABLE, program, failure)
         if control.passed:
@@ -144,20 +155,20 @@ class Code(Verifier):
         """Ends the processes that it keeps; the next program starts others."""
         self._sandbox.close()
 
-    def solution(self, gold: Gold) -> str:
+    def solution(self, reference: ReferenceAnswer) -> str:
         """A program that passes the tests, where the data has one."""
-        return f"```python\n{gold.get('program') or ''}\n```"
+        return f"```python\n{reference.get('program') or ''}\n```"
 
     @property
     def _control_seconds(self) -> float:
         return min(self.seconds, _CONTROL_SECONDS)
 
-    def _run(self, order: Order, seconds: float) -> Run:
+    def _run(self, submission: Submission, seconds: float) -> ProgramResult:
         if missing := self._missing_consent():
-            return Run(failure=missing)
+            return ProgramResult(failure=missing)
         if self.url:
-            return run_remotely(self.url, order, seconds)
-        return self._sandbox.run(order, seconds)
+            return run_remotely(self.url, submission, seconds)
+        return self._sandbox.run(submission, seconds)
 
     @functools.cached_property
     def _sandbox(self) -> Sandbox:

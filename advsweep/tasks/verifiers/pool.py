@@ -17,13 +17,13 @@ from advsweep.errors import TrainingError
 
 if TYPE_CHECKING:
     from advsweep.tasks.verifiers.base import Verifier
-    from advsweep.tasks.verifiers.server import Answer, Job
+    from advsweep.tasks.verifiers.server import Job, JobResult
 
 _ATTEMPTS = 3
 _CLOSING_SECONDS = 10.0
 
 
-class Pool:
+class VerifierPool:
     """Processes that judge, each killed when one answer takes it longer than the deadline.
 
     They are started when they are first needed, and end when this process does, however it
@@ -44,7 +44,7 @@ class Pool:
         self._connection: Connection | None = None
         self._lock = threading.Lock()
 
-    def judge(self, jobs: Sequence[Job]) -> list[Answer]:
+    def judge(self, jobs: Sequence[Job]) -> list[JobResult]:
         """The verdicts, in the order of the jobs.
 
         Raises:
@@ -57,7 +57,7 @@ class Pool:
                 try:
                     connection = self._connect()
                     connection.send(list(jobs))
-                    answers: list[Answer] = connection.recv()
+                    answers: list[JobResult] = connection.recv()
                 except (EOFError, OSError):
                     self._close()
                 except BaseException:
@@ -113,14 +113,14 @@ class Pool:
             self._process = None
 
 
-_pools: dict[str, Pool] = {}
+_pools: dict[str, VerifierPool] = {}
 
 
-def pool_for(verifier: Verifier, *, workers: int, deadline: float) -> Pool:
+def pool_for(verifier: Verifier, *, workers: int, deadline: float) -> VerifierPool:
     """The pool of this process for a verifier; made once."""
     key = json.dumps([verifier.plain(), workers, deadline], sort_keys=True)
     if key not in _pools:
-        _pools[key] = Pool(verifier, workers=workers, deadline=deadline)
+        _pools[key] = VerifierPool(verifier, workers=workers, deadline=deadline)
     return _pools[key]
 
 

@@ -23,13 +23,19 @@ from typing import Any
 
 from advsweep.errors import AdvsweepError
 from advsweep.tasks.verifiers import VERIFIERS
-from advsweep.tasks.verifiers.base import UNREADABLE_GOLD, Gold, Outcome, Verdict, Verifier
+from advsweep.tasks.verifiers.base import (
+    UNREADABLE_REFERENCE,
+    Outcome,
+    ReferenceAnswer,
+    Verdict,
+    Verifier,
+)
 
-Job = tuple[Gold, str | None]
-"""A completion to judge; None: whether the gold answer can be read."""
+Job = tuple[ReferenceAnswer, str | None]
+"""A completion to judge; None: whether the reference answer can be read."""
 
-Answer = Verdict | None
-"""Of a job; None where the job was about a gold answer that can be read."""
+JobResult = Verdict | None
+"""Of a job; None where the job was about a reference answer that can be read."""
 
 _CHUNK = 8
 """Jobs given to a worker at a time: fewer messages, and little to do again for another."""
@@ -42,13 +48,13 @@ _CERTAIN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Task:
+class QueuedJob:
     """A job on its way to its answer.
 
     Attributes:
         number: the job's place in its batch.
         alone: true for the second try of a job, which has no other beside it.
-        blame: how judging a completion ended. Only the gold answer is read again then: if that
+        blame: how judging a completion ended. Only the reference answer is read again then: if that
             succeeds, the completion is to blame, and wrong.
     """
 
@@ -57,17 +63,17 @@ class Task:
     alone: bool = False
     blame: str = ""
 
-    def answer(self, found: Answer) -> Answer:
+    def answer(self, found: JobResult) -> JobResult:
         """The answer to the job, from what a worker found."""
         if not self.blame:
             return found
         if found is None:
             return Verdict(Outcome.WRONG, reason=self.blame)
-        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
+        return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
 
 
 @dataclass
-class Worker:
+class VerifierProcess:
     """A process that judges one job after the other.
 
     Attributes:
@@ -78,12 +84,12 @@ class Worker:
 
     pid: int
     connection: Connection
-    tasks: deque[Task] = field(default_factory=deque)
+    tasks: deque[QueuedJob] = field(default_factory=deque)
     since: float = 0.0
     computed: float = 0.0
 
 
-class Batch:
+class JobBatch:
     """The jobs of one call: those that wait, those that are suspect, and the answers so far.
 
     A completion that takes longer than the deadline, or that ends its process, is wrong: a model
@@ -92,16 +98,16 @@ class Batch:
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.answers: list[Answer] = [None] * len(jobs)
-        self._waiting = deque(Task(number, job) for number, job in enumerate(jobs))
-        self._suspects: deque[Task] = deque()
+        self.answers: list[JobResult] = [None] * len(jobs)
+        self._waiting = deque(QueuedJob(number, job) for number, job in enumerate(jobs))
+        self._suspects: deque[QueuedJob] = deque()
 
     @property
     def is_left(self) -> bool:
         """Whether there are tasks that no worker has."""
         return bool(self._waiting or self._suspects)
 
-    def take(self, others: bool) -> deque[Task]:
+    def take(self, others: bool) -> deque[QueuedJob]:
         """The next tasks for a worker; none if there are none for it now.
 
         Args:
@@ -111,10 +117,10 @@ class Batch:
             return deque(self._waiting.popleft() for _ in range(min(_CHUNK, len(self._waiting))))
         return deque([self._suspects.popleft()] if self._suspects and not others else [])
 
-    def answered(self, task: Task, found: Answer) -> None:
+    def answered(self, task: QueuedJob, found: JobResult) -> None:
         self.answers[task.number] = task.answer(found)
 
-    def failed(self, tasks: deque[Task], reason: str, *, certain: bool) -> None:
+    def failed(self, tasks: deque[QueuedJob], reason: str, *, certain: bool) -> None:
         """Puts back the tasks of a worker that is gone, of which the first has no answer.
 
         Args:
@@ -122,16 +128,16 @@ class Batch:
         """
         task, *others = tasks
         self._waiting.extendleft(reversed(others))
-        gold, completion = task.job
+        reference, completion = task.job
         if not (certain or task.alone):
             self._suspects.append(replace(task, alone=True))
         elif completion is None:
             self.answered(task, Verdict(Outcome.UNSCORABLE, reason=reason))
         else:
-            self._waiting.appendleft(Task(task.number, (gold, None), blame=reason))
+            self._waiting.appendleft(QueuedJob(task.number, (reference, None), blame=reason))
 
 
-class Server:
+class VerifierServer:
     """Distributes jobs over workers and watches their deadlines."""
 
     def __init__(
@@ -140,17 +146,17 @@ class Server:
         self._verifier = verifier
         self._deadline = deadline
         self._client = client
-        self._workers: list[Worker] = []
+        self._workers: list[VerifierProcess] = []
         for _ in range(workers):
             self._workers.append(self._fork())
 
-    def serve(self, jobs: Sequence[Job]) -> list[Answer]:
+    def serve(self, jobs: Sequence[Job]) -> list[JobResult]:
         """The answers to some jobs, in their order.
 
         Raises:
             EOFError: the client is gone.
         """
-        batch = Batch(jobs)
+        batch = JobBatch(jobs)
         while batch.is_left or any(worker.tasks for worker in self._workers):
             self._hand_out(batch)
             busy = [worker for worker in self._workers if worker.tasks]
@@ -168,7 +174,7 @@ class Server:
                     batch.failed(worker.tasks, reason, certain=certain)
         return batch.answers
 
-    def _hand_out(self, batch: Batch) -> None:
+    def _hand_out(self, batch: JobBatch) -> None:
         for worker in self._workers:
             if not worker.tasks:
                 worker.tasks = batch.take(others=any(other.tasks for other in self._workers))
@@ -177,7 +183,7 @@ class Server:
                     with suppress(OSError):  # it died while it was idle, which `serve` notices
                         worker.connection.send([task.job for task in worker.tasks])
 
-    def _receive(self, worker: Worker, batch: Batch) -> None:
+    def _receive(self, worker: VerifierProcess, batch: JobBatch) -> None:
         """Takes an answer of a worker, or notices that it is dead."""
         try:
             found, worker.computed = worker.connection.recv()
@@ -189,7 +195,7 @@ class Server:
             batch.answered(worker.tasks.popleft(), found)
             worker.since = time.monotonic()
 
-    def _replace(self, worker: Worker) -> tuple[int, float]:
+    def _replace(self, worker: VerifierProcess) -> tuple[int, float]:
         """Ends a worker and starts another; the exit code and CPU seconds of the first."""
         os.kill(worker.pid, signal.SIGKILL)
         _, status, usage = os.wait4(worker.pid, 0)
@@ -197,13 +203,13 @@ class Server:
         self._workers[self._workers.index(worker)] = self._fork()
         return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
-    def _fork(self) -> Worker:
+    def _fork(self) -> VerifierProcess:
         ours, theirs = Pipe()
         parent = os.getpid()
         pid = os.fork()
         if pid:
             theirs.close()
-            return Worker(pid, ours)
+            return VerifierProcess(pid, ours)
         status = 1
         try:
             # Nobody would notice the server's end, or a worker's, while copies are open here.
@@ -225,34 +231,34 @@ def _work(verifier: Verifier, connection: Connection) -> None:
             jobs: list[Job] = connection.recv()
         except EOFError:
             return
-        for gold, completion in jobs:
-            answer = _judge(verifier, gold, completion)
+        for reference, completion in jobs:
+            answer = _judge(verifier, reference, completion)
             connection.send((answer, sum(os.times()[:4])))  # of this process and its children
 
 
-def _judge(verifier: Verifier, gold: Gold, completion: str | None) -> Answer:
+def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> JobResult:
     """The answer to a job.
 
     Raises:
         MemoryError: whose memory was short is not known, so this process ends with it.
     """
     if completion is None:
-        return None if _can_read(verifier, gold) else _unscorable(UNREADABLE_GOLD)
+        return None if _can_read(verifier, reference) else _unscorable(UNREADABLE_REFERENCE)
     try:
-        return verifier.judge(gold, completion)
+        return verifier.judge(reference, completion)
     except MemoryError:
         raise
     except (OSError, AdvsweepError) as error:
         return _unscorable(f"the verifier failed ({_text(error)})")
     except Exception as error:  # noqa: BLE001 (whatever libraries make of what models write)
-        if not _can_read(verifier, gold):
-            return _unscorable(UNREADABLE_GOLD)
+        if not _can_read(verifier, reference):
+            return _unscorable(UNREADABLE_REFERENCE)
         return Verdict(Outcome.WRONG, reason=f"the verifier failed ({_text(error)})")
 
 
-def _can_read(verifier: Verifier, gold: Gold) -> bool:
+def _can_read(verifier: Verifier, reference: ReferenceAnswer) -> bool:
     try:
-        return verifier.reads(gold)
+        return verifier.reads(reference)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 (whatever libraries make of data)
@@ -281,7 +287,7 @@ def main(descriptor: int) -> None:
         settings: Mapping[str, Any] = client.recv()
         verifier = VERIFIERS.build(settings["verifier"])
         verifier.prepare()
-        server = Server(verifier, settings["workers"], settings["deadline"], client)
+        server = VerifierServer(verifier, settings["workers"], settings["deadline"], client)
         while True:
             client.send(server.serve(client.recv()))
     except (EOFError, OSError):

@@ -11,10 +11,10 @@ from typing import ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers.base import (
-    UNREADABLE_GOLD,
-    Gold,
+    UNREADABLE_REFERENCE,
     Outcome,
     QuickVerifier,
+    ReferenceAnswer,
     Verdict,
     Verifier,
     verdict,
@@ -28,25 +28,25 @@ _STATED = re.compile(r"answer\s{0,3}(?:is|:)\s{0,3}\*{0,2}\(?([A-Z])\b", re.IGNO
 
 @dataclass(kw_only=True)
 class Choice(QuickVerifier):
-    r"""Correct if the letter in the last `\boxed{...}` is the gold one, A to Z.
+    r"""Correct if the letter in the last `\boxed{...}` is the reference, A to Z.
 
     Without a box the letter after the last "answer is" or "answer:" counts.
     """
 
     name: ClassVar[str] = "choice"
 
-    def reads(self, gold: Gold) -> bool:
-        return _letter(str(gold["answer"])) is not None
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        return _letter(str(reference["answer"])) is not None
 
-    def judge(self, gold: Gold, completion: str) -> Verdict:
-        expected = _letter(str(gold["answer"]))
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
+        expected = _letter(str(reference["answer"]))
         if expected is None:
-            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
+            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
         found = _find(completion)
         return verdict(found == expected, found)
 
-    def solution(self, gold: Gold) -> str:
-        return f"\\boxed{{{gold['answer']}}}"
+    def solution(self, reference: ReferenceAnswer) -> str:
+        return f"\\boxed{{{reference['answer']}}}"
 
 
 def _find(completion: str) -> str | None:
@@ -67,7 +67,7 @@ _NUMBERS = re.compile(r"[+-]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[
 
 @dataclass(kw_only=True)
 class Numeric(QuickVerifier):
-    r"""Correct if the number in the last `\boxed{...}` equals the gold answer, a number too.
+    r"""Correct if the number in the last `\boxed{...}` equals the reference answer, a number too.
 
     Without a box the last number of the completion counts, unless one is asked for. Commas at
     thousands, signs of currency and of percent are left out.
@@ -78,21 +78,21 @@ class Numeric(QuickVerifier):
     tolerance: float = option(1e-6, ge=0, help="largest difference, relative to the gold answer")
     boxed_only: bool = option(False, help="an answer without a box is wrong")
 
-    def reads(self, gold: Gold) -> bool:
-        return number(str(gold["answer"])) is not None
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        return number(str(reference["answer"])) is not None
 
-    def judge(self, gold: Gold, completion: str) -> Verdict:
-        expected = number(str(gold["answer"]))
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
+        expected = number(str(reference["answer"]))
         if expected is None:
-            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_GOLD)
+            return Verdict(Outcome.UNSCORABLE, reason=UNREADABLE_REFERENCE)
         found = self._find(completion)
         if found is None:
             return verdict(False, None)
         right = abs(found - expected) <= Fraction(self.tolerance) * abs(expected)
         return verdict(right, spell(found))
 
-    def solution(self, gold: Gold) -> str:
-        return f"\\boxed{{{gold['answer']}}}"
+    def solution(self, reference: ReferenceAnswer) -> str:
+        return f"\\boxed{{{reference['answer']}}}"
 
     def _find(self, completion: str) -> Fraction | None:
         boxed = last_boxed(completion)
@@ -106,7 +106,7 @@ class Numeric(QuickVerifier):
 
 @dataclass(kw_only=True)
 class Pattern(Verifier):
-    """Correct if the last match of a regular expression is the gold answer, as text.
+    """Correct if the last match of a regular expression is the reference answer, as text.
 
     The answer is the pattern's first group, or all of the match where it has none. Space at
     both ends does not count. A pattern may take very long on some texts: it is tried in a
@@ -129,21 +129,21 @@ class Pattern(Verifier):
                 f"pattern: expected a regular expression, got {self.pattern!r}: {error}"
             ) from error
 
-    def reads(self, gold: Gold) -> bool:
-        return bool(str(gold["answer"]).strip())
+    def reads(self, reference: ReferenceAnswer) -> bool:
+        return bool(str(reference["answer"]).strip())
 
-    def reads_quickly(self, gold: Gold) -> bool:
-        return self.reads(gold)
+    def reads_quickly(self, reference: ReferenceAnswer) -> bool:
+        return self.reads(reference)
 
-    def judge(self, gold: Gold, completion: str) -> Verdict:
+    def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
         matches = deque(re.finditer(self.pattern, completion), maxlen=1)
         if not matches:
             return verdict(False, None)
-        last, expected = matches[0], str(gold["answer"]).strip()
+        last, expected = matches[0], str(reference["answer"]).strip()
         found = ((last[1] if last.re.groups else last[0]) or "").strip()
         if self.ignore_case:
             return verdict(found.casefold() == expected.casefold(), found.casefold())
         return verdict(found == expected, found)
 
-    def solution(self, gold: Gold) -> str:
-        return f"The answer is {gold['answer']}"
+    def solution(self, reference: ReferenceAnswer) -> str:
+        return f"The answer is {reference['answer']}"

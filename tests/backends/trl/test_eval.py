@@ -149,7 +149,8 @@ def test_select_makes_a_level_file_that_tasks_read(advsweep, tmp_path, monkeypat
 
     def answers(self, problems, n, **how):
         texts = [
-            [p.gold["answer"] if i < correct[p.id] else "none" for i in range(n)] for p in problems
+            [p.reference["answer"] if i < correct[p.id] else "none" for i in range(n)]
+            for p in problems
         ]
         return Completions(texts)
 

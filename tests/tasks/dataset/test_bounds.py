@@ -12,7 +12,7 @@ import pytest
 
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.tasks.base import Split
-from advsweep.tasks.dataset import bounds
+from advsweep.tasks.dataset import rows as bounds
 from advsweep.tasks.dataset.rows import Source
 from advsweep.tasks.dataset.task import Dataset
 

@@ -44,7 +44,7 @@ def test_a_prompt_is_made_of_the_question(sums: str) -> None:
     assert problem.prompt == f"What is 0 + 0?\n{text}\n"
     assert problem.messages == [{"role": "user", "content": problem.prompt}]
     assert problem.text == problem.prompt
-    assert problem.gold == {"answer": "0", "solution": "\\boxed{0}"}
+    assert problem.reference == {"answer": "0", "solution": "\\boxed{0}"}
     task = make(sums, held_out=1, prompt="boxed_system")
     assert task.has_system_messages
     chat = train(task)[0]
@@ -62,8 +62,8 @@ def test_splits_of_a_folder_and_a_file_beside(write: Write, tmp_path: Path) -> N
     first = write("set/train.jsonl", rows[:4])
     second = write("set/test.jsonl", rows[4:])
     folder = make(str(tmp_path / "set"))
-    assert [p.gold["answer"] for p in train(folder)] == ["0", "1", "2", "3"]
-    assert [p.gold["answer"] for p in held_out(folder)] == ["4", "5"]
+    assert [p.reference["answer"] for p in train(folder)] == ["0", "1", "2", "3"]
+    assert [p.reference["answer"] for p in held_out(folder)] == ["4", "5"]
     files = make(first, held_out_data=second)
     assert files.identity() == folder.identity()
     assert len(train(make(str(tmp_path / "set"), train=3))) == 3
@@ -148,8 +148,8 @@ def test_duplicates_are_left_out(write: Write) -> None:
     second = write("b.jsonl", rows[3:])
     task = make(first, held_out_data=second)
     with pytest.warns(AdvsweepWarning) as found:
-        assert [p.gold["answer"] for p in train(task)] == ["0", "1", "2"]
-    assert [p.gold["answer"] for p in held_out(task)] == ["3"]
+        assert [p.reference["answer"] for p in train(task)] == ["0", "1", "2"]
+    assert [p.reference["answer"] for p in held_out(task)] == ["3"]
     assert [str(w.message).partition(" (")[0] for w in found] == [
         "1 training problems that stand there before are left out",
         "1 training problems that are held out are left out",
@@ -185,12 +185,12 @@ def test_nothing_is_said_of_data_without_faults(sums: str) -> None:
         (["2"], "auto", "2"),
     ],
 )
-def test_gold_answers_are_read_from_their_column(
+def test_reference_answers_are_read_from_their_column(
     write: Write, value: Any, part: str, answer: str
 ) -> None:
     path = write("a.jsonl", [{"question": "a?", "answer": value}])
     task = make(path, train_split="", gold_part=part, verifier="regex")
-    assert held_out(task)[0].gold["answer"] == answer
+    assert held_out(task)[0].reference["answer"] == answer
 
 
 def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
@@ -212,7 +212,7 @@ def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
     )
     problem = held_out(code)[0]
     assert problem.prompt.startswith("Double.\nThe code has to pass these tests:\nassert f(1) == 2")
-    assert problem.gold["tests"] == ["assert f(1) == 2"]
+    assert problem.reference["tests"] == ["assert f(1) == 2"]
 
 
 @pytest.mark.parametrize(

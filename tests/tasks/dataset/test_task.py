@@ -1,4 +1,4 @@
-"""The dataset task: scores, answers, draws, rewards, and gold answers that cannot be read."""
+"""The dataset task: scores, answers, draws, rewards, and reference answers that cannot be read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_scores_and_answers(mixed: str) -> None:
     number, expression, unreadable = task.problems(Split.HELD_OUT)
     problems = [number, number, expression, expression, unreadable, number]
     texts = [r"\boxed{72}", r"\boxed{73}", r"\boxed{0.5}", r"\boxed{2}", r"\boxed{1}", "72"]
-    with pytest.warns(AdvsweepWarning, match="1 of 6 answers could not be scored: its gold"):
+    with pytest.warns(AdvsweepWarning, match="1 of 6 answers could not be scored: its reference"):
         scores = task.score(problems, texts)
     assert scores.dtype == np.float64
     assert scores.tolist() == pytest.approx([1, 0, 1, 0, np.nan, 0], nan_ok=True)
@@ -100,7 +100,7 @@ def test_messages_of_the_system_are_a_part_of_it(sums: str) -> None:
 def test_known_solutions_are_correct(sums: str) -> None:
     task = Dataset(data=sums, held_out=5)
     problems = task.problems(Split.TRAIN)
-    assert task.score(problems, [p.gold["solution"] for p in problems]).all()
+    assert task.score(problems, [p.reference["solution"] for p in problems]).all()
 
 
 @pytest.mark.security
@@ -147,20 +147,22 @@ def test_a_task_is_rebuilt_from_its_plain_form(sums: str) -> None:
     assert again.identity() == task.identity()
 
 
-def test_gold_answers_that_cannot_be_read_are_told_of_before_training(mixed: str) -> None:
-    message = r"1 of 3 gold answers cannot be read by verifier 'boxed_math', such as .*'np\.arcsin"
+def test_reference_answers_that_cannot_be_read_are_told_of_before_training(mixed: str) -> None:
+    message = (
+        r"1 of 3 reference answers cannot be read by verifier 'boxed_math', such as .*'np\.arcsin"
+    )
     with pytest.warns(AdvsweepWarning, match=message):
         Dataset(data=mixed, train_split="").check()
 
 
-def test_a_gold_answer_without_its_mark_cannot_be_read(write: Write) -> None:
+def test_a_reference_answer_without_its_mark_cannot_be_read(write: Write) -> None:
     rows = [{"question": f"{i}?", "answer": f"so {i} #### {i}"} for i in range(3)]
     path = write("a.jsonl", [*rows, {"question": "more?", "answer": "so it is 17"}])
-    with pytest.warns(AdvsweepWarning, match=r"1 of 4 gold answers .*: no answer found"):
+    with pytest.warns(AdvsweepWarning, match=r"1 of 4 reference answers .*: no answer found"):
         Dataset(data=path, train_split="", gold_part="hashes").check()
 
 
-def test_what_gold_answers_can_be_read_is_kept(
+def test_what_reference_answers_can_be_read_is_kept(
     mixed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
@@ -170,14 +172,16 @@ def test_what_gold_answers_can_be_read_is_kept(
     monkeypatch.setattr(Dataset, "_ask", lambda _, jobs: asked.append(len(jobs)) or ask(jobs))
     for _ in range(2):
         monkeypatch.setattr(reference_answers, "_checked", set())
-        with pytest.warns(AdvsweepWarning, match="1 of 3 gold answers"):
+        with pytest.warns(AdvsweepWarning, match="1 of 3 reference answers"):
             Dataset(data=mixed, train_split="").check()
     # 72 can be told at once; the others are asked about once.
     assert asked == [2]
 
 
-def test_gold_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> None:
-    with pytest.raises(ConfigError, match=r"^task\.gold_column: 2 of 3 gold answers cannot be"):
+def test_reference_answers_of_which_most_cannot_be_read_are_refused(mixed: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^task\.gold_column: 2 of 3 reference answers cannot be"
+    ):
         Dataset(data=mixed, train_split="", verifier="numeric").check()
 
 

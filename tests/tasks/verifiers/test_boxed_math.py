@@ -64,19 +64,19 @@ def test_other_answers_are_wrong(judge: Judge, gold: str, completion: str) -> No
     assert judge(gold, completion).outcome is Outcome.WRONG
 
 
-def test_the_gold_answer_comes_first(judge: Judge) -> None:
+def test_the_reference_answer_comes_first(judge: Judge) -> None:
     """As math-verify is not symmetric: an inequality may be answered by its interval."""
     assert judge("1 < x < 2", r"\boxed{(1,2)}").outcome is Outcome.CORRECT
     assert judge("(1,2)", r"\boxed{1 < x < 2}").outcome is Outcome.WRONG
 
 
 @pytest.mark.parametrize("gold", ["np.arcsin(10/13)", "", r"\frac{1}{"])
-def test_a_gold_answer_that_cannot_be_read_makes_answers_unscorable(
+def test_a_reference_answer_that_cannot_be_read_makes_answers_unscorable(
     verifier: Verifier, judge: Judge, gold: str
 ) -> None:
     assert not verifier.reads({"answer": gold})
     found = judge(gold, "\\boxed{1}")
-    assert found == (Outcome.UNSCORABLE, "1", "its gold answer cannot be read")
+    assert found == (Outcome.UNSCORABLE, "1", "its reference answer cannot be read")
 
 
 def test_an_error_in_the_comparison_is_raised(

@@ -17,7 +17,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.code import last_block
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox import Order, namespaces_missing, run_remotely
+from advsweep.tasks.verifiers.sandbox import Submission, namespaces_missing, run_remotely
 
 GOLD = {"tests": ["assert double(3) == 6", "assert double(0) == 0"], "setup": "import math"}
 RIGHT = "def double(x):\n    return 2 * x"
@@ -233,7 +233,7 @@ def test_the_token_of_a_sandbox_elsewhere_comes_from_the_environment(
 ) -> None:
     url, requests, results = server
     results += 2 * [result("Finished", 1, "+\n")]
-    order = Order(program="", setup="", tests="", solution="")
+    order = Submission(program="", setup="", tests="", solution="")
     run_remotely(url, order, 1.0)
     monkeypatch.setenv("ADVSWEEP_SANDBOX_TOKEN", "s3cret")
     run_remotely(url, order, 1.0)

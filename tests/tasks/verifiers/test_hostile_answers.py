@@ -12,15 +12,15 @@ from typing import Any, cast
 import pytest
 
 from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
-from advsweep.tasks.verifiers.pool import Pool
-from advsweep.tasks.verifiers.server import Batch
+from advsweep.tasks.verifiers.pool import VerifierPool
+from advsweep.tasks.verifiers.server import JobBatch
 
 pytestmark = [
     pytest.mark.security,
     pytest.mark.skipif(sys.platform != "linux", reason="it ends processes by signals"),
 ]
 
-# A verifier that does what the completion says. A gold answer `bad` cannot be read, and `slow`
+# A verifier that does what the completion says. A reference answer `bad` cannot be read, and `slow`
 # takes longer than any deadline.
 DOES_AS_IT_IS_BID = """
 import os, signal, sys, time
@@ -78,16 +78,16 @@ class Obedient(Verifier):
 @pytest.fixture
 def make(
     install: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., Pool]]:
+) -> Iterator[Callable[..., VerifierPool]]:
     points = {"advsweep.verifiers": {"obedient": "obedient:Obedient"}}
     folder = install("obedient", points, obedient=DOES_AS_IT_IS_BID)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    pools: list[Pool] = []
+    pools: list[VerifierPool] = []
 
-    def make(deadline: float = 30.0, workers: int = 1) -> Pool:
+    def make(deadline: float = 30.0, workers: int = 1) -> VerifierPool:
         # The package is on the path of the pool's processes alone.
         verifier = cast("Any", SimpleNamespace(plain=lambda: {"name": "obedient"}))
-        pools.append(Pool(verifier, workers=workers, deadline=deadline))
+        pools.append(VerifierPool(verifier, workers=workers, deadline=deadline))
         return pools[-1]
 
     yield make
@@ -95,13 +95,13 @@ def make(
         pool.close()
 
 
-def judge(pool: Pool, *completions: str, gold: str = "x") -> list[Verdict]:
+def judge(pool: VerifierPool, *completions: str, gold: str = "x") -> list[Verdict]:
     answers = pool.judge([({"answer": gold}, text) for text in completions])
     assert None not in answers
     return [answer for answer in answers if answer is not None]
 
 
-def test_an_answer_that_ends_the_verifier_is_wrong(make: Callable[..., Pool]) -> None:
+def test_an_answer_that_ends_the_verifier_is_wrong(make: Callable[..., VerifierPool]) -> None:
     what = ["right", "crash", "exit", "recurse", "allocate", "right", "no"]
     found = judge(make(), *what)
     expected = {"right": Outcome.CORRECT}
@@ -115,14 +115,14 @@ def test_an_answer_that_ends_the_verifier_is_wrong(make: Callable[..., Pool]) ->
 
 
 @pytest.mark.parametrize("how", ["sleep", "compute"])
-def test_an_answer_that_hangs_is_wrong(make: Callable[..., Pool], how: str) -> None:
+def test_an_answer_that_hangs_is_wrong(make: Callable[..., VerifierPool], how: str) -> None:
     right, hanging = judge(make(deadline=0.5), "right", how)
     assert right.outcome is Outcome.CORRECT
     assert hanging == (Outcome.WRONG, None, "it took more than 0.5 s")
 
 
 def test_a_death_that_happens_once_is_no_fault_of_the_answer(
-    make: Callable[..., Pool], tmp_path: Path
+    make: Callable[..., VerifierPool], tmp_path: Path
 ) -> None:
     """As where the machine was short of memory: the answer is tried once more, alone."""
     once = f"once {tmp_path / 'died'}"
@@ -132,8 +132,8 @@ def test_a_death_that_happens_once_is_no_fault_of_the_answer(
 
 
 @pytest.mark.parametrize("gold", ["bad", "slow", "fails"])
-def test_no_answer_is_wrong_where_the_gold_answer_cannot_be_read(
-    make: Callable[..., Pool], gold: str
+def test_no_answer_is_wrong_where_the_reference_answer_cannot_be_read(
+    make: Callable[..., VerifierPool], gold: str
 ) -> None:
     pool = make(deadline=0.5)
     assert judge(pool, "right", gold=gold)[0].outcome is Outcome.UNSCORABLE
@@ -142,14 +142,14 @@ def test_no_answer_is_wrong_where_the_gold_answer_cannot_be_read(
     assert answer.outcome is Outcome.UNSCORABLE
 
 
-def test_faults_of_the_machine_are_unscorable(make: Callable[..., Pool]) -> None:
+def test_faults_of_the_machine_are_unscorable(make: Callable[..., VerifierPool]) -> None:
     found = judge(make(), "os")
     assert found == [(Outcome.UNSCORABLE, None, "the verifier failed (OSError: no room)")]
 
 
 def test_a_suspect_is_tried_again_alone_and_after_the_others() -> None:
     gold = {"answer": "x"}
-    batch = Batch([(gold, "a"), (gold, "b"), (gold, "c")])
+    batch = JobBatch([(gold, "a"), (gold, "b"), (gold, "c")])
     first = batch.take(others=False)
     assert [task.job[1] for task in first] == ["a", "b", "c"]
     batch.failed(first, "died", certain=False)
@@ -164,10 +164,10 @@ def test_a_suspect_is_tried_again_alone_and_after_the_others() -> None:
 
 def test_a_job_that_computed_too_long_is_not_tried_again() -> None:
     gold = {"answer": "x"}
-    batch = Batch([(gold, "a")])
+    batch = JobBatch([(gold, "a")])
     batch.failed(batch.take(others=False), "too long", certain=True)
     (reading,) = batch.take(others=True)
-    assert reading.job == (gold, None), "all that is left is whether its gold can be read"
+    assert reading.job == (gold, None), "all that is left is whether its reference can be read"
     batch.answered(reading, None)
     assert batch.answers == [(Outcome.WRONG, None, "too long")]
     assert not batch.is_left
@@ -203,10 +203,10 @@ MATHS = {
 
 @pytest.mark.slow
 def test_no_mathematics_is_correct_or_leaves_the_count_by_being_hard() -> None:
-    pool = Pool(VERIFIERS.build("boxed_math"), workers=2, deadline=1.0)
+    pool = VerifierPool(VERIFIERS.build("boxed_math"), workers=2, deadline=1.0)
     gold = {"answer": "\\frac{1}{3}"}
     try:
-        # A machine that is busy may not read even the gold answer in time at first.
+        # A machine that is busy may not read even the reference answer in time at first.
         while pool.judge([(gold, box("1/3"))])[0] != (Outcome.CORRECT, "1/3", ""):
             time.sleep(0.1)
         found = pool.judge([(gold, text) for text in MATHS.values()])

@@ -16,8 +16,8 @@ import pytest
 
 from advsweep.errors import TrainingError
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
-from advsweep.tasks.verifiers.pool import Pool
-from advsweep.tasks.verifiers.server import Answer, Job
+from advsweep.tasks.verifiers.pool import VerifierPool
+from advsweep.tasks.verifiers.server import Job, JobResult
 
 # Takes for ever on a text of many a's that does not end with one.
 SLOW = VERIFIERS.build({"name": "regex", "pattern": r"(?:a+)+$|answer is ([a-z]+)"})
@@ -41,17 +41,17 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def server_of(pool: Pool) -> int:
+def server_of(pool: VerifierPool) -> int:
     assert pool._process is not None
     return pool._process.pid
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Pool]]:
-    pools: list[Pool] = []
+def make() -> Iterator[Callable[..., VerifierPool]]:
+    pools: list[VerifierPool] = []
 
-    def make(deadline: float = 60.0, workers: int = 2) -> Pool:
-        pools.append(Pool(SLOW, workers=workers, deadline=deadline))
+    def make(deadline: float = 60.0, workers: int = 2) -> VerifierPool:
+        pools.append(VerifierPool(SLOW, workers=workers, deadline=deadline))
         return pools[-1]
 
     yield make
@@ -59,11 +59,11 @@ def make() -> Iterator[Callable[..., Pool]]:
         pool.close()
 
 
-def outcomes(answers: list[Answer]) -> list[Outcome]:
+def outcomes(answers: list[JobResult]) -> list[Outcome]:
     return [answer.outcome for answer in answers if answer is not None]
 
 
-def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., Pool]) -> None:
+def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., VerifierPool]) -> None:
     jobs = [RIGHT if i % 3 else WRONG for i in range(100)]
     expected = [Outcome.CORRECT if i % 3 else Outcome.WRONG for i in range(100)]
     pool = make()
@@ -74,7 +74,7 @@ def test_answers_come_in_the_order_of_the_jobs(make: Callable[..., Pool]) -> Non
 
 @pytest.mark.security
 def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
-    make: Callable[..., Pool],
+    make: Callable[..., VerifierPool],
 ) -> None:
     pool = make(deadline=1.0)
     jobs = [RIGHT] * 20
@@ -89,19 +89,21 @@ def test_an_answer_that_hangs_is_wrong_and_holds_up_no_other(
     assert outcomes(pool.judge([WRONG])) == [Outcome.WRONG]
 
 
-def test_gold_answers_are_read(make: Callable[..., Pool]) -> None:
+def test_reference_answers_are_read(make: Callable[..., VerifierPool]) -> None:
     readable, unreadable = make().judge([({"answer": "x"}, None), ({"answer": " "}, None)])
     assert readable is None
     assert unreadable is not None
     assert unreadable.outcome is Outcome.UNSCORABLE
 
 
-def test_an_error_over_the_gold_answer_is_unscorable(make: Callable[..., Pool]) -> None:
+def test_an_error_over_the_reference_answer_is_unscorable(
+    make: Callable[..., VerifierPool],
+) -> None:
     (answer,) = make().judge([({}, "the answer is x")])
-    assert answer == (Outcome.UNSCORABLE, None, "its gold answer cannot be read")
+    assert answer == (Outcome.UNSCORABLE, None, "its reference answer cannot be read")
 
 
-def test_a_worker_that_was_killed_is_replaced(make: Callable[..., Pool]) -> None:
+def test_a_worker_that_was_killed_is_replaced(make: Callable[..., VerifierPool]) -> None:
     pool = make()
     pool.judge([RIGHT])
     for worker in children(server_of(pool)):
@@ -109,7 +111,7 @@ def test_a_worker_that_was_killed_is_replaced(make: Callable[..., Pool]) -> None
     assert outcomes(pool.judge([RIGHT, WRONG] * 20)) == [Outcome.CORRECT, Outcome.WRONG] * 20
 
 
-def test_a_server_that_was_killed_is_started_again(make: Callable[..., Pool]) -> None:
+def test_a_server_that_was_killed_is_started_again(make: Callable[..., VerifierPool]) -> None:
     pool = make()
     pool.judge([RIGHT])
     before = server_of(pool)
@@ -121,7 +123,7 @@ def test_a_server_that_was_killed_is_started_again(make: Callable[..., Pool]) ->
 
 
 def test_an_interrupted_call_leaves_no_answers_behind(
-    make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., VerifierPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make()
     pool.judge([RIGHT])
@@ -139,7 +141,7 @@ def _interrupt(connection: object) -> None:
 
 
 def test_a_server_that_cannot_be_started_is_an_error(
-    make: Callable[..., Pool], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., VerifierPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TrainingError, match="ended 3 times with the same 1 answers"):

@@ -52,7 +52,7 @@ def test_numbers_may_have_to_be_boxed_and_differ_a_little() -> None:
     assert judge(near, "200", "202.1").outcome is Outcome.WRONG
 
 
-def test_a_gold_answer_that_is_no_number_makes_answers_unscorable() -> None:
+def test_a_reference_answer_that_is_no_number_makes_answers_unscorable() -> None:
     assert judge("numeric", "x", "x").outcome is Outcome.UNSCORABLE
     assert not VERIFIERS.build("numeric").reads({"answer": "x"})
 

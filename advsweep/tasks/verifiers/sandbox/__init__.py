@@ -4,24 +4,26 @@ Two processes take part. One runs the program, the other the tests, and only pla
 between them; what each may reach depends on the isolation (see `inside`).
 """
 
-from advsweep.tasks.verifiers.sandbox.inside.confine import hide_memory
-from advsweep.tasks.verifiers.sandbox.local import (
+from advsweep.tasks.verifiers.sandbox.inside.isolation import hide_memory
+from advsweep.tasks.verifiers.sandbox.runners import (
+    REMOTE_SECONDS,
+    SANDBOX_TOKEN,
     STARTING_SECONDS,
     Limits,
     Sandbox,
     namespaces_missing,
+    run_remotely,
 )
-from advsweep.tasks.verifiers.sandbox.order import Order, Run
-from advsweep.tasks.verifiers.sandbox.remote import REMOTE_SECONDS, SANDBOX_TOKEN, run_remotely
+from advsweep.tasks.verifiers.sandbox.submission import ProgramResult, Submission
 
 __all__ = [
     "REMOTE_SECONDS",
     "SANDBOX_TOKEN",
     "STARTING_SECONDS",
     "Limits",
-    "Order",
-    "Run",
+    "ProgramResult",
     "Sandbox",
+    "Submission",
     "hide_memory",
     "namespaces_missing",
     "run_remotely",

@@ -12,7 +12,7 @@ from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict
 from advsweep.tasks.verifiers.base import FORGED
 from advsweep.tasks.verifiers.code import Code
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox import namespaces_missing, script
+from advsweep.tasks.verifiers.sandbox import namespaces_missing, runners
 
 pytestmark = pytest.mark.security
 
@@ -251,7 +251,7 @@ def test_a_program_cannot_replace_what_the_tests_compare_with(
 FAULTS = {
     "values equal to everything": (
         "tester",
-        "return self._stand_ins.setdefault(number, StandIn(self._operate, number))",
+        "return self._proxies.setdefault(number, Proxy(self._operate, number))",
         "return self if number == 0 else type('Lie', (), {'__call__': lambda s, x: s, "
         "'__eq__': lambda s, o: True})()",
     ),
@@ -264,17 +264,17 @@ def test_a_program_that_passes_the_control_is_forged(
     module: str, text: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control by itself: the process of the tests is faulty, and accepts a wrong program."""
-    sources = dict(script._sources())
+    sources = dict(runners._sources())
     assert text in sources[module]
     sources[module] = sources[module].replace(text, fault)
-    script._compiled.cache_clear()
-    monkeypatch.setattr(script, "_sources", lambda: tuple(sources.items()))
+    runners._compiled.cache_clear()
+    monkeypatch.setattr(runners, "_sources", lambda: tuple(sources.items()))
     verifier = VERIFIERS.build({"name": "code", "isolation": "limits", "seconds": 30.0})
     assert isinstance(verifier, Code)
     try:
         found = verifier.judge(GOLD, FORGERIES["equal to everything"])
     finally:
         verifier.close()
-        script._compiled.cache_clear()
+        runners._compiled.cache_clear()
     assert found == Verdict(Outcome.WRONG, FORGERIES["equal to everything"].strip(), FORGED)
     assert found.forged

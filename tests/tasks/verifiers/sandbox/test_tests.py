@@ -11,7 +11,7 @@ import pytest
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.code import Code
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox.order import Order, impossible
+from advsweep.tasks.verifiers.sandbox.submission import Submission
 
 NODE = "class Node:\n    def __init__(self, v):\n        self.v, self.left = v, None\n"
 
@@ -127,10 +127,10 @@ def test_the_control_evaluates_the_same_operands() -> None:
 def test_a_solution_tells_what_tests_take_from_the_program() -> None:
     tests = "assert Counter(f(x) for x in [1]) == Counter([helper(1)]) and isclose(1, 1)"
     solution = "from collections import Counter\ndef f(x): pass\ndef helper(x): pass"
-    message = Order("", "", tests, solution).message()
+    message = Submission("", "", tests, solution).message()
     assert message["names"] == ["f", "helper"]
     assert message["imports"] == "from collections import Counter"
-    message = Order("", "", tests).message()
+    message = Submission("", "", tests).message()
     assert message["names"] == ["f", "helper"]
     assert message["imports"].splitlines() == [
         "from collections import Counter",

@@ -14,7 +14,7 @@ import signal
 import time
 from typing import Any
 
-from advsweep.tasks.verifiers.sandbox.inside import confine, namespaces, program
+from advsweep.tasks.verifiers.sandbox.inside import isolation, program
 from advsweep.tasks.verifiers.sandbox.inside.tester import Tester
 from advsweep.tasks.verifiers.sandbox.inside.wire import Channel
 
@@ -32,14 +32,14 @@ def main(settings: dict[str, Any]) -> None:
     program was started, then the order's word if it passed.
 
     Args:
-        settings: `limits` as `confine.limit` takes them; `root` and `scratch`, the arguments of
-            `namespaces.enter_root` and `namespaces.enter_scratch`; without namespaces `root`
+        settings: `limits` as `isolation.limit` takes them; `root` and `scratch`, the arguments of
+            `isolation.enter_root` and `isolation.enter_scratch`; without namespaces `root`
             is None.
     """
-    confine.hide_memory()
-    confine.adopt_orphans()
+    isolation.hide_memory()
+    isolation.adopt_orphans()
     if settings["root"] is not None:
-        namespaces.enter_root(**settings["root"])
+        isolation.enter_root(**settings["root"])
     while line := _line():
         os.write(1, _run(settings, json.loads(line)) + b"\n")
 
@@ -78,7 +78,7 @@ def _end_all(pid: int, settings: dict[str, Any]) -> None:
     """
     _kill(pid)
     while True:
-        for victim in confine.children() if settings["root"] is None else [-1]:
+        for victim in isolation.children() if settings["root"] is None else [-1]:
             _kill(victim)
         try:
             os.waitpid(-1, 0)
@@ -93,14 +93,14 @@ def _kill(pid: int) -> None:
 
 def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> None:
     """The process of the tests, which forks that of the program; does not return."""
-    confine.end_with_parent()
+    isolation.end_with_parent()
     if settings["root"] is not None:
-        namespaces.enter_scratch(**settings["scratch"])
-        namespaces.separate_children()
+        isolation.enter_scratch(**settings["scratch"])
+        isolation.separate_children()
     else:
         # Before the fork: the end of this process could send no signal to the program's else.
-        confine.drop_capabilities()
-        confine.leave_other_processes()
+        isolation.drop_capabilities()
+        isolation.leave_other_processes()
         if head["folder"] is not None:
             os.chdir(head["folder"])
             os.environ["HOME"] = os.environ["TMPDIR"] = head["folder"]
@@ -111,12 +111,12 @@ def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> N
     os.close(from_program)
     os.close(to_program)
     channel = Channel(to_tests, from_tests)
-    confine.drop_capabilities()
+    isolation.drop_capabilities()
     with open(0, "rb", buffering=0, closefd=False) as orders:
         order = json.loads(_exactly(orders, head["length"]))
     channel.receive()
-    confine.close_standard()
-    confine.limit(settings["limits"])
+    isolation.close_standard()
+    isolation.limit(settings["limits"])
     os.write(answer, STARTED)
     status = 1
     try:
@@ -135,13 +135,13 @@ def _exactly(file: Any, length: int) -> bytes:
 
 
 def _run_program(settings: dict[str, Any], channel: Channel) -> None:
-    confine.end_with_parent()
+    isolation.end_with_parent()
     if settings["root"] is not None:
-        namespaces.see_own_processes()
-    confine.drop_capabilities()
-    confine.leave_other_processes()
-    confine.limit(settings["limits"])
-    confine.close_standard()
-    confine.close_others(channel.descriptors)
+        isolation.see_own_processes()
+    isolation.drop_capabilities()
+    isolation.leave_other_processes()
+    isolation.limit(settings["limits"])
+    isolation.close_standard()
+    isolation.close_others(channel.descriptors)
     channel.send({})
     program.run(channel)

@@ -27,7 +27,7 @@ CONTROL = "__control__"
 _ENDS = (StopIteration, StopAsyncIteration)
 
 
-class StandIn:
+class Proxy:
     """An object in the process of the program.
 
     Operations are forwarded. Comparisons are forwarded where both sides are objects of the
@@ -37,8 +37,8 @@ class StandIn:
     __slots__ = ("__forward", "__number")
 
     def __init__(self, forward: Callable[..., Any], number: int) -> None:
-        object.__setattr__(self, "_StandIn__forward", forward)
-        object.__setattr__(self, "_StandIn__number", number)
+        object.__setattr__(self, "_Proxy__forward", forward)
+        object.__setattr__(self, "_Proxy__number", number)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.__forward("call", self, *arguments, **named)
@@ -53,29 +53,29 @@ class StandIn:
         self.__forward("delattr", self, name)
 
     def __instancecheck__(self, item: Any) -> bool:
-        return isinstance(item, StandIn) and self.__forward("isinstance", item, self) is True
+        return isinstance(item, Proxy) and self.__forward("isinstance", item, self) is True
 
     def __hash__(self) -> int:
         return hash(self.__number)
 
 
 def _forwarded(operation: str, *, between: bool = False) -> Callable[..., Any]:
-    def method(self: StandIn, *arguments: Any) -> Any:
-        if between and type(arguments[0]) is not StandIn:
+    def method(self: Proxy, *arguments: Any) -> Any:
+        if between and type(arguments[0]) is not Proxy:
             return NotImplemented
-        forward = object.__getattribute__(self, "_StandIn__forward")
+        forward = object.__getattribute__(self, "_Proxy__forward")
         return forward(operation, self, *arguments)
 
     return method
 
 
 for _operation in OPERATIONS:
-    setattr(StandIn, f"__{_operation.rstrip('_')}__", _forwarded(_operation))
+    setattr(Proxy, f"__{_operation.rstrip('_')}__", _forwarded(_operation))
 for _operation in COMPARISONS:
-    setattr(StandIn, f"__{_operation}__", _forwarded(_operation, between=True))
+    setattr(Proxy, f"__{_operation}__", _forwarded(_operation, between=True))
 
 
-class Control:
+class AssertionControl:
     """Takes the place of assertions in the control: nothing is equal to what it compares with.
 
     A value that claims to be equal is forged. `passes` is whether every assertion that was
@@ -108,10 +108,10 @@ class Tester:
     def __init__(self, channel: Channel, order: dict[str, Any]) -> None:
         self._channel = channel
         self._order = order
-        self._names: dict[str, Any] = {"__name__": "__main__", CONTROL: Control()}
+        self._names: dict[str, Any] = {"__name__": "__main__", CONTROL: AssertionControl()}
         self._exceptions: dict[str, type[Exception]] = {}
         self._functions: list[Any] = []
-        self._stand_ins: dict[int, StandIn] = {}
+        self._proxies: dict[int, Proxy] = {}
 
     def run(self) -> None:
         """Returns where all tests pass; an exception of any kind is a failure."""
@@ -209,8 +209,8 @@ class Tester:
         return Decoder(table, self._decode, self._instance, known)
 
     def _encode(self, encoder: Encoder, value: Any) -> Any:
-        if type(value) is StandIn:
-            return ["h", object.__getattribute__(value, "_StandIn__number")]
+        if type(value) is Proxy:
+            return ["h", object.__getattribute__(value, "_Proxy__number")]
         kind = type(value)
         if kind.__name__ in self._order["shared"] and self._names.get(kind.__name__) is kind:
             return encoder.reference(value)
@@ -226,7 +226,7 @@ class Tester:
             return self._functions[number]
         if tag != "h" or type(number) is not int:
             raise ValueError("no value")
-        return self._stand_ins.setdefault(number, StandIn(self._operate, number))
+        return self._proxies.setdefault(number, Proxy(self._operate, number))
 
     def _instance(self, name: str) -> Any:
         kind = self._names.get(name)

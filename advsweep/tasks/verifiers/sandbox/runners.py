@@ -1,11 +1,17 @@
-"""Runs programs on this machine, each in processes of its own."""
+"""Runs programs against tests: on this machine under limits, or on a sandbox server.
+
+Both send the modules of `inside` as one script, since the Python that runs it may lack advsweep.
+The server is SandboxFusion (https://github.com/bytedance/SandboxFusion).
+"""
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import ctypes
 import functools
 import json
+import marshal
 import math
 import os
 import pwd
@@ -16,14 +22,37 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import urllib.request
 import weakref
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from types import CodeType
 from typing import IO, Any
 
 from advsweep.tasks.verifiers.sandbox.inside.main import STARTED
-from advsweep.tasks.verifiers.sandbox.order import Order, Run
-from advsweep.tasks.verifiers.sandbox.script import script
+from advsweep.tasks.verifiers.sandbox.submission import ProgramResult, Submission
+
+_PACKAGE = "advsweep.tasks.verifiers.sandbox.inside"
+_MODULES = ("wire", "isolation", "program", "tester", "main")  # in order of imports
+
+# Modules that stand in `sys.modules` under their full names are imported from there.
+_START = """
+import binascii, marshal, sys, types
+package = sys.modules[{package!r}] = types.ModuleType({package!r})
+for name, code in {modules!r}:
+    module = types.ModuleType({package!r} + "." + name)
+    sys.modules[module.__name__] = module
+    setattr(package, name, module)
+    exec({load}, module.__dict__)
+package.main.main({settings!r})
+"""
+
+SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
+"""The environment variable with the server's access token, if it wants one."""
+
+REMOTE_SECONDS = 20.0
+"""What a server may take beyond a program's time."""
 
 _UNSHARE = (
     *("--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
@@ -85,7 +114,7 @@ def namespaces_missing() -> str:
         return "there is no program unshare (Linux, util-linux)"
     limits = Limits(cpu=_PROBE_SECONDS, memory=2**29, file=2**20, processes=4)
     with contextlib.closing(Sandbox(limits, namespaces=True)) as sandbox:
-        return sandbox.run(Order(program="", setup="", tests=""), _PROBE_SECONDS).failure
+        return sandbox.run(Submission(program="", setup="", tests=""), _PROBE_SECONDS).failure
 
 
 class Sandbox:
@@ -103,14 +132,14 @@ class Sandbox:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
 
-    def run(self, order: Order, seconds: float) -> Run:
+    def run(self, submission: Submission, seconds: float) -> ProgramResult:
         """Runs a program and its tests in processes of their own, and ends what is left.
 
         Args:
             seconds: time that they may take, beside what starting them takes.
         """
         seconds += STARTING_SECONDS
-        message = json.dumps(order.message()).encode()
+        message = json.dumps(submission.message()).encode()
         with tempfile.TemporaryDirectory(
             prefix="advsweep-code-", ignore_cleanup_errors=True
         ) as folder:
@@ -122,8 +151,8 @@ class Sandbox:
             request = json.dumps(head).encode() + b"\n" + message
             answer = self._answer(request, seconds + _SUPERVISOR_SECONDS)
         if answer.startswith(STARTED):
-            return Run(passed=answer == STARTED + order.word.encode() + b"\n")
-        return Run(failure=self._failure())
+            return ProgramResult(passed=answer == STARTED + submission.word.encode() + b"\n")
+        return ProgramResult(failure=self._failure())
 
     def close(self) -> None:
         """Ends the supervisor; the next run starts another."""
@@ -211,3 +240,66 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
+
+
+def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramResult:
+    """Has a server run a program and its tests, which it gets by the standard input.
+
+    So neither the tests nor the word stand in a file that the program can read, and the program
+    has a process of its own there as well.
+    """
+    message = json.dumps(submission.message())
+    head = {"folder": None, "length": len(message), "seconds": seconds}
+    settings: dict[str, Any] = {"limits": [], "root": None}
+    request = {
+        "code": script(settings, portable=True),
+        "stdin": json.dumps(head) + "\n" + message,
+        "language": "python",
+        "run_timeout": seconds,
+    }
+    call = urllib.request.Request(
+        url, json.dumps(request).encode(), {"Content-Type": "application/json"}
+    )
+    if token := os.environ.get(SANDBOX_TOKEN):
+        # Not where the server redirects to.
+        call.add_unredirected_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
+            result = json.load(response)["run_result"]
+            status, output = result["status"], result["stdout"] or ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return ProgramResult(failure=f"the sandbox at {url} gave no result ({error!r})"[:200])
+    if status == "Finished" and not output.startswith(STARTED.decode()):
+        return ProgramResult(failure=f"the sandbox at {url} did not start the program")
+    return ProgramResult(passed=output == f"{STARTED.decode()}{submission.word}\n")
+
+
+def script(settings: dict[str, Any], *, portable: bool = False) -> str:
+    """A script that runs `inside.main` with some settings.
+
+    Args:
+        portable: for another Python than this one, which starts more slowly.
+    """
+    modules = _sources() if portable else _compiled()
+    load = "code" if portable else "marshal.loads(binascii.a2b_base64(code))"
+    return _START.format(package=_PACKAGE, modules=modules, load=load, settings=settings)
+
+
+@functools.cache
+def _sources() -> tuple[tuple[str, str], ...]:
+    folder = files(_PACKAGE)
+    return tuple((name, (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)
+
+
+@functools.cache
+def _compiled() -> tuple[tuple[str, bytes], ...]:
+    """Each module as text that is short enough for a command line."""
+    return tuple(
+        (name, binascii.b2a_base64(marshal.dumps(_compile(name, source)), newline=False))
+        for name, source in _sources()
+    )
+
+
+def _compile(name: str, source: str) -> CodeType:
+    # Documentation strings are left out.
+    return compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)

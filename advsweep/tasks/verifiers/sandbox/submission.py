@@ -29,7 +29,7 @@ _WELL_KNOWN = {
 
 
 @dataclass(frozen=True)
-class Order:
+class Submission:
     """A program and its tests.
 
     Attributes:
@@ -43,9 +43,9 @@ class Order:
     word: str = field(default_factory=lambda: secrets.token_hex(16))
     """Written at the end of the tests; an exit code alone would be set more easily."""
 
-    def control(self) -> Order:
-        """The same program with tests that nothing can pass, see `impossible`."""
-        return Order(self.program, self.setup, impossible(self.tests), self.solution)
+    def control(self) -> Submission:
+        """The same program with tests that nothing can pass, see `impossible_tests`."""
+        return Submission(self.program, self.setup, impossible_tests(self.tests), self.solution)
 
     def message(self) -> dict[str, Any]:
         """As `inside.main` takes it."""
@@ -62,7 +62,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Run:
+class ProgramResult:
     """How a program did.
 
     Attributes:
@@ -74,17 +74,17 @@ class Run:
     failure: str = ""
 
 
-def impossible(tests: str) -> str:
+def impossible_tests(tests: str) -> str:
     """Tests that evaluate the same operands as others in the same order, and never pass.
 
     Each assertion compares its operands with an object that nothing is equal to. A program
     passes only if its values claim to be equal to anything, or if it writes the verdict itself.
     """
-    tree = ast.fix_missing_locations(_Impossible().visit(ast.parse(tests)))
+    tree = ast.fix_missing_locations(_ImpossibleAssertions().visit(ast.parse(tests)))
     return f"{ast.unparse(tree)}\nassert {CONTROL}.passes\n"
 
 
-class _Impossible(ast.NodeTransformer):
+class _ImpossibleAssertions(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         test = node.test
         operands = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
