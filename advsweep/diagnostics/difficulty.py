@@ -18,9 +18,7 @@ BINS = 16
 """Groups larger than this have their numbers of successes merged into 17 equal steps."""
 
 
-def effective_prompts(
-    weights: Float[np.ndarray, "*runs groups"],
-) -> Float[np.ndarray, "*runs"]:
+def effective_prompts(weights: Float[np.ndarray, "*runs groups"]) -> Float[np.ndarray, "*runs"]:
     """Kish's effective sample size, (Σ w)² / Σ w², in prompts (FADE, Eq. 10).
 
     As many prompts of equal weight would average out as much noise. NaN if all weights are 0.

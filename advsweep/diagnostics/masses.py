@@ -74,9 +74,7 @@ def masses(
 
 
 def masses_per_run(
-    runs: StackedRollouts,
-    advantages: PerRollout,
-    successes: FlagPerRollout,
+    runs: StackedRollouts, advantages: PerRollout, successes: FlagPerRollout
 ) -> tuple[PerRun, PerRun]:
     """m_S and m_F of each run, of advantages that are 0 where masked."""
     upward = np.where(successes, advantages, 0.0)
@@ -312,9 +310,7 @@ def entropy_terms(
 
 
 def entropy_terms_per_run(
-    runs: StackedRollouts,
-    advantages: PerRollout,
-    token_entropy: PerRollout,
+    runs: StackedRollouts, advantages: PerRollout, token_entropy: PerRollout
 ) -> dict[str, PerRun]:
     """The same of each run, of numbers that are 0 where masked."""
     drift = runs.rollout_mean(advantages) * runs.rollout_mean(token_entropy)

@@ -46,11 +46,7 @@ class StackedRollouts:
         total: how many count in each run.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        mask: FlagPerRollout | None = None,
-    ) -> None:
+    def __init__(self, shape: tuple[int, int, int], mask: FlagPerRollout | None = None) -> None:
         runs, groups, rollouts = shape
         self.shape = shape
         self.mask = mask

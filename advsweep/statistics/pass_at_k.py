@@ -48,9 +48,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " p
     return np.where(n < k, np.nan, -np.expm1(log_fail))
 
 
-def mean_over_problems(
-    values: Float[np.ndarray, "*means problems"],
-) -> Float[np.ndarray, "*means"]:
+def mean_over_problems(values: Float[np.ndarray, "*means problems"]) -> Float[np.ndarray, "*means"]:
     """The mean over the problems that have a value; NaN where none has.
 
     A problem has no pass@k where fewer than k of its samples could be scored.

@@ -155,9 +155,7 @@ class _Found(NamedTuple):
     cost: float  # half the sum of squares
 
 
-def _unpacked(
-    at: Float[np.ndarray, " parameters"],
-) -> tuple[Float[np.ndarray, " components"], ...]:
+def _unpacked(at: Float[np.ndarray, " parameters"]) -> tuple[Float[np.ndarray, " components"], ...]:
     """Weights, alphas and betas of (ln α, ln β), or of (logit w, ln α₁, ln β₁, ln α₂, ln β₂)."""
     first = expit(at[: at.size % 2])
     shapes = np.exp(at[at.size % 2 :])
@@ -287,9 +285,7 @@ def _refuse_runaway(at: Float[np.ndarray, " parameters"]) -> None:
 
 
 def _pearson(
-    counts: Float[np.ndarray, " counts"],
-    expected: Float[np.ndarray, " counts"],
-    parameters: int,
+    counts: Float[np.ndarray, " counts"], expected: Float[np.ndarray, " counts"], parameters: int
 ) -> tuple[float, int]:
     """Pearson's χ² and its degrees of freedom."""
     pools = [[0.0, 0.0]]

@@ -18,6 +18,8 @@ from advsweep.tasks.base import Problem, Split, Task
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    from advsweep.tasks.base import PerCompletion
+
 __all__ = ["Arms", "Bandit", "BanditTask", "Toy"]
 
 
@@ -81,9 +83,7 @@ class BanditTask(Task):
         rows = np.concatenate([rng.permutation(len(problems)) for _ in range(rounds)])[:count]
         return [problems[row] for row in rows.tolist()]
 
-    def score(
-        self, problems: Sequence[Problem], completions: Sequence[str]
-    ) -> Float[np.ndarray, " completions"]:
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         correct = self.arms.correct
         return np.array(
             [
@@ -274,11 +274,8 @@ class Toy(BanditTask):
         return not self.is_binary
 
     def rewards(
-        self,
-        completions: Sequence[str],
-        outcomes: Float[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> PerCompletion:
         """The action's reward; that of no action is 0."""
         actions = [self._read(text) for text in completions]
         return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])

@@ -15,6 +15,9 @@ from advsweep.components import Component, Plain
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    # One number per completion.
+    PerCompletion = Float[np.ndarray, " completions"]
+
 
 class Split(Enum):
     """The disjoint parts of a task's problems."""
@@ -144,17 +147,12 @@ class Task(Component):
         """Every problem of a split, in a fixed order; splits share no problem."""
 
     @abstractmethod
-    def score(
-        self, problems: Sequence[Problem], completions: Sequence[str]
-    ) -> Float[np.ndarray, " completions"]:
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         """Rewards of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
 
     def rewards(
-        self,
-        completions: Sequence[str],
-        outcomes: Float[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> PerCompletion:
         """What a training rewards completions with; an evaluation counts outcomes alone.
 
         Args:

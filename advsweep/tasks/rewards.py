@@ -14,7 +14,9 @@ from advsweep.errors import ConfigError
 from advsweep.registry import Registry
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool
+
+    from advsweep.tasks.base import PerCompletion
 
 
 @dataclass(kw_only=True)
@@ -39,8 +41,8 @@ class RewardPart(Component):
         self,
         completions: Sequence[str],
         correct: Bool[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        lengths: PerCompletion,
+    ) -> PerCompletion:
         """The part's values, before its weight; lengths are in tokens."""
 
 
@@ -65,10 +67,10 @@ class Accuracy(RewardPart):
         self,
         completions: Sequence[str],
         correct: Bool[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        lengths: PerCompletion,
+    ) -> PerCompletion:
         formed = np.fromiter((self.delimiter in c for c in completions), bool, len(completions))
-        values: Float[np.ndarray, " completions"] = (correct & formed).astype(np.float64)
+        values: PerCompletion = (correct & formed).astype(np.float64)
         return values
 
 
@@ -98,8 +100,8 @@ class Format(RewardPart):
         self,
         completions: Sequence[str],
         correct: Bool[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        lengths: PerCompletion,
+    ) -> PerCompletion:
         counts = np.fromiter((c.count(self.delimiter) for c in completions), int, len(completions))
         return ((counts == 1) if self.exactly_once else (counts > 0)).astype(np.float64)
 
@@ -134,12 +136,12 @@ class Cosine(RewardPart):
         self,
         completions: Sequence[str],
         correct: Bool[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        lengths: PerCompletion,
+    ) -> PerCompletion:
         share = (1 + np.cos(np.pi * np.clip(lengths / self.length, 0, 1))) / 2
         right = self.correct_min + (self.correct_max - self.correct_min) * share
         wrong = self.wrong_max + (self.wrong_min - self.wrong_max) * share
-        values: Float[np.ndarray, " completions"] = np.where(correct, right, wrong)
+        values: PerCompletion = np.where(correct, right, wrong)
         return values
 
 
@@ -178,11 +180,8 @@ class Reward:
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     def values(
-        self,
-        completions: Sequence[str],
-        outcomes: Float[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> PerCompletion:
         """The rewards; NaN where the outcome is NaN."""
         correct = outcomes == 1
         total = np.zeros(len(completions))

@@ -98,6 +98,7 @@ assert not refused & {name.partition('.')[0] for name in sys.modules}
 """
 
 
+@pytest.mark.slow
 def test_torch_alone_is_enough() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", TORCH_ALONE],

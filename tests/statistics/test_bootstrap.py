@@ -30,6 +30,7 @@ class TestOverProblems:
         width = t.high - t.low
         assert (found.low, found.high) == pytest.approx((t.low, t.high), abs=0.03 * width)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("n", "within"), [(5, 0.04), (10, 0.02), (30, 0.02)])
     def test_covers_the_mean_of_normal_values(self, n, within):
         # Plain quantiles cover it in 83, 91 and 94 %. Five values have only 126 different
@@ -38,6 +39,7 @@ class TestOverProblems:
         found = [bootstrap_over_problems(rng.normal(size=n), resamples=1000) for _ in range(1000)]
         assert np.mean([f.low <= 0 <= f.high for f in found]) == pytest.approx(0.95, abs=within)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("shape", [(0.3, 0.7), (2.0, 2.0)])
     def test_covers_the_pass_at_1_of_a_hundred_problems(self, shape):
         rng = np.random.default_rng(0)
@@ -112,6 +114,7 @@ class TestInterquartileMean:
         assert math.isnan(interquartile_mean([1, 2, 3, NAN]))
         assert math.isnan(interquartile_mean([]))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("runs", "tasks"), [(5, 5), (10, 5), (30, 3)])
     def test_interval_covers_the_true_one(self, runs, tasks):
         # Tasks lie symmetrically about 0, and so does their interquartile mean.

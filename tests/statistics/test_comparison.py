@@ -77,6 +77,7 @@ class TestPaired:
         sizes = [compare_paired(row, np.zeros(5)).effect_size for row in differences]
         assert np.mean(sizes) == pytest.approx(0.8, abs=0.04)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("n", "times"), [(5, 4000), (10, 4000), (30, 1500)])
     def test_covers_the_true_difference_as_often_as_it_says(self, n, times):
         rng = np.random.default_rng(n)

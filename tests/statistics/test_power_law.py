@@ -77,6 +77,7 @@ def test_a_table_of_problems_has_the_fit_of_its_mean_and_other_intervals():
     assert fit_pass_at_k(KS[:7], table, seed=1) != of_table
 
 
+@pytest.mark.slow
 def test_resampled_problems_hold_what_more_problems_would_say():
     true = fit_pass_at_k(KS[:7], evaluated(20_000, seed=99).mean(axis=0))
     held = np.zeros(2)

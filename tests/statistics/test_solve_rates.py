@@ -57,6 +57,7 @@ def test_the_harder_beta_is_first_though_it_is_the_narrower():
     assert hard.alpha.value / hard.beta.value < easy.alpha.value / easy.beta.value
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_parameters():
     held = np.zeros(2)
     for seed in range(40):

@@ -22,7 +22,9 @@ from advsweep.tasks.countdown import expressions
 from advsweep.tasks.countdown.expressions import evaluate, signatures
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Int
+
+    from advsweep.tasks.base import PerCompletion
 
     Expressions = tuple[Int[np.ndarray, "rows m"], Int[np.ndarray, "rows m-1"]]
 
@@ -173,9 +175,7 @@ class Countdown(SymbolTask):
             pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)
         ]
 
-    def score(
-        self, problems: Sequence[Problem], completions: Sequence[str]
-    ) -> Float[np.ndarray, " completions"]:
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         read = expressions.read(completions)
         targets = np.fromiter((p.reference["target"] for p in problems), np.int64, len(problems))
         right = self._uses_digits(problems, read)

@@ -32,8 +32,7 @@ from advsweep.tasks.verifiers import VERIFIERS, Outcome, Verdict, Verifier
 from advsweep.tasks.verifiers.pool import pool_for, usable_cores
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
+    from advsweep.tasks.base import PerCompletion
     from advsweep.tasks.verifiers.server import Job, JobResult
 
 _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan}
@@ -172,9 +171,7 @@ class Dataset(Task):
         rows = rng.choice(len(problems), count, replace=count > len(problems))
         return [problems[row] for row in rows.tolist()]
 
-    def score(
-        self, problems: Sequence[Problem], completions: Sequence[str]
-    ) -> Float[np.ndarray, " completions"]:
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
         verdicts = self._judge(problems, completions)
         return np.array([_REWARDS[verdict.outcome] for verdict in verdicts])
 
@@ -187,11 +184,8 @@ class Dataset(Task):
         return [verdict.forged for verdict in self._judge(problems, completions)]
 
     def rewards(
-        self,
-        completions: Sequence[str],
-        outcomes: Float[np.ndarray, " completions"],
-        lengths: Float[np.ndarray, " completions"],
-    ) -> Float[np.ndarray, " completions"]:
+        self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
+    ) -> PerCompletion:
         return self._reward.values(completions, outcomes, lengths)
 
     @property

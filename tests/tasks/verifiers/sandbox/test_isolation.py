@@ -253,7 +253,13 @@ def test_without_isolation_it_finds_something(name: str, holes: dict[str, object
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("probe", CONFINED_PROBES.values(), ids=CONFINED_PROBES)
+@pytest.mark.parametrize(
+    "probe",
+    [
+        pytest.param(probe, id=name, marks=[pytest.mark.slow] if "any other place" in name else [])
+        for name, probe in CONFINED_PROBES.items()
+    ],
+)
 def test_a_program_is_confined(probe: str, outcome: Callable[[str], Outcome]) -> None:
     for _ in range(2):
         assert outcome(probe) is Outcome.WRONG
@@ -314,6 +320,7 @@ def become_nobody() -> None:
     os.setuid(65534)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as another user than root")
 def test_the_same_holds_for_another_user() -> None:
     """In a process of its own, of the user nobody."""
