@@ -14,7 +14,7 @@ from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.compare_at import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.provenance import Provenance
-from advsweep.report.papers.layouts import Style, choose_style
+from advsweep.report.papers.layouts import PaperLayout, choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.document import Document, Mark, Table
 from advsweep.report.tables.layout import lay_out
@@ -40,16 +40,16 @@ __all__ = [
     "Judgement",
     "Mark",
     "MetricDirection",
+    "PaperLayout",
     "Provenance",
     "Report",
     "Row",
-    "Style",
     "Table",
     "Verdict",
     "answer_claims",
     "build_model_report",
     "build_report",
-    "choose_style",
+    "choose_layout",
     "claim_lists",
     "find_marks",
     "judge",

@@ -167,7 +167,7 @@ def report(
         Verdict,
         build_model_report,
         build_report,
-        choose_style,
+        choose_layout,
         judge,
         parse_assertion,
         parse_cutoff,
@@ -187,8 +187,8 @@ def report(
         opened = open_store(store, create=False)
         _print(build_model_report(opened, names), opened, output, [], claims)
         return
-    chosen_style = choose_style(style, paper)
-    if chosen_style is not None and (rows or columns or sort):
+    layout = choose_layout(style, paper)
+    if layout is not None and (rows or columns or sort):
         raise ConfigError("--style: expected no --rows, --columns or --sort, as it has its own")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
@@ -203,9 +203,7 @@ def report(
         at=cutoff,
     )
     with _uncollected():
-        shown = build(
-            columns=names, sort=sort, baseline=baseline, target=difference, style=chosen_style
-        )
+        shown = build(columns=names, sort=sort, baseline=baseline, target=difference, layout=layout)
         judgements = []
         if asserted:
             used = dict.fromkeys(column for a in asserted for column in a.columns)

@@ -1,9 +1,9 @@
-"""Reports laid out as tables of papers: methods under their models, benchmarks as columns.
+"""Reports in the layout of a paper's table: methods below their models, benchmarks as columns.
 
-The rows are the runs of a store that are a method of the paper, under the names that it has for
-them, and the base models; other runs stand below, under their own names. Columns are the
-paper's, of the tasks that were evaluated, and of other tasks likewise. Beside them may stand
-what the paper reports.
+Rows are the store's runs that follow a method of the paper, under the paper's name of that method,
+and the base models; other runs come last, under their own names. Columns are the paper's columns
+for the tasks that were evaluated, and the same quantities for other tasks. The numbers that the
+paper reports can stand beside ours.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from advsweep.report.data.grouping import Group, refuse_mixtures, value_of
 from advsweep.report.papers.published import (
     BASE_METHOD,
     PrintedNumber,
-    PrintedRow,
     PrintedTable,
     methods,
     paper_names,
@@ -36,7 +36,7 @@ from advsweep.report.tables.aggregate import untrained_rows
 from advsweep.report.tables.document import Entry, Heading, Line, Mark, Table
 from advsweep.report.tables.formatting import show_interval
 from advsweep.report.tables.significance import rank
-from advsweep.report.tables.types import Cell, Row
+from advsweep.report.tables.types import Cell, Layout, Row
 from advsweep.store import RunRecord
 
 MODEL = "model"
@@ -46,23 +46,19 @@ REPORTED = "reported"
 OURS = "ours"
 _PERCENT = 100.0
 _SHORT = 8  # characters of a hash
+_MISSING_CELL = Cell(math.nan, math.nan, math.nan, 0, ())
+# These tables print standard deviations after their ±.
 _WITH_DEVIATION = frozenset({"fade-table3"})
 
 
-@dataclass(frozen=True)
-class Style:
-    """A paper's table to lay a report out as; `reported`: with what the paper reports."""
+def choose_layout(style: str | None, paper: str | None) -> PaperLayout | None:
+    """Returns the layout for the options --style and --paper; None without either.
 
-    table: PrintedTable
-    reported: bool = False
-
-
-def choose_style(style: str | None, paper: str | None) -> Style | None:
-    """The style that options ask for: a table, a paper's first table, or neither.
+    A paper without a style has the layout of its first table.
 
     Raises:
         ConfigError: there is no such table or paper, or the table is of another paper.
-        ReportError: the paper's numbers are not to be had.
+        ReportError: the package does not have the paper's numbers.
     """
     if paper is not None and paper not in paper_names():
         raise ConfigError(
@@ -77,175 +73,229 @@ def choose_style(style: str | None, paper: str | None) -> Style | None:
         raise ConfigError(f"--paper {paper}: expected a style of that paper, got '{style}'")
     if paper is not None and not table.rows:
         raise ReportError(f"--paper {paper}: the numbers of {style} are not in the sources we have")
-    return Style(table, paper is not None)
+    return PaperLayout(table, paper is not None)
 
 
-def style_columns(style: Style, evaluated: EvaluationsByTask) -> list[str]:
-    """The names of a style's columns, of the tasks that were evaluated or are reported."""
-    own = [task for task in evaluated.tasks if task != OWN_TASKS]
-    if style.table.by_task:
-        printed = list(dict.fromkeys(row.task for row in style.table.rows if row.task))
-        tasks = [task for task in printed if style.reported or task in own]
-        tasks += [task for task in own if task not in printed]
-        return [f"{name}[{task}]" for task in tasks for name in style.table.columns]
-    columns = [column for name in style.table.columns if (column := parse_column(name))]
-    of_tasks = [column for column in columns if column.task is not None]
-    quantities = dict.fromkeys(column.quantity for column in of_tasks)
-    printed = list(dict.fromkeys(column.task for column in of_tasks if column.task))
-    tasks = [task for task in printed if style.reported or task in own]
-    tasks += [task for task in own if task not in printed]
-    return [
-        *(c.name for c in columns if not c.is_evaluated),
-        *(f"{quantity}[{task}]" for quantity in quantities for task in tasks),
-        *(c.name for c in columns if c.over is not None and len(tasks) > 1),
-    ]
+@dataclass(frozen=True)
+class PaperLayout(Layout):
+    """The layout of a paper's table.
 
-
-def group_as_printed(
-    style: Style, runs: Sequence[RunRecord], *, pool: bool
-) -> list[tuple[Group, list[RunRecord]]]:
-    """The runs of each model and method, in the paper's order.
-
-    Raises:
-        ReportError: runs of a row differ in other keys, which the message names.
+    Attributes:
+        reported: show the numbers that the paper reports, too.
     """
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    for run in runs:
-        groups.setdefault((_model(run), _method(style, run)), []).append(run)
-    models = list(dict.fromkeys(row.model for row in style.table.rows))
-    models += [model for model, _ in groups if model not in models]
-    order = [*methods(style.table.paper)]
-    order += [method for _, method in groups if method not in order]
-    named: list[tuple[Group, list[RunRecord]]] = [
-        ({MODEL: model, METHOD: method}, groups[model, method])
-        for model in dict.fromkeys(models)
-        for method in dict.fromkeys(order)
-        if (model, method) in groups
-    ]
-    if not pool:
-        refuse_mixtures(named)
-    return named
+
+    method_key: ClassVar[str] = METHOD
+    apart: ClassVar[tuple[str, ...]] = (MODEL,)
+
+    table: PrintedTable
+    reported: bool = False
+
+    def columns(self, evaluated: EvaluationsByTask) -> list[str]:
+        """Names the columns, for the tasks that were evaluated or are reported."""
+        columns = [column for name in self.table.columns if (column := parse_column(name))]
+        of_tasks = [column for column in columns if column.task is not None]
+        if self.table.by_task:
+            printed = dict.fromkeys(row.task for row in self.table.rows if row.task)
+        else:
+            printed = dict.fromkeys(column.task for column in of_tasks if column.task)
+        own = [task for task in evaluated.tasks if task != OWN_TASKS]
+        tasks = [task for task in printed if self.reported or task in own]
+        tasks += [task for task in own if task not in printed]
+        if self.table.by_task:
+            return [f"{name}[{task}]" for task in tasks for name in self.table.columns]
+        quantities = dict.fromkeys(column.quantity for column in of_tasks)
+        return [
+            *(c.name for c in columns if not c.is_evaluated),
+            *(f"{quantity}[{task}]" for quantity in quantities for task in tasks),
+            *(c.name for c in columns if c.over is not None and len(tasks) > 1),
+        ]
+
+    def group(
+        self, runs: Sequence[RunRecord], *, pool: bool
+    ) -> list[tuple[Group, list[RunRecord]]]:
+        """Groups runs by model and method, in the paper's order."""
+        groups: dict[tuple[str, str], list[RunRecord]] = {}
+        for run in runs:
+            groups.setdefault((_model(run), self._method(run)), []).append(run)
+        models = [*(row.model for row in self.table.rows), *(model for model, _ in groups)]
+        order = [*methods(self.table.paper), *(method for _, method in groups)]
+        named: list[tuple[Group, list[RunRecord]]] = [
+            ({MODEL: model, METHOD: method}, groups[model, method])
+            for model in dict.fromkeys(models)
+            for method in dict.fromkeys(order)
+            if (model, method) in groups
+        ]
+        if not pool:
+            refuse_mixtures(named)
+        return named
+
+    def _method(self, run: RunRecord) -> str:
+        for method, filters in methods(self.table.paper).items():
+            if all(filter.holds(value_of(run, filter.key)) for filter in filters):
+                return method
+        return run.estimator
+
+    def base_rows(
+        self,
+        groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+        evaluated: EvaluationsByTask,
+        columns: Sequence[Column],
+    ) -> list[Row]:
+        """Makes a row for each base model, and for each model evaluated without a run."""
+        users = {run.id: str(group[MODEL]) for group, members in groups for run in members}
+        named: dict[str, Group] = {}
+        for task in evaluated.tasks.values():
+            for run_id, record in task.base.items():
+                named.setdefault(record.subject, {MODEL: users[run_id], METHOD: BASE_METHOD})
+            for record in task.models:
+                model = _last_part(str(record.settings["model"]))
+                named.setdefault(record.subject, {MODEL: model, METHOD: BASE_METHOD})
+        counts = Counter(group[MODEL] for group in named.values())
+        for subject, group in named.items():
+            if counts[group[MODEL]] > 1:
+                group[METHOD] = f"{BASE_METHOD} {subject.partition(':')[2][:_SHORT]}"
+        return untrained_rows(
+            named,
+            evaluated,
+            columns,
+            lambda task: {r.subject: r for r in (*task.models, *task.base.values())},
+        )
+
+    def reported_rows(self, rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
+        """Makes rows of the paper's numbers on the models of `rows`.
+
+        If the paper has none of these models, the rows are on all of the paper's models.
+        """
+        if not self.reported:
+            return []
+        models = {row.group[MODEL] for row in rows}
+        shared = models & {row.model for row in self.table.rows}
+        found: dict[tuple[str, str], dict[str, Cell]] = {}
+        for printed in self.table.rows:
+            if not shared or printed.model in shared:
+                cells = found.setdefault((printed.model, printed.method), {})
+                cells |= {
+                    column.name: Cell(number.value / _scale(column), math.nan, math.nan, 0, ())
+                    for column in columns
+                    if (number := printed.number(column)) is not None
+                }
+        return [
+            Row(
+                group={MODEL: model, METHOD: method, SOURCE: REPORTED},
+                n=0,
+                seeds=(),
+                cells={column.name: cells.get(column.name, _MISSING_CELL) for column in columns},
+            )
+            for (model, method), cells in found.items()
+        ]
+
+    def lay_out(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[Column],
+        marked: Mapping[tuple[int, str], Mark],
+    ) -> Table:
+        """Lays out a section for each model, or for each model and task."""
+        most = max(row.n for row in rows)
+        marks = {**marked, **_reported_marks(rows, columns)}
+        keys = [MODEL, METHOD, *([SOURCE] if self.reported else [])]
+        parts = [(None, list(columns))]
+        if self.table.by_task:
+            parts = [(t, list(own)) for t, own in groupby(columns, key=lambda column: column.task)]
+            keys.insert(1, "task")
+        models = [row.model for row in self.table.rows]
+        models += [row.group[MODEL] for row in rows]
+        ordered = sorted(enumerate(rows), key=lambda pair: self._order(pair[1]))
+        sections = []
+        for model in dict.fromkeys(models):
+            for task, own in parts:
+                lines = []
+                for i, row in ordered:
+                    entries = tuple(self._entry(row, c, marks.get((i, c.name)), most) for c in own)
+                    if row.group[MODEL] == model and any(e.value is not None for e in entries):
+                        named = {SOURCE: OURS, "task": _title(task), **row.group}
+                        lines.append(Line(tuple(str(named[key]) for key in keys), entries))
+                sections += [tuple(lines)] if lines else []
+        return Table(
+            names=tuple(keys),
+            columns=tuple(self._heading(column, parts[0][1]) for column in parts[0][1]),
+            sections=tuple(sections),
+        )
+
+    def _order(self, row: Row) -> tuple[bool, int, bool]:
+        """Sorts base models first, then the paper's methods, ours before the reported ones."""
+        method = row.group[METHOD]
+        known = [row.method for row in self.table.rows]
+        known = list(dict.fromkeys([*known, *methods(self.table.paper)]))
+        place = known.index(method) if method in known else len(known)
+        return not method.startswith(BASE_METHOD), place, row.group.get(SOURCE) == REPORTED
+
+    def _entry(self, row: Row, column: Column, mark: Mark | None, most: int) -> Entry:
+        cell, scale = row.cells[column.name], _scale(column)
+        if math.isnan(cell.mean):
+            return Entry()
+        if row.group.get(SOURCE) == REPORTED:
+            printed = self._printed_number(row, column)
+            return Entry(printed.text, printed.spread, mark=mark, value=cell.mean)
+        spread = cell.half_width
+        if self.table.name in _WITH_DEVIATION:
+            known = [value for value in cell.values if not math.isnan(value)]
+            spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
+        mean, half_width = show_interval(scale * cell.mean, scale * spread)
+        if half_width in ("", "0") and scale == _PERCENT:
+            mean = f"{scale * cell.mean:.1f}"
+        asides = [f"(n={cell.n})"] if row.seeds and cell.n != most else []
+        if not math.isnan(cell.over_problems):
+            mean, half = show_interval(scale * cell.mean, scale * cell.over_problems)
+            asides.insert(0, f"(±{half})")
+        return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
+
+    def _printed_number(self, row: Row, column: Column) -> PrintedNumber:
+        names = row.group[MODEL], row.group[METHOD]
+        found = (p.number(column) for p in self.table.rows if (p.model, p.method) == names)
+        return next(number for number in found if number is not None)
+
+    def _heading(self, column: Column, columns: Sequence[Column]) -> Heading:
+        if self.table.by_task:
+            return Heading(("pass@k", str(column.k)))
+        title = "Avg" if column.over is not None else _title(column.task) or column.header
+        if len({c.quantity for c in columns if c.is_evaluated}) == 1:
+            return Heading((title,))
+        return Heading((column.quantity if column.is_evaluated else "", title), column.quantity)
+
+    def notes(self) -> list[str]:
+        """Describes what is particular to a table in this layout."""
+        lines = [f"laid out as {self.table.name}; accuracies in percent"]
+        if self.table.name in _WITH_DEVIATION:
+            lines.append(
+                "± is the standard deviation over seeds here, as in print, not an interval"
+            )
+        if not self.reported:
+            return lines
+        lines.append(
+            "reported: as printed; its marks are the best and second of the model's numbers, which "
+            "come without seeds to test them; the paper trained and evaluated otherwise than here"
+        )
+        if any(number.spread for row in self.table.rows for number in row.numbers.values()):
+            lines.append(
+                "reported: ± is that of the paper's latest version, which does not say what it is "
+                "or over how many runs"
+            )
+        return lines
 
 
 def _model(run: RunRecord) -> str:
     path = value_of(run, "model.path")
-    return str(value_of(run, MODEL) if path is MISSING else path).rstrip("/").rpartition("/")[2]
+    return _last_part(str(value_of(run, MODEL) if path is MISSING else path))
 
 
-def _method(style: Style, run: RunRecord) -> str:
-    for method, filters in methods(style.table.paper).items():
-        if all(filter.holds(value_of(run, filter.key)) for filter in filters):
-            return method
-    return run.estimator
-
-
-def base_rows_as_printed(
-    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    evaluated: EvaluationsByTask,
-    columns: Sequence[Column],
-) -> list[Row]:
-    """A row for each base model of the runs, and for models that were evaluated without one."""
-    users = {run.id: str(group[MODEL]) for group, members in groups for run in members}
-    named: dict[str, Group] = {}
-    for task in evaluated.tasks.values():
-        for run_id, record in task.base.items():
-            named.setdefault(record.subject, {MODEL: users[run_id], METHOD: BASE_METHOD})
-        for record in task.models:
-            model = str(record.settings["model"]).rstrip("/").rpartition("/")[2]
-            named.setdefault(record.subject, {MODEL: model, METHOD: BASE_METHOD})
-    alike = Counter(group[MODEL] for group in named.values())
-    for subject, group in named.items():
-        if alike[group[MODEL]] > 1:
-            group[METHOD] = f"{BASE_METHOD} {subject.partition(':')[2][:_SHORT]}"
-    return untrained_rows(
-        named,
-        evaluated,
-        columns,
-        lambda task: {r.subject: r for r in (*task.models, *task.base.values())},
-    )
-
-
-def reported_rows(style: Style, rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
-    """What the paper reports of the models of some rows, or of all if it has none of them."""
-    own = {row.group[MODEL] for row in rows}
-    shared = own & {row.model for row in style.table.rows}
-    found: dict[tuple[str, str], dict[str, Cell]] = {}
-    for printed in style.table.rows:
-        if not shared or printed.model in shared:
-            cells = found.setdefault((printed.model, printed.method), {})
-            cells |= {
-                column.name: Cell(number.value / _scale(column), math.nan, math.nan, 0, ())
-                for column in columns
-                if (number := printed.numbers.get(_printed_name(printed, column))) is not None
-            }
-    missing = Cell(math.nan, math.nan, math.nan, 0, ())
-    return [
-        Row(
-            group={MODEL: model, METHOD: method, SOURCE: REPORTED},
-            n=0,
-            seeds=(),
-            cells={column.name: cells.get(column.name, missing) for column in columns},
-        )
-        for (model, method), cells in found.items()
-    ]
-
-
-def _printed_name(row: PrintedRow, column: Column) -> str:
-    if row.task is None:
-        return column.name
-    return column.quantity if column.task == row.task else ""
-
-
-def _scale(column: Column) -> float:
-    """Papers print accuracies in percent."""
-    return _PERCENT if column.k is not None else 1.0
-
-
-def lay_out_as_printed(
-    style: Style,
-    rows: Sequence[Row],
-    columns: Sequence[Column],
-    marked: Mapping[tuple[int, str], Mark],
-) -> Table:
-    """The paper's table: a section for each model, and for each task where it has them."""
-    most = max(row.n for row in rows)
-    marks = dict(marked) | _reported_marks(rows, columns)
-    keys = [MODEL, METHOD, *([SOURCE] if style.reported else [])]
-    parts = [(None, list(columns))]
-    if style.table.by_task:
-        parts = [(t, list(own)) for t, own in groupby(columns, key=lambda column: column.task)]
-        keys.insert(1, "task")
-    shown = {row.group[MODEL] for row in rows}
-    models = [row.model for row in style.table.rows]
-    models += dict.fromkeys(row.group[MODEL] for row in rows)
-    sections = []
-    for model in dict.fromkeys(model for model in models if model in shown):
-        for task, own in parts:
-            lines = []
-            for i, row in sorted(enumerate(rows), key=lambda pair: _order(style, pair[1])):
-                entries = tuple(_entry(style, row, c, marks.get((i, c.name)), most) for c in own)
-                if row.group[MODEL] == model and any(entry.value is not None for entry in entries):
-                    named = {SOURCE: OURS, "task": _title(task), **row.group}
-                    lines.append(Line(tuple(str(named[key]) for key in keys), entries))
-            sections += [tuple(lines)] if lines else []
-    return Table(
-        names=tuple(keys),
-        columns=tuple(_heading(style, column, parts[0][1]) for column in parts[0][1]),
-        sections=tuple(sections),
-    )
-
-
-def _order(style: Style, row: Row) -> tuple[int, int, int]:
-    """Base models first, then methods in the paper's order, ours before what is reported."""
-    method = row.group[METHOD]
-    known = list(dict.fromkeys(printed.method for printed in style.table.rows))
-    known += [name for name in methods(style.table.paper) if name not in known]
-    place = known.index(method) if method in known else len(known)
-    return int(not method.startswith(BASE_METHOD)), place, int(row.group.get(SOURCE) == REPORTED)
+def _last_part(path: str) -> str:
+    """The name of a model, without its organisation or folder."""
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def _reported_marks(rows: Sequence[Row], columns: Sequence[Column]) -> dict[tuple[int, str], Mark]:
-    """Best and second of the reported numbers of a model, which have no seeds to ask."""
+    """Marks the best and second of a model's reported numbers, which have no seeds to test."""
     found: dict[tuple[int, str], Mark] = {}
     places = [i for i, row in enumerate(rows) if row.group.get(SOURCE) == REPORTED]
     for model in {rows[i].group[MODEL] for i in places}:
@@ -261,63 +311,10 @@ def _reported_marks(rows: Sequence[Row], columns: Sequence[Column]) -> dict[tupl
     return found
 
 
-def _entry(style: Style, row: Row, column: Column, mark: Mark | None, most: int) -> Entry:
-    cell, scale = row.cells[column.name], _scale(column)
-    if math.isnan(cell.mean):
-        return Entry()
-    if row.group.get(SOURCE) == REPORTED:
-        printed = _printed_number(style, row, column)
-        return Entry(printed.text, printed.spread, mark=mark, value=cell.mean)
-    spread = cell.half_width
-    if style.table.name in _WITH_DEVIATION:
-        known = [value for value in cell.values if not math.isnan(value)]
-        spread = float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
-    mean, half_width = show_interval(scale * cell.mean, scale * spread)
-    if half_width in ("", "0") and scale == _PERCENT:
-        mean = f"{scale * cell.mean:.1f}"
-    asides = [f"(n={cell.n})"] if row.seeds and cell.n != most else []
-    if not math.isnan(cell.over_problems):
-        mean, half = show_interval(scale * cell.mean, scale * cell.over_problems)
-        asides.insert(0, f"(±{half})")
-    return Entry(mean, half_width, mark, " ".join(asides), cell.mean)
-
-
-def _printed_number(style: Style, row: Row, column: Column) -> PrintedNumber:
-    for printed in style.table.rows:
-        name = _printed_name(printed, column)
-        own = (printed.model, printed.method) == (row.group[MODEL], row.group[METHOD])
-        if own and name in printed.numbers:
-            return printed.numbers[name]
-    raise AssertionError(f"{row.group} has a number in {column.name} that is not printed")
-
-
-def _heading(style: Style, column: Column, columns: Sequence[Column]) -> Heading:
-    if style.table.by_task:
-        return Heading(("pass@k", str(column.k)))
-    title = "Avg" if column.over is not None else _title(column.task) or column.header
-    quantities = {c.quantity for c in columns if c.is_evaluated}
-    if len(quantities) == 1:
-        return Heading((title,))
-    return Heading((column.quantity if column.is_evaluated else "", title), column.quantity)
+def _scale(column: Column) -> float:
+    """Papers print accuracies in percent."""
+    return _PERCENT if column.k is not None else 1.0
 
 
 def _title(task: str | None) -> str:
     return "" if task is None else task_titles().get(task, task)
-
-
-def style_notes(style: Style) -> list[str]:
-    """What is particular to a table that is laid out as a paper's."""
-    lines = [f"laid out as {style.table.name}; accuracies in percent"]
-    if style.table.name in _WITH_DEVIATION:
-        lines.append("± is the standard deviation over seeds here, as in print, not an interval")
-    if style.reported:
-        lines.append(
-            "reported: as printed; its marks are the best and second of the model's numbers, which "
-            "come without seeds to test them; the paper trained and evaluated otherwise than here"
-        )
-        if any(number.spread for row in style.table.rows for number in row.numbers.values()):
-            lines.append(
-                "reported: ± is that of the paper's latest version, which does not say what it is "
-                "or over how many runs"
-            )
-    return lines

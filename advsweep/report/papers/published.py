@@ -1,10 +1,10 @@
-"""The numbers that five papers print, and how their tables are laid out.
+"""The numbers that five papers print, and the layout of their tables.
 
-Each file of `papers/` is a table as printed: its rows and columns in their order, under our
-names of metrics and tasks, `*` after what is bold and `_` after what is underlined. Where a paper
-prints a spread, it follows a `±`. Where the columns are the k of pass@k, each task has rows of its
-own. `methods.csv` says what runs of ours are a paper's method. Numbers that are not in the sources
-we have are left out.
+Each file `PAPER-tableN.csv` beside this module is a table as printed: rows and columns in their
+order, under our names of metrics and tasks. `*` follows a bold number, `_` an underlined one, and
+a spread follows a `±`. Where the columns are the k of pass@k, each task has rows of its own.
+`methods.csv` tells which of our runs follow a paper's method. Numbers that are missing from our
+sources are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from advsweep.errors import ConfigError, nearest
+from advsweep.report.data.columns import Column
 from advsweep.report.data.filters import Filter, parse_where
 from advsweep.report.tables.document import Mark
 
@@ -28,10 +29,10 @@ _KEYS = ("model", "task", "method")
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number as it is printed, such as `40.0`; accuracies are in percent.
+    """A number as printed, such as `40.0`; accuracies are in percent.
 
     Attributes:
-        spread: what is printed after its ±; empty if nothing is.
+        spread: the text after its ±; empty without one.
     """
 
     text: str
@@ -48,14 +49,20 @@ class PrintedRow:
     """A row of a paper's table.
 
     Attributes:
-        task: that all of the row is on; None where columns are of several.
-        numbers: by our name of the column; those that are not printed are left out.
+        task: the task of all its numbers; None where each column has its own task.
+        numbers: by our name of the column; missing ones are left out.
     """
 
     model: str
     method: str
     task: str | None
     numbers: Mapping[str, PrintedNumber]
+
+    def number(self, column: Column) -> PrintedNumber | None:
+        """The number of one of our columns; None where the row has none."""
+        if self.task is None:
+            return self.numbers.get(column.name)
+        return self.numbers.get(column.quantity) if column.task == self.task else None
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ class PrintedTable:
     Attributes:
         name: such as `avspo-table1`.
         paper: such as `avspo`.
-        columns: our names of them; without a task where rows have one.
-        by_task: rows have a task.
+        columns: our names of the columns; without a task where rows have one.
+        by_task: each row is on one task.
     """
 
     name: str
@@ -78,22 +85,22 @@ class PrintedTable:
 
 @functools.cache
 def table_names() -> list[str]:
-    """The names of the tables, paper by paper."""
+    """Returns the names of the tables, paper by paper."""
     found = [file.name.removesuffix(".csv") for file in _FOLDER.iterdir()]
     return sorted(name for name in found if "-table" in name)
 
 
 def paper_names() -> list[str]:
-    """The papers, in order of their names."""
+    """Returns the names of the papers, sorted."""
     return sorted({name.partition("-")[0] for name in table_names()})
 
 
 @functools.cache
 def printed_table(name: str) -> PrintedTable:
-    """A paper's table by its name.
+    """Returns a paper's table.
 
     Raises:
-        ConfigError: there is none; the message offers the nearest.
+        ConfigError: no table has this name; the message suggests the nearest.
     """
     if name not in table_names():
         raise ConfigError(
@@ -113,14 +120,14 @@ def printed_table(name: str) -> PrintedTable:
 
 @functools.cache
 def methods(paper: str) -> dict[str, list[Filter]]:
-    """What a run has to fulfil to be a method of a paper, in the paper's order."""
+    """Returns the filters that a run of each method of a paper fulfils, in the paper's order."""
     _, *lines = _read("methods")
     return {method: parse_where(where) for own, method, where in lines if own == paper}
 
 
 @functools.cache
 def task_titles() -> dict[str, str]:
-    """What tasks are called in print."""
+    """Returns the title of each task in print."""
     _, *lines = _read("tasks")
     return {task: title for task, title in lines}  # noqa: C416 (mypy takes lists for no pairs)
 

@@ -36,15 +36,6 @@ from advsweep.report.data.selection import (
     split_columns,
     used_tasks,
 )
-from advsweep.report.papers.layouts import (
-    METHOD,
-    MODEL,
-    Style,
-    base_rows_as_printed,
-    group_as_printed,
-    reported_rows,
-    style_columns,
-)
 from advsweep.report.tables.aggregate import (
     MOST_SINGLE,
     base_rows,
@@ -60,7 +51,7 @@ from advsweep.report.tables.comparison import (
     parse_baseline,
 )
 from advsweep.report.tables.formatting import show_key
-from advsweep.report.tables.types import Report, Row, count_states
+from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import unscorable_share
 from advsweep.store.revisions import find_mixtures
@@ -84,7 +75,7 @@ def build_report(
     sort: str | None = None,
     baseline: str | None = None,
     target: float | None = None,
-    style: Style | None = None,
+    layout: Layout | None = None,
 ) -> Report:
     """Compares the finished runs of a sweep, of all sweeps, or some runs.
 
@@ -104,7 +95,7 @@ def build_report(
         baseline: the rows that others are compared with, as `parse_baseline` has it; `none`
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the one found.
-        style: a paper's table to lay it out as, which has rows and columns of its own.
+        layout: the layout of a paper's table, which has its own rows and columns.
 
     Raises:
         NotFoundError: there is no such sweep, run, key, metric or row; the message offers the
@@ -118,8 +109,8 @@ def build_report(
     if not done:
         raise ReportError(_nothing_finished(store, sweep, runs, selection.left_out, where))
     evaluated = select_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
-    if style is not None:
-        columns = style_columns(style, evaluated)
+    if layout is not None:
+        columns = layout.columns(evaluated)
     keys, metrics = split_columns(done, columns)
     chosen = select_columns(metrics, evaluated, pivoted=bool(keys))
     remarks = list(selection.remarks)
@@ -128,10 +119,10 @@ def build_report(
         cutoff_steps, remark = _cutoff_steps(store, done, evaluated, at)
         remarks.append(remark)
     values = measure(store, done, evaluated, chosen, cutoff_steps)
-    if metrics is not None and style is None:
+    if metrics is not None and layout is None:
         refuse_empty(store, done, evaluated, chosen, values)
-    if style is not None:
-        groups = group_as_printed(style, done, pool=pool)
+    if layout is not None:
+        groups = layout.group(done, pool=pool)
     else:
         groups = _groups(done, rows, keys, pool=pool)
     remarks += _pooled(groups)
@@ -145,17 +136,17 @@ def build_report(
     label = _label(rows, keys, groups)
     untrained: list[Row] = []
     # Models that were not trained have nothing along the way.
-    if style is not None and at is None:
-        untrained = base_rows_as_printed(groups, evaluated, chosen)
+    if layout is not None and at is None:
+        untrained = layout.base_rows(groups, evaluated, chosen)
     elif at is None:
         untrained += base_rows(groups, evaluated, chosen, label)
         untrained += model_rows(evaluated, chosen, label)
-    if style is not None and style.reported:
-        untrained += reported_rows(style, [*untrained, *trained], chosen)
+    if layout is not None:
+        untrained += layout.reported_rows([*untrained, *trained], chosen)
     listed = [*untrained, *trained]
     if metrics is None:
         chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
-    compared = _choose_baseline(baseline, listed, METHOD if style is not None else None)
+    compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
     return Report(
         columns=tuple(chosen),
         rows=tuple(listed),
@@ -167,9 +158,9 @@ def build_report(
             store, sweep, done, [evaluated.tasks[t].protocol for t in used_tasks(evaluated, chosen)]
         ),
         pivot=tuple(keys),
-        apart=() if style is None else (MODEL,),
+        apart=() if layout is None else layout.apart,
         remarks=tuple(remarks),
-        style=style,
+        layout=layout,
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
         differences=()

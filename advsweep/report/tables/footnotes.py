@@ -8,7 +8,6 @@ from typing import Any
 
 from advsweep.report.data.columns import END_STEPS, Column, MetricDirection
 from advsweep.report.data.provenance import NOT_MATCHED
-from advsweep.report.papers.layouts import style_notes
 from advsweep.report.tables.comparison import MOST_ROWS, name_group
 from advsweep.report.tables.document import Mark
 from advsweep.report.tables.formatting import show_key
@@ -34,7 +33,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
     """Sentences about the numbers."""
     counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
     lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
-    if report.pivot or report.style is not None:
+    if report.pivot or report.layout is not None:
         most = max(row.n for row in report.rows)
         lines = [f"mean ± half the 95 % Student t interval over seeds; n={most} unless said"]
     if report.over == "problems":
@@ -52,7 +51,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training"
         )
-    lines += style_notes(report.style) if report.style is not None else []
+    lines += report.layout.notes() if report.layout is not None else []
     lines += _explained(report.columns)
     lines += _unmarked(report, marked) if report.over == "seeds" else []
     lines += _without_spread(report)

@@ -9,7 +9,6 @@ from itertools import groupby
 
 from advsweep.report.data.columns import Column
 from advsweep.report.data.grouping import Group
-from advsweep.report.papers.layouts import lay_out_as_printed
 from advsweep.report.tables.comparison import MOST_SEEDS
 from advsweep.report.tables.document import Document, Entry, Heading, Line, Mark, Table
 from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
@@ -21,8 +20,8 @@ from advsweep.report.tables.types import Cell, Difference, Report, Row
 def lay_out(report: Report) -> Document:
     """The report's tables, with what stands below them."""
     marked = find_marks(report)
-    if report.style is not None:
-        table = lay_out_as_printed(report.style, report.rows, report.columns, marked.cells)
+    if report.layout is not None:
+        table = report.layout.lay_out(report.rows, report.columns, marked.cells)
     elif report.pivot:
         table = _pivoted(report, marked.cells)
     else:

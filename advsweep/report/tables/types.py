@@ -3,18 +3,70 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from advsweep.report.data.columns import Column
+from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
 from advsweep.report.data.provenance import Provenance
+from advsweep.report.tables.document import Mark, Table
 from advsweep.statistics import Comparison, Interval
-from advsweep.store import Status
+from advsweep.store import RunRecord, Status
 
-if TYPE_CHECKING:
-    from advsweep.report.papers.layouts import Style
+
+class Layout(ABC):
+    """A layout of a report that has its own rows and columns, such as that of a paper's table.
+
+    Attributes:
+        method_key: the key whose values baselines are named by.
+        apart: keys that separate rows which are not compared with each other.
+    """
+
+    method_key: ClassVar[str]
+    apart: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def columns(self, evaluated: EvaluationsByTask) -> list[str]:
+        """Names the columns."""
+
+    @abstractmethod
+    def group(
+        self, runs: Sequence[RunRecord], *, pool: bool
+    ) -> list[tuple[Group, list[RunRecord]]]:
+        """Groups runs into rows.
+
+        Raises:
+            ReportError: without `pool`, runs of a row differ in other keys.
+        """
+
+    @abstractmethod
+    def base_rows(
+        self,
+        groups: Sequence[tuple[Group, Sequence[RunRecord]]],
+        evaluated: EvaluationsByTask,
+        columns: Sequence[Column],
+    ) -> list[Row]:
+        """Makes the rows of models that were not trained."""
+
+    @abstractmethod
+    def reported_rows(self, rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
+        """Makes rows of numbers from elsewhere that stand beside the given rows."""
+
+    @abstractmethod
+    def lay_out(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[Column],
+        marked: Mapping[tuple[int, str], Mark],
+    ) -> Table:
+        """Lays out the table; `marked` has marks by row index and column name."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Describes what is particular to the layout."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +167,7 @@ class Report:
         apart: keys whose values are not compared with each other.
         remarks: sentences on how runs were chosen and put together.
         over: what the intervals are over: `seeds`, or `problems` of models that were not trained.
-        style: the paper's table that it is laid out as; None for ours.
+        layout: the layout of a paper's table; None for our own.
         baseline: which rows others are compared with, in words; None if nothing is compared.
         differences: to the baseline, by column and row.
         run_ids: the runs in the table.
@@ -132,7 +184,7 @@ class Report:
     apart: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     over: str = "seeds"
-    style: Style | None = None
+    layout: Layout | None = None
     baseline: str | None = None
     differences: Sequence[Difference] = ()
     run_ids: frozenset[int] = frozenset()

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from advsweep.errors import ConfigError, ReportError
-from advsweep.report import Mark, build_report, choose_style, lay_out, parse_where, render
+from advsweep.report import Mark, build_report, choose_layout, lay_out, parse_where, render
 from advsweep.report.data.columns import parse_column
 from advsweep.report.papers.published import methods, paper_names, printed_table, table_names
 from advsweep.report.tables.significance import rank
@@ -105,7 +105,7 @@ def test_numbers_as_they_are_printed():
 )
 def test_a_name_that_is_none_is_refused_with_no_name_twice(options, names):
     with pytest.raises(ConfigError, match="got 'foo'") as error:
-        choose_style(**{"style": None, "paper": None, **options})
+        choose_layout(**{"style": None, "paper": None, **options})
     words = re.findall(r"[\w-]+", str(error.value))
     assert max(words.count(name) for name in names) == 1
 
@@ -144,7 +144,7 @@ def runs(lab, constant):
 
 
 def _styled(lab, style=None, paper=None, **options):
-    return build_report(lab.store, None, style=choose_style(style, paper), **options)
+    return build_report(lab.store, None, layout=choose_layout(style, paper), **options)
 
 
 def _lines(report):
@@ -255,4 +255,4 @@ def test_runs_of_one_method_that_differ_are_refused_unless_pooled(runs):
 )
 def test_styles_that_are_not_there(style, paper, error, message):
     with pytest.raises(error, match=message):
-        choose_style(style, paper)
+        choose_layout(style, paper)
