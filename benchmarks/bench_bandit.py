@@ -117,7 +117,7 @@ def step(runs: Sequence[Run], steps: int) -> float:
     """CPU seconds that the steps of a stack take, without a beginning and an end."""
     backend = runs[0].backend
     assert isinstance(backend, BanditBackend)
-    stack = BanditStack(runs, backend)
+    stack = BanditStack(runs, backend.stack_options())
     for number in range(1, WARM_UP + 1):
         stack.step(number)
     started = time.process_time()

@@ -43,7 +43,7 @@ from advsweep.backends.build import build_run
 from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.backends.tiny.weights import export_folder
 from advsweep.backends.trl import trainer as our_trainer
-from advsweep.backends.trl.token_statistics import SignalRecorder
+from advsweep.backends.trl.sampling import StatisticsRecorder
 from advsweep.diagnostics import rollout_metrics
 from advsweep.estimators import ESTIMATORS, build_estimator
 
@@ -192,8 +192,8 @@ def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str
     our_trainer.EstimatorTrainer._compute_loss = recorded  # type: ignore[method-assign]
     clocks.timed(our_trainer, "compute_advantages", JUDGING)
     clocks.timed(our_trainer, "rollout_metrics", JUDGING)
-    clocks.timed(SignalRecorder, "__call__", SIGNALS)
-    clocks.timed(SignalRecorder, "signals", SIGNALS)
+    clocks.timed(StatisticsRecorder, "__call__", SIGNALS)
+    clocks.timed(StatisticsRecorder, "signals", SIGNALS)
 
     def end_our_step() -> None:
         clocks.end_step()

@@ -29,7 +29,7 @@ MODELS: Registry[Component] = Registry(
     {
         "tiny": "advsweep.backends.tiny.model_config",
         "table": "advsweep.backends.bandit.model_config",
-        "hf": "advsweep.backends.trl.model_config",
+        "hf": "advsweep.backends.trl.config",
     },
     group="advsweep.models",
 )
@@ -38,8 +38,8 @@ GENERATIONS: Registry[Generation] = Registry(
     "generation",
     {
         "sampling": _SETTINGS,
-        "transformers": "advsweep.backends.trl.generation_config",
-        "vllm": "advsweep.backends.trl.generation_config",
+        "transformers": "advsweep.backends.trl.config",
+        "vllm": "advsweep.backends.trl.config",
     },
 )
 EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

@@ -39,6 +39,27 @@ NODE_KEYS = (
 """The keys of a run's config that hold components, in the order of the stored config."""
 
 
+BATCH_FIELDS = frozenset(
+    {
+        "lengths",
+        "token_entropy",
+        "token_entropy_exact",
+        "self_certainty",
+        "answered",
+        "prompt_ids",
+        "solve_rates",
+        "step",
+        "total_steps",
+    }
+)
+"""The optional fields of `GroupBatch` that a backend can compute from its own rollouts."""
+
+
+def hash_json(material: Plain) -> str:
+    """Return the sha256, in hex, of a value in JSON types."""
+    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+
 @dataclass(kw_only=True)
 class RunParameters(Component):
     """The plain numbers of a run, at the top level of its config."""
@@ -129,7 +150,7 @@ class Run:
         return nodes | {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
 
     def _hash(self, material: Plain) -> str:
-        digest = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        digest = hash_json(material)
         return f"?{digest}" if self.absent else digest
 
 

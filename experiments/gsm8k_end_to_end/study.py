@@ -29,7 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import encode
 from advsweep.diagnostics import collapse
 from advsweep.store import RunRecord, Status, Store, open_store

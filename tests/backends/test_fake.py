@@ -112,7 +112,7 @@ def test_a_loss_can_be_no_number(small_run: MakeRun, train: Any, tmp_path: Path)
 CHILD = """
 import json, sys
 from pathlib import Path
-from advsweep.backends.run import build_run
+from advsweep.backends.build import build_run
 
 class Silent:
     def __getattr__(self, name):

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from advsweep.backends.trl import launcher
-from advsweep.backends.trl.backend import TrlBackend
 from advsweep.cli.app import app
 from advsweep.cli.shared.screen import restart
 from advsweep.store import Status, open_store
@@ -170,7 +169,7 @@ def test_processes_of_verifiers_and_of_trainings(hostile: Path) -> None:
     pool = VerifierPool(VERIFIERS.build("numeric"), workers=1, deadline=30.0)
     pool.judge([("1", "1")])
     pool.close()
-    command = launcher._command(TrlBackend(processes=1), 1, Path("no-such-job.json"))
+    command = launcher._command(None, 1, Path("no-such-job.json"))
     with launcher._started(command, threads=1) as process:
         # The process that it starts imports everything and does not find its job.
         assert process.wait() != 0

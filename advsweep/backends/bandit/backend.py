@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.backends import training_loop
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.stack import BanditStack, kind_of
-from advsweep.backends.base import Backend, Reporter, StackKey, StackMember
+from advsweep.backends.bandit.stack import BanditStack, stack_kind
+from advsweep.backends.bandit.update import StackOptions
+from advsweep.backends.base import (
+    BATCH_FIELDS,
+    Backend,
+    Reporter,
+    StackKey,
+    StackMember,
+    hash_json,
+)
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.components import option
 from advsweep.errors import ConfigError
@@ -24,37 +31,25 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
-# What runs of one stack may differ in, of optimizer and generation.
-_OF_RUNS = ("lr", "match", "match_reference", "temperature")
+# Settings of optimizer and generation in which runs of one stack may differ.
+_PER_RUN = ("lr", "match", "match_reference", "temperature")
 
 
 @dataclass(kw_only=True)
 class BanditBackend(Backend):
     """Trains a table on a task whose answers are numbered behaviours.
 
-    A rollout is one token. Losses are the objectives' own; gradients of log π and of the
+    A rollout is one token. The objectives compute the losses; gradients of log π and of the
     entropy are in closed form.
 
     Source: two-stage view (arXiv:2510.04028), Alg. 1, with one prompt, `dr_grpo` and `sgd`.
 
-    Departures: the gradient of log softmax(z/T) has the factor 1/T, as on every backend, and
-    the paper's update has not: where T is not 1, its learning rate is ours times T.
+    Departures: the gradient of log softmax(z/T) has the factor 1/T here, as on every backend,
+    but not in the paper. For T other than 1, the paper's learning rate is this one times T.
     """
 
     name: ClassVar[str] = "bandit"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {
-            "lengths",
-            "token_entropy",
-            "token_entropy_exact",
-            "self_certainty",
-            "answered",
-            "prompt_ids",
-            "solve_rates",
-            "step",
-            "total_steps",
-        }
-    )
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
@@ -108,27 +103,32 @@ class BanditBackend(Backend):
             "table": [table.identity(), task.shape],
             "objective": run.objective.identity(),
             "rollout": run.rollout.identity(),
-            "optimizer": {k: v for k, v in optimizer.items() if k not in _OF_RUNS},
-            "generation": {k: v for k, v in generation.items() if k not in _OF_RUNS},
+            "optimizer": {k: v for k, v in optimizer.items() if k not in _PER_RUN},
+            "generation": {k: v for k, v in generation.items() if k not in _PER_RUN},
             "numbers": [run.prompts_per_step, run.steps],
         }
-        return StackKey(json.dumps(shape, sort_keys=True), kind_of(run))
+        return StackKey(json.dumps(shape, sort_keys=True), stack_kind(run))
 
     def stack_size(self) -> int:
         return self.stack
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        alike = sorted(members, key=lambda member: kind_of(member.run))
+        alike = sorted(members, key=lambda member: stack_kind(member.run))
         training_loop.train_together(alike, self._stack)
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
-        return BanditStack(runs, self)
+        return BanditStack(runs, self.stack_options())
+
+    def stack_options(self) -> StackOptions:
+        """Return what a training takes from these options."""
+        names = (f.name for f in fields(StackOptions))
+        return StackOptions(**{name: getattr(self, name) for name in names})
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         if task is not None and task.identity() != run.task.identity():
             raise ConfigError(
                 f"task: expected the bandit that the run was trained on, got '{task.label}' with "
-                f"other settings: a table knows no prompts but its own"
+                f"other settings; a table has only the prompts of its own task"
             )
         stack = self._stack([run])
         if step > 0:
@@ -137,7 +137,7 @@ class BanditBackend(Backend):
 
     def base_key(self, run: Run) -> str:
         material = {"backend": self.name, "revision": self.revision, "task": run.task.identity()}
-        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return hash_json(material)
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         raise ConfigError(
@@ -147,7 +147,7 @@ class BanditBackend(Backend):
 
 
 def _parts(run: Run) -> tuple[Table, BanditTask]:
-    """The run's model and task, where they are such as this backend can train."""
+    """Return the run's model and task, checked to be those that this backend trains."""
     if not isinstance(run.model, Table):
         raise ConfigError(
             f"model: backend 'bandit' trains the model '{Table.name}', got '{run.model.name}'; "

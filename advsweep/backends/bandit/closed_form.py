@@ -1,4 +1,8 @@
-"""What a table tells without any sampling: pass@k, entropy and its change."""
+"""Exact quantities of a table, without sampling: pass@k, entropy, and their expected change.
+
+`quantities` measures a step that was made. `closed_form_weights`, `expected_step` and
+`expected_changes` predict the mean step.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +23,14 @@ from advsweep.objectives.base import LossInputs
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from advsweep.backends.bandit.backend import BanditBackend
+    from advsweep.backends.bandit.update import StackOptions
     from advsweep.backends.base import Run
     from advsweep.estimators import Estimator
     from advsweep.objectives.base import Objective
 
     Temperature = Float[Tensor, "*#runs 1 1"] | float
 
-# Probabilities of single behaviours are a metric each, where there are no more than these.
+# The most behaviours whose single probabilities are metrics.
 _FEW = 8
 
 
@@ -36,7 +40,7 @@ def quantities(
     correct: Bool[Tensor, "runs prompts behaviours"],
     ks: Sequence[int],
 ) -> list[dict[str, float]]:
-    """Metrics of a step of each run as means over all prompts, those it has not drawn too.
+    """Return metrics of a step of each run: means over all prompts, drawn or not.
 
     Args:
         before, after: the policies before and after the step.
@@ -44,10 +48,10 @@ def quantities(
 
     Returns:
         `exact/pass@K` and `exact/entropy` (nats) after the step; `exact/correct_modes`, the
-        exponential of the entropy among correct behaviours, which is their number where all
-        are as likely; `exact/pass@1_change` and `exact/entropy_change`, what the step did to
-        them; `exact/entropy_predicted`, the latter to first order in the logits:
-        -Cov(log π, Δlog π); `exact/probability_I` of each behaviour, where there are at most
+        exponential of the entropy among correct behaviours, which is their number if all
+        are equally likely; `exact/pass@1_change` and `exact/entropy_change`, their changes in
+        the step; `exact/entropy_predicted`, the latter to first order in the logits:
+        -Cov(log π, Δlog π); `exact/probability_I` of each behaviour, if there are at most
         eight.
     """
     policy = after.probabilities
@@ -70,37 +74,36 @@ def quantities(
 def _failing(
     policy: Policy, correct: Bool[Tensor, "runs prompts behaviours"]
 ) -> Float[Tensor, "runs prompts"]:
-    """The chance of a wrong behaviour."""
+    """Return the probability of a wrong behaviour."""
     return (1 - (policy.probabilities * correct).sum(dim=-1).double()).clamp(min=0)
 
 
 def _modes(
     policy: Policy, correct: Bool[Tensor, "runs prompts behaviours"]
 ) -> Float[Tensor, "runs prompts"]:
-    """The effective number of correct behaviours."""
+    """Return the effective number of correct behaviours."""
     among = torch.log_softmax(policy.log.masked_fill(~correct, -torch.inf), dim=-1)
     return (-(among.exp() * among.masked_fill(~correct, 0.0)).sum(dim=-1)).exp()
 
 
-class Weights(NamedTuple):
+class OutcomeWeights(NamedTuple):
     """Advantages by the number of successes among a group's other rollouts, 0 to G-1.
 
     Attributes:
-        success: of a success beside k others.
-        failure: of a failure beside k successes.
+        success: advantage of a success beside k other successes.
+        failure: advantage of a failure beside k successes.
     """
 
     success: Float[Tensor, " others"]
     failure: Float[Tensor, " others"]
 
 
-def success_weights(estimator: Estimator, group_size: int) -> Weights:
-    """What an estimator gives successes and failures, as their mean over the group's orders.
+def success_weights(estimator: Estimator, group_size: int) -> OutcomeWeights:
+    """Return an estimator's mean advantages of successes and failures, over orders of a group.
 
     Args:
-        estimator: one that weighs each group by itself, and by its rewards alone; it is left
-            as it is.
-        group_size: G, up to 1024, or 16 where the order within a group matters.
+        estimator: reads the rewards of each group alone; not changed.
+        group_size: G, up to 1024, or 16 if the order within a group matters.
 
     Raises:
         BatchError: G is out of range, or the estimator refuses such groups.
@@ -111,19 +114,21 @@ def success_weights(estimator: Estimator, group_size: int) -> Weights:
     by_count = sums.new_zeros(4, group_size + 1)
     by_count.index_add_(1, rewards.sum(dim=1).long(), sums.sum(dim=2))
     of_successes, of_failures, successes, failures = by_count
-    return Weights(success=(of_successes / successes)[1:], failure=(of_failures / failures)[:-1])
+    return OutcomeWeights(
+        success=(of_successes / successes)[1:], failure=(of_failures / failures)[:-1]
+    )
 
 
-def weights_of(run: Run, backend: BanditBackend) -> Weights | None:
-    """The weights with which a run's mean step is the one that is in closed form here.
+def closed_form_weights(run: Run, options: StackOptions) -> OutcomeWeights | None:
+    """Return the weights for `expected_step` of a run; None if its mean step is another.
 
-    None where it is not: where rewards are others than 0 and 1, groups are not weighed each by
-    itself, or a step is none of plain gradient descent on all rollouts, once, from the policy
-    that sampled them; and for groups too large to enumerate.
+    The closed form needs rewards of 0 and 1, an estimator that computes each group by itself,
+    groups small enough to enumerate, and one step of plain gradient descent on all rollouts,
+    from the policy that sampled them.
     """
     estimator, optimizer = run.estimator, run.optimizer
     is_plain = (
-        backend.minibatches == backend.inner_epochs == 1
+        options.minibatches == options.inner_epochs == 1
         and run.rollout.keeps_all
         and run.objective.skips_exactly
         and run.objective.averages
@@ -140,11 +145,11 @@ def weights_of(run: Run, backend: BanditBackend) -> Weights | None:
     if not copy.deepcopy(estimator).compute(kinds).keep.all():
         return None
     scale = _slope(run.objective)
-    return Weights(weights.success * scale, weights.failure * scale)
+    return OutcomeWeights(weights.success * scale, weights.failure * scale)
 
 
 def _slope(objective: Objective) -> float:
-    """How much the loss of one rollout of advantage 1 falls with log π, where it was sampled."""
+    """Return how fast the loss of a rollout with advantage 1 falls in log π, when sampled."""
     log_probs = torch.zeros(1, 1, requires_grad=True)
     inputs = LossInputs(
         log_probs=log_probs,
@@ -161,21 +166,21 @@ def _slope(objective: Objective) -> float:
 def expected_step(
     log_policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
-    weights: Weights,
+    weights: OutcomeWeights,
     temperature: Temperature = 1.0,
 ) -> Float[Tensor, "*runs prompts behaviours"]:
-    """The mean of (1/G) Σᵢ Aᵢ ∂log π(aᵢ)/∂z over all groups that a prompt may have.
+    """Return the mean of (1/G) Σᵢ Aᵢ ∂log π(aᵢ)/∂z over all possible groups of a prompt.
 
-    A step of plain gradient descent on B groups, of P prompts that come as often as each
-    other, moves the logits of a table by η/P of this on average.
+    A step of plain gradient descent on B groups of P equally frequent prompts moves the logits
+    of a table by η/P of this on average.
 
     Args:
         log_policy: log π at the sampling temperature.
         weights: see `success_weights`.
-        temperature: that of sampling.
+        temperature: sampling temperature.
 
     Returns:
-        Double precision, by how much each logit is to rise.
+        The rise of each logit, in double precision.
     """
     gradient = solve_rate_gradient(log_policy, correct, temperature)
     solved = _solve_rates(log_policy.double().exp(), correct)
@@ -189,7 +194,7 @@ def solve_rate_gradient(
     correct: Bool[Tensor, "*#runs prompts behaviours"],
     temperature: Temperature = 1.0,
 ) -> Float[Tensor, "*runs prompts behaviours"]:
-    """∂p/∂z of each prompt, in double precision, which is π_v (1{v correct} - p)/T."""
+    """Return ∂p/∂z of each prompt, π_v (1{v correct} - p)/T, in double precision."""
     policy = log_policy.double().exp()
     return policy * (correct.double() - _solve_rates(policy, correct)[..., None]) / temperature
 
@@ -200,12 +205,12 @@ def expected_changes(
     moves: Float[Tensor, "*runs prompts behaviours"],
     temperature: Temperature = 1.0,
 ) -> dict[str, Float[Tensor, "*runs"]]:
-    """What logits that move do to pass@1 and to the entropy, to first order.
+    """Return what a move of the logits does to pass@1 and the entropy, to first order.
 
     Args:
         log_policy: log π at the sampling temperature, before the step.
         moves: Δz, such as η/P times `expected_step`.
-        temperature: that of sampling.
+        temperature: sampling temperature.
 
     Returns:
         Means over prompts: `exact/pass@1_expected`, and `exact/entropy_expected` in nats.
@@ -222,14 +227,14 @@ def _solve_rates(
     policy: Float[Tensor, "*runs prompts behaviours"],
     correct: Bool[Tensor, "*#runs prompts behaviours"],
 ) -> Float[Tensor, "*runs prompts"]:
-    # Rounding may add up to more than 1.
+    # Rounding may give a sum above 1.
     return (policy * correct).sum(dim=-1).clamp(max=1)
 
 
 def _binomial(
     rates: Float[Tensor, "*runs prompts"], kinds: int
 ) -> Float[Tensor, "*runs prompts kinds"]:
-    """The chances of 0 to n successes in n = kinds - 1 rollouts."""
+    """Return the probabilities of 0 to n successes in n = kinds - 1 rollouts."""
     successes = torch.arange(kinds, dtype=rates.dtype)
     failures = successes.flip(0)
     log_orders = torch.lgamma(successes.new_tensor(kinds)) - (

@@ -1,6 +1,6 @@
-"""What is trained on a bandit: a logit for each behaviour, or a map that prompts share.
+"""The model of a bandit: a logit for each behaviour, or a map that prompts share.
 
-Only the standard library is imported here, so that plans are made without torch.
+Imports no torch, so that listing models stays fast.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from advsweep.errors import ConfigError
 
 @dataclass(kw_only=True)
 class Table(Component):
-    """What is added to the base policy's logits: a table, or a product of low rank.
+    """Offsets that are added to the base policy's logits: a table, or a product of low rank.
 
-    With rank 0 each prompt has offsets of its own. With rank r they are F W, where the rows of
-    F are fixed unit vectors, one per prompt, and W is trained: what raises a behaviour for one
-    prompt raises it for those of similar features, whether it is correct there or not, so
-    that solve rates and pass@k can fall.
+    With rank 0 each prompt has its own offsets. With rank r the offsets are F W: the rows of F
+    are fixed unit vectors, one per prompt, and W is trained. An update that raises a behaviour
+    for one prompt then raises it for prompts with similar features, correct there or not, so
+    solve rates and pass@k can fall.
     """
 
     name: ClassVar[str] = "table"

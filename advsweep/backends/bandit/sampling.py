@@ -1,4 +1,4 @@
-"""Rollouts of one step of bandits: behaviours drawn from the present policies."""
+"""Rollouts of bandits: behaviours drawn from the current policies, and answers to problems."""
 
 from __future__ import annotations
 
@@ -18,31 +18,90 @@ from advsweep.tasks.base import Completions
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from advsweep.backends.bandit.random_draws import Noise
-    from advsweep.backends.bandit.softmax import Policy
     from advsweep.backends.bandit.tables import Tables
     from advsweep.tasks.base import Problem
 
 
-class Source:
-    """What a rollout policy draws from: groups of several runs, one run's after another's.
+_STEPS = 32
+"""Steps whose numbers are drawn at once: making a generator takes as long as 1,000 numbers."""
+
+
+class RandomDraws:
+    """The random numbers of one run, drawn for many steps at once.
+
+    They depend on the seed and the step alone, so a resumed run needs no generator state.
 
     Args:
-        policy: at the sampling temperature.
-        reference: gives that of the reference model.
-        whole: each draw is of every prompt, in order.
+        group_size: rollouts per prompt (G).
+        population: number of prompts in training.
+    """
+
+    def __init__(self, seed: int, group_size: int, population: int) -> None:
+        self._seed = seed
+        self._group_size = group_size
+        self._population = population
+        self._known: dict[tuple[Stream, int, int], tuple[int, np.ndarray]] = {}
+
+    def uniform(
+        self, stream: Stream, step: int, draw: int, groups: int
+    ) -> Float[np.ndarray, "groups rollouts"]:
+        """Return numbers in [0, 1), one for each rollout of a step's draw, float32.
+
+        Args:
+            draw: number of the draw in the step, from 0.
+        """
+        shape = _STEPS, groups, self._group_size
+        return self._of_step(
+            stream, step, draw, groups, lambda rng: rng.random(shape, dtype=np.float32)
+        )
+
+    def places(self, step: int, draw: int, groups: int) -> Int[np.ndarray, " groups"]:
+        """Return the prompts of a step's draw, from 0; no prompt repeats before all have come."""
+        rounds = -(-groups // self._population)
+        prompts = np.tile(np.arange(self._population), (_STEPS, rounds, 1))
+
+        def permuted(rng: np.random.Generator) -> np.ndarray:
+            return rng.permuted(prompts, axis=2).reshape(_STEPS, -1)[:, :groups]
+
+        return self._of_step(Stream.PROMPTS, step, draw, groups, permuted)
+
+    def _of_step(
+        self,
+        stream: Stream,
+        step: int,
+        draw: int,
+        groups: int,
+        make: Callable[[np.random.Generator], np.ndarray],
+    ) -> np.ndarray:
+        block, place = divmod(step, _STEPS)
+        key = stream, draw, groups
+        known = self._known.get(key)
+        if known is None or known[0] != block:
+            rng = np.random.default_rng((self._seed, stream, block, draw))
+            known = self._known[key] = block, make(rng)
+        numbers: np.ndarray = known[1][place]
+        return numbers
+
+
+class Source:
+    """Draws groups of several runs, run after run; rollout policies draw from it.
+
+    Args:
+        policy: the policy at the sampling temperature.
+        reference: returns the policy of the reference model.
+        whole: whether each draw has every prompt, in order.
 
     Attributes:
         step: the training step, counted from 1.
-        rows: the prompt of each group that was drawn; None where they are all prompts in order.
+        rows: the prompt of each group drawn; None if they are all prompts in order.
         actions: the sampled behaviours.
-        references: rollouts of the reference drawn so far, of each run.
+        references: number of rollouts of the reference model so far, per run.
     """
 
     def __init__(
         self,
         tables: Tables,
-        noises: Sequence[Noise],
+        random_draws: Sequence[RandomDraws],
         policy: Policy,
         reference: Callable[[], Policy],
         *,
@@ -52,7 +111,7 @@ class Source:
         total_steps: int,
     ) -> None:
         self._tables = tables
-        self._noises = noises
+        self._random_draws = random_draws
         self._policy = policy
         self._reference = reference
         self._whole = whole
@@ -60,9 +119,9 @@ class Source:
         self._draws = self._reference_draws = 0
         self.step = step
         self.rows: Int[Tensor, "runs groups"] | None = None
-        self.actions = torch.empty(len(noises), 0, group_size, dtype=torch.int64)
+        self.actions = torch.empty(len(random_draws), 0, group_size, dtype=torch.int64)
         self.references = 0
-        self._rewards = torch.empty(len(noises), 0, group_size)
+        self._rewards = torch.empty(len(random_draws), 0, group_size)
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
         rows = None if self._whole else self._draw_rows(prompts)
@@ -80,7 +139,7 @@ class Source:
         return self._flat(rewards)
 
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
-        rows, runs = self.rows, len(self._noises)
+        rows, runs = self.rows, len(self._random_draws)
         if rows is None and len(groups) < self.actions[..., 0].numel():
             rows = torch.arange(self.actions.shape[1]).expand(runs, -1)
         if rows is not None:
@@ -94,7 +153,7 @@ class Source:
 
     @property
     def levels(self) -> Int[np.ndarray, "runs groups"]:
-        """Of the groups drawn."""
+        """Difficulty level of each group drawn."""
         levels = self._tables.levels
         if self.rows is None:
             return levels
@@ -103,18 +162,18 @@ class Source:
 
     @functools.cached_property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """1 for each correct behaviour that was drawn, 0 for the others; to be asked for last."""
+        """1 for each correct behaviour drawn, 0 for the others; read it after the last draw."""
         if self._tables.is_binary:
             return self._flat(self._rewards)
         return self._flat(self._tables.correct_of(self.rows, self.actions))
 
     def batch(self, read: frozenset[str], *, brief: bool = False) -> GroupBatch:
-        """The groups drawn as an estimator sees them; a rollout is one token.
+        """Return the groups drawn, as an estimator sees them; a rollout is one token.
 
         Args:
             read: optional fields that some estimator reads.
-            brief: leave out what only the step's metrics read and takes a look at every
-                behaviour.
+            brief: leave out fields that only metrics read and that cost a pass over all
+                behaviours.
         """
         policy = self._policy if self.rows is None else self._policy.of_prompts(self.rows)
         actions, outcomes = self.actions, self.outcomes
@@ -139,14 +198,14 @@ class Source:
         )
 
     def _prompt_ids(self) -> tuple[str, ...]:
-        """The row of each group's prompt, run by run."""
+        """Return the row of each group's prompt, run by run."""
         if self.rows is not None:
             return tuple(map(str, self.rows.flatten().tolist()))
         runs, groups, _ = self.actions.shape
         return tuple(map(str, range(groups))) * runs
 
     def _draw_rows(self, prompts: int) -> Int[Tensor, "runs groups"]:
-        places = [noise.places(self.step, self._draws, prompts) for noise in self._noises]
+        places = [own.places(self.step, self._draws, prompts) for own in self._random_draws]
         return torch.from_numpy(np.take_along_axis(self._tables.trained, np.stack(places), 1))
 
     def _sample(
@@ -157,7 +216,7 @@ class Source:
         groups: int,
         draw: int,
     ) -> Int[Tensor, "runs groups rollouts"]:
-        numbers = [noise.uniform(stream, self.step, draw, groups) for noise in self._noises]
+        numbers = [own.uniform(stream, self.step, draw, groups) for own in self._random_draws]
         chosen = policy if rows is None else policy.of_prompts(rows)
         return chosen.sample(torch.from_numpy(np.stack(numbers)))
 

@@ -1,7 +1,11 @@
 """A softmax over behaviours: sampling, entropies and gradients in closed form.
 
-Every function takes tables with any leading axes, several runs for one, and computes each row
-by itself: a run has the same numbers alone as among others.
+Every function takes tables with any leading axes, for example one of runs. It computes each row
+by itself, so a run gets the same numbers alone as in a stack.
+
+`Policy` is computed from logits. `IncrementalSoftmax` follows logits from step to step: plain
+gradient descent on advantages that sum to zero moves the logits of sampled behaviours alone, so
+the exponentials of all others stay valid and a step needs no softmax.
 """
 
 from __future__ import annotations
@@ -17,13 +21,12 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-
 _BELOW_1 = 1 - 2.0**-23
-"""The largest float32 whose product with any other is below that."""
+"""The largest float32 whose product with any other float32 is below that other."""
 
 
 class Policy:
-    """What behaviours are drawn from.
+    """The distributions that behaviours are drawn from.
 
     Attributes:
         log: log π of every behaviour.
@@ -38,11 +41,11 @@ class Policy:
         logits: Float[Tensor, "*runs prompts behaviours"],
         temperature: Float[Tensor, "*#runs 1 1"] | float = 1.0,
     ) -> Policy:
-        """softmax(z/T)."""
+        """Return softmax(z/T)."""
         return Policy(torch.log_softmax(logits / temperature, dim=-1))
 
     def __getitem__(self, runs: slice) -> Policy:
-        """That of some of the runs, with what is known of them."""
+        """Return the policy of some runs, with the properties computed so far."""
         part = Policy(self.log[runs])
         for name in ("probabilities", "entropies"):
             if name in vars(self):
@@ -50,7 +53,7 @@ class Policy:
         return part
 
     def of_prompts(self, rows: Int[Tensor, "runs groups"]) -> Policy:
-        """Of the prompts of groups, each run's by itself."""
+        """Return the policy at the prompt of each group."""
         return Policy(self.log[torch.arange(len(rows))[:, None], rows])
 
     @functools.cached_property
@@ -76,16 +79,16 @@ class Policy:
     def sample(
         self, uniform: Float[Tensor, "*runs prompts rollouts"]
     ) -> Int[Tensor, "*runs prompts rollouts"]:
-        """Behaviours by the inverse of the distribution function.
+        """Draw behaviours by the inverse of the distribution function.
 
         Args:
-            uniform: numbers in [0, 1), one per rollout.
+            uniform: random numbers in [0, 1), one per rollout.
         """
         return draw(self.probabilities.cumsum(dim=-1), uniform)
 
 
 def exp(values: Tensor, out: Tensor | None = None) -> Tensor:
-    """e to the values; numpy's takes half the time of torch's."""
+    """Return e to the values, by numpy, which takes half the time of torch."""
     return torch.from_numpy(np.exp(values.numpy(), out=None if out is None else out.numpy()))
 
 
@@ -93,14 +96,13 @@ def draw(
     cumulated: Float[Tensor, "*runs prompts behaviours"],
     uniform: Float[Tensor, "*runs prompts rollouts"],
 ) -> Int[Tensor, "*runs prompts rollouts"]:
-    """The first behaviour of each row whose cumulated mass is above that share of the whole.
+    """Find the first behaviour of each row whose cumulated mass exceeds a share of the total.
 
-    A share that comes to the whole by rounding counts as a little less, so that behaviours
-    without a mass are never found.
-
-    By halving, without a branch: on random numbers a processor guesses half of
-    `searchsorted`'s branches wrong, which makes that three times slower.
+    A share that rounds to the total counts as a little less, so that behaviours without mass
+    are never drawn.
     """
+    # Binary search without branches: on random numbers a processor mispredicts half of
+    # `searchsorted`'s branches, which makes that three times slower.
     thresholds = uniform.clamp(max=_BELOW_1) * cumulated[..., -1:]
     behaviours = cumulated.shape[-1]
     sums = cumulated.reshape(-1).numpy()
@@ -126,8 +128,7 @@ def score_gradient(
 ) -> Float[Tensor, "*runs prompts behaviours"]:
     """∂/∂z of Σᵢ wᵢ log π(aᵢ) at temperature 1: Σᵢ wᵢ 1{aᵢ = v} - π_v Σᵢ wᵢ.
 
-    Where the weights of a prompt add up to 0, behaviours that were not sampled stay as they
-    are.
+    If the weights of a prompt sum to 0, the gradient of behaviours not sampled is exactly 0.
     """
     drift = total(weights)[..., None]
     pull = torch.zeros_like(policy.log).scatter_add_(-1, actions, weights)
@@ -135,7 +136,7 @@ def score_gradient(
 
 
 def total(weights: Float[Tensor, "*runs prompts rollouts"]) -> Float[Tensor, "*runs prompts"]:
-    """Σᵢ wᵢ of each prompt, where a sum that is no more than rounding counts as 0."""
+    """Return Σᵢ wᵢ of each prompt; a sum within rounding of 0 counts as 0."""
     drift = weights.sum(dim=-1)
     rounding = weights.shape[-1] * torch.finfo(weights.dtype).eps * weights.abs().sum(dim=-1)
     return drift.masked_fill_(drift.abs() <= rounding, 0.0)
@@ -144,3 +145,116 @@ def total(weights: Float[Tensor, "*runs prompts rollouts"]) -> Float[Tensor, "*r
 def entropy_gradient(policy: Policy) -> Float[Tensor, "*runs prompts behaviours"]:
     """∂H/∂z of each prompt at temperature 1: -π_v (log π_v + H)."""
     return -policy.probabilities * (policy.log + policy.entropies[..., None])
+
+
+_SPAN = 60.0
+"""How far the largest logit may rise above that of the base policy before exponentials refer to
+it instead: e^60 is far below the largest float32."""
+
+
+class IncrementalSoftmax(Policy):
+    """softmax(z/T) of logits that change in place.
+
+    Its state depends on the logits alone: rebuilt from a checkpoint, it has the same bits.
+
+    Args:
+        logits: z; after changing them, call `follow` or `renew`.
+        base: logits of the base policy.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "runs prompts behaviours"],
+        base: Float[Tensor, "runs prompts behaviours"],
+        temperature: Float[Tensor, "runs 1 1"],
+    ) -> None:
+        self._logits = logits
+        self._temperature = temperature
+        self._origin = (base / temperature).amax(dim=-1, keepdim=True)
+        self._shift = torch.empty_like(self._origin)
+        # The exponentials of z/T minus the shift.
+        self._masses = torch.empty_like(logits)
+        self._scratch = torch.empty_like(logits)
+        self.renew()
+
+    def __getitem__(self, runs: slice) -> IncrementalSoftmax:
+        part = object.__new__(IncrementalSoftmax)
+        vars(part).update({name: value[runs] for name, value in vars(self).items()})
+        return part
+
+    def renew(self) -> None:
+        """Recompute everything after any change of the logits."""
+        self._shift.copy_(self._next_shift())
+        torch.div(self._logits, self._temperature, out=self._scratch)
+        exp(self._scratch.sub_(self._shift), out=self._masses)
+        self.forget()
+
+    def follow(
+        self,
+        actions: Int[Tensor, "runs prompts rollouts"],
+        moved: Float[Tensor, "runs prompts rollouts"],
+    ) -> None:
+        """Update the state after a change of the logits of sampled behaviours alone.
+
+        Args:
+            moved: the new logits of those behaviours.
+        """
+        cold = moved / self._temperature - self._shift
+        # Few rows ever rise so far; the sampled logits alone usually show that none did.
+        is_low = bool(((cold <= _SPAN) & (self._shift == self._origin)).all())
+        if is_low or torch.equal(self._next_shift(), self._shift):
+            self._masses.scatter_(-1, actions, exp(cold))
+            self.forget()
+        else:
+            self.renew()
+
+    def forget(self) -> None:
+        """Drop cached properties, after a part of this policy (`__getitem__`) has changed."""
+        for name in ("log", "probabilities", "entropies", "_total", "_level"):
+            vars(self).pop(name, None)
+
+    @functools.cached_property
+    def log(self) -> Float[Tensor, "runs prompts behaviours"]:  # type: ignore[override]
+        return self._logits / self._temperature - self._level[..., None]
+
+    @functools.cached_property
+    def probabilities(self) -> Float[Tensor, "runs prompts behaviours"]:
+        return self._masses / self._total[..., None]
+
+    @functools.cached_property
+    def entropies(self) -> Float[Tensor, "runs prompts"]:
+        """H = log Σ e^(z/T) - E[z/T] of each prompt, in nats; to 1e-6, which is not below 0."""
+        mean = torch.mul(self._masses, self._logits, out=self._scratch).sum(dim=-1) / self._total
+        return (self._level - mean / self._temperature[..., 0]).clamp_(min=0.0)
+
+    def certainties(self) -> Float[Tensor, "runs prompts"]:
+        mean = self._logits.mean(dim=-1) / self._temperature[..., 0]
+        return self._level - mean - math.log(self._logits.shape[-1])
+
+    def log_probs(
+        self, actions: Int[Tensor, "runs prompts rollouts"]
+    ) -> Float[Tensor, "runs prompts rollouts"]:
+        return self._logits.gather(-1, actions) / self._temperature - self._level[..., None]
+
+    def sample(
+        self, uniform: Float[Tensor, "runs prompts rollouts"]
+    ) -> Int[Tensor, "runs prompts rollouts"]:
+        return draw(torch.cumsum(self._masses, dim=-1, out=self._scratch), uniform)
+
+    def blank(self) -> Float[Tensor, "runs prompts behaviours"]:
+        """Return zeros in scratch memory, which the next call of any method overwrites."""
+        return self._scratch.zero_()
+
+    @functools.cached_property
+    def _total(self) -> Float[Tensor, "runs prompts"]:
+        """Sum of the masses."""
+        return self._masses.sum(dim=-1)
+
+    @functools.cached_property
+    def _level(self) -> Float[Tensor, "runs prompts"]:
+        """log Σ e^(z/T)."""
+        return self._total.log() + self._shift[..., 0]
+
+    def _next_shift(self) -> Float[Tensor, "runs prompts 1"]:
+        highest = self._logits.amax(dim=-1, keepdim=True) / self._temperature
+        return torch.where(highest - self._origin > _SPAN, highest, self._origin)

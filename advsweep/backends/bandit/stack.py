@@ -1,7 +1,7 @@
-"""Trainings of bandits side by side: one tensor [runs, prompts, behaviours] for all of them.
+"""Trains bandits of several runs together, as one tensor [runs, prompts, behaviours].
 
-No number of a run depends on which others are beside it: what is computed for several runs at
-once is computed row by row, and a run alone is a stack of one.
+A run's numbers do not depend on the runs beside it: every operation on several runs computes row
+by row, and a single run is a stack of one.
 """
 
 from __future__ import annotations
@@ -16,27 +16,34 @@ import torch
 
 from advsweep.backends.bandit import closed_form
 from advsweep.backends.bandit.closed_form import (
-    Weights,
+    OutcomeWeights,
+    closed_form_weights,
     expected_changes,
     expected_step,
-    weights_of,
 )
-from advsweep.backends.bandit.group_batches import Clock, Part, experience, stretches
-from advsweep.backends.bandit.incremental_softmax import KeptPolicy
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.parameters import Logits, fresh_state
-from advsweep.backends.bandit.random_draws import Noise
-from advsweep.backends.bandit.sampling import BanditSampler, Source
-from advsweep.backends.bandit.softmax import Policy
-from advsweep.backends.bandit.tables import Tables
-from advsweep.backends.bandit.update import Updates, entropy_changes, learning_rates, temperatures
+from advsweep.backends.bandit.run_blocks import (
+    RunBlock,
+    StepClock,
+    equal_neighbours,
+    experience,
+)
+from advsweep.backends.bandit.sampling import BanditSampler, RandomDraws, Source
+from advsweep.backends.bandit.softmax import IncrementalSoftmax, Policy
+from advsweep.backends.bandit.tables import Logits, Tables, fresh_state
+from advsweep.backends.bandit.update import (
+    StackOptions,
+    Updates,
+    entropy_changes,
+    learning_rates,
+    temperatures,
+)
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
-    from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
 
 _WEIGHTS_FILE = "table.safetensors"
@@ -46,76 +53,76 @@ _REFERENCE = "reference"
 
 
 class BanditStack:
-    """The state of several trainings in memory; see `loop.Stack`.
+    """The state of several trainings in memory; see `training_loop.Stack`.
 
     Args:
-        runs: of one `stack_key` shape; those of the same group size and estimator stand next
-            to each other.
+        runs: runs with the same shape of `stack_key`. Runs with the same group size and
+            estimator must be neighbours.
     """
 
-    def __init__(self, runs: Sequence[Run], backend: BanditBackend) -> None:
+    def __init__(self, runs: Sequence[Run], options: StackOptions) -> None:
         first = runs[0]
         assert isinstance(first.model, Table)
         self._runs = list(runs)
-        self._backend = backend
+        self._options = options
         self._table = first.model
         self._tables = Tables([run.task for run in runs if isinstance(run.task, BanditTask)])
         self._estimators = [copy.deepcopy(run.estimator) for run in runs]
         for estimator in self._estimators:
             estimator.reset()
         trained, prompts = self._tables.trained.shape[1], self._tables.logits.shape[1]
-        self._noises = [Noise(run.seed, run.group_size, trained) for run in runs]
-        # In which minibatch a group is, and which comes in a second draw, is random.
-        in_order = backend.minibatches == 1 and first.rollout.keeps_all
+        self._random_draws = [RandomDraws(run.seed, run.group_size, trained) for run in runs]
+        # Minibatches and later draws take prompts at random; otherwise the order is free.
+        in_order = options.minibatches == 1 and first.rollout.keeps_all
         self._whole = in_order and first.prompts_per_step == trained == prompts
-        self._kept: KeptPolicy | None = None
-        self._weights: list[tuple[slice, Weights | None]] | None = None
-        self._parts: list[Part] = []
+        self._incremental: IncrementalSoftmax | None = None
+        self._weights: list[tuple[slice, OutcomeWeights | None]] | None = None
+        self._blocks: list[RunBlock] = []
         self._arrange()
         self._parameters = self._logits.origin()
         self._moments = fresh_state(first.optimizer, self._parameters)
         self._reference = self._logits.origin()
 
     def step(self, step: int) -> list[Mapping[str, float] | Exception]:
-        every = self._backend.exact_every
+        every = self._options.exact_every
         is_exact = bool(every) and step % every == 0
-        tells_entropy = self._backend.entropy_change and not self._is_brief(step)
-        # The policy may change in place.
-        before = self._exact_policy() if is_exact or tells_entropy else None
+        measures_entropy = self._options.entropy_change and not self._is_brief(step)
+        # A copy, as the policy may change in place.
+        before = self._exact_policy() if is_exact or measures_entropy else None
         policy = self._policy()
         if not self._is_brief(step):
-            # What every part of the stack will ask for, made of all at once.
+            # Every block reads these; computing them once for the whole table is faster.
             _ = policy.entropies
         outcomes: list[dict[str, float] | Exception] = []
-        for part in self._parts:
-            outcomes += self._step_part(part, step, policy[part.runs])
-        if self._kept is not None:
-            self._kept.forget()
+        for block in self._blocks:
+            outcomes += self._step_block(block, step, policy[block.runs])
+        if self._incremental is not None:
+            self._incremental.forget()
         if before is not None:
             after = self._exact_policy()
             if is_exact:
                 _add(
                     outcomes,
                     closed_form.quantities(
-                        before, after, self._tables.correct, self._backend.exact_k
+                        before, after, self._tables.correct, self._options.exact_k
                     ),
                 )
                 _add(outcomes, self._expected(before, step))
-            if tells_entropy:
+            if measures_entropy:
                 change = after.entropies - before.entropies
-                for part in self._parts:
-                    found = entropy_changes(change[part.runs], part.trained_on)
-                    _add(outcomes[part.runs], found)
+                for block in self._blocks:
+                    found = entropy_changes(change[block.runs], block.trained_on)
+                    _add(outcomes[block.runs], found)
         if self._runs[0].rollout.renews_reference(step):
             self._reference = self._parameters.clone()
         return list(outcomes)
 
     def _expected(self, before: Policy, step: int) -> list[dict[str, float]]:
-        """What the step does on average, to first order, of runs for which that is known."""
+        """Return the mean effect of the step, to first order; empty if no closed form exists."""
         if self._weights is None:
-            alike = stretches([kind_of(run) for run in self._runs])
+            alike = equal_neighbours([stack_kind(run) for run in self._runs])
             self._weights = [
-                (runs, weights_of(self._runs[runs.start], self._backend)) for runs in alike
+                (runs, closed_form_weights(self._runs[runs.start], self._options)) for runs in alike
             ]
         found: list[dict[str, float]] = []
         for runs, weights in self._weights:
@@ -141,7 +148,7 @@ class BanditStack:
         chosen = list(indexes)
         self._runs = [self._runs[i] for i in chosen]
         self._estimators = [self._estimators[i] for i in chosen]
-        self._noises = [self._noises[i] for i in chosen]
+        self._random_draws = [self._random_draws[i] for i in chosen]
         self._tables = self._tables[chosen]
         self._parameters = self._parameters[chosen]
         self._reference = self._reference[chosen]
@@ -172,46 +179,50 @@ class BanditStack:
         for name, values in tensors.items():
             self._moments[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
-        self._kept = None
+        self._incremental = None
 
     def _arrange(self) -> None:
-        """Finds the parts of which the stack consists."""
+        """Divide the runs into blocks, and rebuild what depends on the set of runs."""
         self._logits = Logits(self._table, self._tables.logits)
         self._temperature = temperatures(self._runs)
-        self._kept = self._weights = None
+        self._incremental = self._weights = None
         sizes = [run.group_size for run in self._runs]
-        self._parts = [Part(runs, self._estimators[runs]) for runs in stretches(sizes)]
+        self._blocks = [RunBlock(runs, self._estimators[runs]) for runs in equal_neighbours(sizes)]
 
     def _exact_policy(self) -> Policy:
-        """The present policy, at the sampling temperature, as it stays when it changes."""
+        """Return the current policy at the sampling temperature, as a snapshot."""
         return Policy.of(self._logits.of(self._parameters), self._temperature)
 
     def _policy(self) -> Policy:
-        """The present policy, kept from the step before where a step moves few logits."""
+        """Return the current policy; follow it incrementally if steps move few logits."""
         first = self._runs[0]
         optimizer = first.optimizer
         is_plain = isinstance(optimizer, Sgd) and optimizer.momentum == 0
         if not is_plain or not self._whole or self._table.rank or first.objective.needs_entropy:
             return self._exact_policy()
-        if self._kept is None:
-            self._kept = KeptPolicy(self._parameters, self._logits.base, self._temperature)
-        return self._kept
+        if self._incremental is None:
+            self._incremental = IncrementalSoftmax(
+                self._parameters, self._logits.base, self._temperature
+            )
+        return self._incremental
 
     def _is_brief(self, step: int) -> bool:
-        return step % self._backend.metrics_every > 0
+        return step % self._options.metrics_every > 0
 
-    def _step_part(
-        self, part: Part, step: int, policy: Policy
+    def _step_block(
+        self, block: RunBlock, step: int, policy: Policy
     ) -> list[dict[str, float] | Exception]:
-        """One step of runs with the same group size."""
+        """Make one step of runs with the same group size."""
         brief = self._is_brief(step)
-        runs, clock = self._runs[part.runs], Clock(len(part))
-        first, logits = runs[0], self._logits[part.runs]
+        runs, clock = self._runs[block.runs], StepClock(len(block))
+        first, logits = runs[0], self._logits[block.runs]
         source = Source(
-            self._tables[part.runs],
-            self._noises[part.runs],
+            self._tables[block.runs],
+            self._random_draws[block.runs],
             policy,
-            lambda: Policy.of(logits.of(self._reference[part.runs]), self._temperature[part.runs]),
+            lambda: Policy.of(
+                logits.of(self._reference[block.runs]), self._temperature[block.runs]
+            ),
             group_size=first.group_size,
             whole=self._whole,
             step=step,
@@ -222,20 +233,20 @@ class BanditStack:
         except TrainingError as error:
             assert len(runs) == 1
             return [error]
-        drawn = source.batch(part.read, brief=brief)
+        drawn = source.batch(block.read, brief=brief)
         clock.lap("time/rollout")
-        advantages, infos, errors = part.advantages(drawn, collected)
+        advantages, infos, errors = block.advantages(drawn, collected)
         clock.lap("time/estimator")
         updates = Updates(
             runs,
-            self._backend,
+            self._options,
             logits,
-            self._parameters[part.runs],
-            {name: values[part.runs] for name, values in self._moments.items()},
+            self._parameters[block.runs],
+            {name: values[block.runs] for name, values in self._moments.items()},
             step,
         )
-        part.trained_on = experience(source, collected, drawn, advantages)
-        trained = updates.train(policy, part.trained_on, tell=not brief)
+        block.trained_on = experience(source, collected, drawn, advantages)
+        trained = updates.train(policy, block.trained_on, measure=not brief)
         clock.lap("time/update")
         metrics = stacked_rollout_metrics(
             drawn,
@@ -256,15 +267,15 @@ class BanditStack:
         ]
 
 
-def kind_of(run: Run) -> tuple[int, str]:
-    """What runs that are sampled and weighed as one have in common."""
+def stack_kind(run: Run) -> tuple[int, str]:
+    """Return what runs of one block and one call of the estimator have in common."""
     return run.group_size, str(run.estimator.identity())
 
 
 def _add(
     outcomes: Sequence[dict[str, float] | Exception], metrics: Sequence[Mapping[str, float]]
 ) -> None:
-    """Adds metrics to those of runs that have any."""
+    """Add metrics to the outcomes of runs without an error."""
     for outcome, more in zip(outcomes, metrics, strict=True):
         if not isinstance(outcome, Exception):
             outcome |= more

@@ -1,7 +1,9 @@
-"""The tasks of several runs as one table."""
+"""Tables `[runs, prompts, behaviours]`: the tasks of several runs, and their parameters."""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,22 +11,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.backends.randomness import Stream, numpy_generator
+from advsweep.config.settings import AdamW, Optimizer, Sgd
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
+    from advsweep.backends.bandit.model_config import Table
     from advsweep.tasks.bandit import BanditTask
 
 
 class Tables:
-    """Behaviours of the prompts of several runs; where tasks are the same, so is the memory.
+    """The behaviours of the prompts of several runs; runs with equal tasks share memory.
 
     Attributes:
-        logits: those of the base policies at temperature 1.
-        rewards: what each behaviour is rewarded with.
-        correct: the behaviours with their prompt's greatest reward.
+        logits: logits of the base policies at temperature 1.
+        rewards: reward of each behaviour.
+        correct: whether a behaviour has the greatest reward of its prompt.
         levels: difficulty level of each prompt.
-        trained: the prompts that are trained.
-        is_binary: whether rewards say no more than which behaviours are correct.
+        trained: the prompts in training.
+        is_binary: whether each reward is 1 for correct and 0 for other behaviours.
     """
 
     def __init__(self, tasks: Sequence[BanditTask]) -> None:
@@ -49,7 +55,7 @@ class Tables:
         )
 
     def __getitem__(self, runs: slice | Sequence[int]) -> Tables:
-        """Those of some of the runs."""
+        """Return the tables of some runs."""
         part = object.__new__(Tables)
         tables = {name: value for name, value in vars(self).items() if name != "is_binary"}
         vars(part).update({name: value[runs] for name, value in tables.items()})
@@ -61,7 +67,7 @@ class Tables:
         rows: Int[Tensor, "runs groups"] | None,
         actions: Int[Tensor, "runs groups rollouts"],
     ) -> Float[Tensor, "runs groups rollouts"]:
-        """What sampled behaviours are rewarded with.
+        """Return the rewards of sampled behaviours.
 
         Args:
             rows: the prompt of each group; None for all prompts in order.
@@ -73,7 +79,7 @@ class Tables:
         rows: Int[Tensor, "runs groups"] | None,
         actions: Int[Tensor, "runs groups rollouts"],
     ) -> Float[Tensor, "runs groups rollouts"]:
-        """1 for each correct behaviour, 0 for the others."""
+        """Return 1 for each correct behaviour, 0 for the others."""
         return _at(self.correct, rows, actions).float()
 
 
@@ -95,3 +101,135 @@ def _at(
         return table.gather(-1, actions)
     runs = torch.arange(len(rows))[:, None, None]
     return table[runs, rows[:, :, None], actions]
+
+
+class Logits:
+    """Maps trained parameters to logits: the logits themselves, or a map that prompts share.
+
+    Attributes:
+        base: logits of the base policies, at temperature 1.
+        is_shared: whether prompts share a map; its product is added to `base`.
+    """
+
+    def __init__(self, table: Table, base: Float[Tensor, "runs prompts behaviours"]) -> None:
+        self.base = base
+        self.is_shared = table.rank > 0
+        self._rank = table.rank
+        prompts = base.shape[1]
+        self._features = _features(table, prompts) if self.is_shared else torch.empty(0)
+
+    def __getitem__(self, runs: slice) -> Logits:
+        """Return the map of some runs."""
+        part = copy.copy(self)
+        part.base = self.base[runs]
+        return part
+
+    def origin(self) -> Float[Tensor, "runs rows behaviours"]:
+        """Return the parameters before training; weight decay pulls towards them."""
+        if not self.is_shared:
+            return self.base.clone()
+        runs, _, behaviours = self.base.shape
+        return torch.zeros(runs, self._rank, behaviours)
+
+    def of(
+        self, parameters: Float[Tensor, "runs rows behaviours"]
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """Return the logits that belong to parameters."""
+        if not self.is_shared:
+            return parameters
+        # One product per run: a batched product rounds otherwise, and a run's numbers must
+        # not depend on the runs beside it.
+        return self.base + torch.stack([self._features @ own for own in parameters])
+
+    def response(
+        self, gradient: Float[Tensor, "runs prompts behaviours"]
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """Return the change of the logits for a unit step along the pulled-back gradient."""
+        if not self.is_shared:
+            return gradient
+        features = self._features.to(gradient.dtype)
+        return torch.stack([features @ (features.T @ own) for own in gradient])
+
+    def pull_back(
+        self, gradient: Float[Tensor, "runs prompts behaviours"]
+    ) -> Float[Tensor, "runs rows behaviours"]:
+        """Return the gradient of the parameters, given that of the logits."""
+        if not self.is_shared:
+            return gradient
+        return torch.stack([self._features.T @ own for own in gradient])
+
+
+def _features(table: Table, prompts: int) -> Float[Tensor, "prompts rank"]:
+    """Make unit vectors: one part in common, one part in a random direction."""
+    rng = numpy_generator(table.seed, Stream.WEIGHTS)
+    own = rng.standard_normal((prompts, table.rank - 1))
+    own /= np.linalg.norm(own, axis=1, keepdims=True)
+    shared = np.full((prompts, 1), math.sqrt(table.overlap))
+    features = np.concatenate([shared, math.sqrt(1 - table.overlap) * own], axis=1)
+    return torch.from_numpy(features).float()
+
+
+State = dict[str, Tensor]
+"""The optimizer's moments of each run, by name."""
+
+
+def fresh_state(optimizer: Optimizer, parameters: Float[Tensor, "runs rows behaviours"]) -> State:
+    """Return the moments before the first update."""
+    if isinstance(optimizer, AdamW):
+        updates = torch.zeros(len(parameters), 1, 1)
+        return {
+            "mean": torch.zeros_like(parameters),
+            "square": torch.zeros_like(parameters),
+            "updates": updates,
+        }
+    assert isinstance(optimizer, Sgd)
+    return {"velocity": torch.zeros_like(parameters)} if optimizer.momentum else {}
+
+
+def move(
+    optimizer: Optimizer,
+    parameters: Float[Tensor, "runs rows behaviours"],
+    gradient: Float[Tensor, "runs rows behaviours"],
+    state: State,
+    lr: Float[Tensor, "runs 1 1"],
+    origin: Float[Tensor, "runs rows behaviours"],
+    active: Bool[Tensor, " runs"],
+) -> None:
+    """Make one step against the gradient, in place, as torch's optimizers do.
+
+    Args:
+        origin: parameters that weight decay pulls towards.
+        active: the runs that make the step; the others keep parameters and moments.
+    """
+    # torch's own optimizers take a second to import, longer than most trainings of a bandit.
+    if isinstance(optimizer, AdamW):
+        moved, memory = _adamw(optimizer, parameters, gradient, state, lr, origin)
+    else:
+        assert isinstance(optimizer, Sgd)
+        memory = {}
+        if optimizer.momentum:
+            gradient = optimizer.momentum * state["velocity"] + gradient
+            memory["velocity"] = gradient
+        moved = parameters - lr * gradient
+    for old, new in ((parameters, moved), *((state[name], memory[name]) for name in memory)):
+        old.copy_(new if active.all() else torch.where(active[:, None, None], new, old))
+
+
+def _adamw(
+    optimizer: AdamW,
+    parameters: Tensor,
+    gradient: Tensor,
+    state: State,
+    lr: Tensor,
+    origin: Tensor,
+) -> tuple[Tensor, State]:
+    beta1, beta2 = optimizer.beta1, optimizer.beta2
+    updates = state["updates"] + 1
+    mean = beta1 * state["mean"] + (1 - beta1) * gradient
+    square = beta2 * state["square"] + (1 - beta2) * gradient**2
+    size = (square / (1 - beta2**updates)).sqrt() + optimizer.eps
+    decayed = parameters
+    if optimizer.weight_decay > 0:
+        decayed = parameters - lr * optimizer.weight_decay * (parameters - origin)
+    step = lr * (mean / (1 - beta1**updates)) / size
+    return decayed - step, {"mean": mean, "square": square, "updates": updates}

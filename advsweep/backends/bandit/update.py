@@ -1,4 +1,4 @@
-"""The updates of one step, in closed form: gradients of log π and of the entropy alone."""
+"""The updates of one step; gradients of log π and of the entropy are in closed form."""
 
 from __future__ import annotations
 
@@ -12,29 +12,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.incremental_softmax import KeptPolicy
-from advsweep.backends.bandit.parameters import Logits, State, move
-from advsweep.backends.bandit.softmax import Policy, entropy_gradient, score_gradient, total
+from advsweep.backends.bandit.softmax import (
+    IncrementalSoftmax,
+    Policy,
+    entropy_gradient,
+    score_gradient,
+    total,
+)
+from advsweep.backends.bandit.tables import Logits, State, move
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from advsweep.backends.bandit.backend import BanditBackend
     from advsweep.backends.base import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOptions:
+    """Settings of a training; the options of `BanditBackend` have the same names and meanings."""
+
+    minibatches: int
+    inner_epochs: int
+    entropy_change: bool
+    metrics_every: int
+    exact_every: int
+    exact_k: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Experience:
-    """What one step of several runs trains on, group by group.
+    """The data that one step of several runs trains on, group by group.
 
     Attributes:
-        rows: the prompt of each group; None where they are all prompts in order.
+        rows: the prompt of each group; None if they are all prompts in order.
         actions: the sampled behaviours.
-        log_probs: log π of those, when they were sampled.
-        advantages: theirs.
-        keep: the rollouts that take part in the update.
+        log_probs: log π of the actions when they were sampled.
+        advantages: advantage of each action.
+        keep: whether a rollout takes part in the update.
     """
 
     rows: Int[Tensor, "runs groups"] | None
@@ -54,19 +70,19 @@ class Experience:
 
 
 class Updates:
-    """Trains the parameters of runs that differ in seed, estimator, task and rate alone.
+    """Trains parameters of runs that differ in seed, estimator, task and learning rate alone.
 
     Args:
-        parameters, state: are changed in place.
+        parameters, state: changed in place.
 
     Attributes:
-        errors: by run, why it cannot go on.
+        errors: errors by number of the run; such a run cannot continue.
     """
 
     def __init__(
         self,
         runs: Sequence[Run],
-        backend: BanditBackend,
+        options: StackOptions,
         logits: Logits,
         parameters: Float[Tensor, "runs rows behaviours"],
         state: State,
@@ -74,7 +90,7 @@ class Updates:
     ) -> None:
         self._run = runs[0]
         self._runs = runs
-        self._backend = backend
+        self._options = options
         self._logits = logits
         self._parameters = parameters
         self._state = state
@@ -85,40 +101,39 @@ class Updates:
         self.errors: dict[int, TrainingError] = {}
 
     def train(
-        self, policy: Policy, experience: Experience, *, tell: bool = True
+        self, policy: Policy, experience: Experience, *, measure: bool = True
     ) -> list[dict[str, float]]:
-        """Trains on every minibatch `inner_epochs` times.
+        """Train on every minibatch `inner_epochs` times.
 
         Args:
-            policy: the present one.
-            tell: whether metrics are wanted.
+            policy: the current policy.
+            measure: whether to return metrics.
 
         Returns:
-            Means over the minibatches that a run made an update with; nothing for a run
-            without any.
+            Means over the minibatches with which a run made an update; empty without one.
         """
-        backend = self._backend
-        parts = np.array_split(np.arange(experience.actions.shape[1]), backend.minibatches)
+        options = self._options
+        parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self._runs)).double())
         updates = torch.zeros(len(self._runs))
         current: Policy | None = policy
-        for groups in slices * backend.inner_epochs:
+        for groups in slices * options.inner_epochs:
             minibatch = experience[groups] if len(slices) > 1 else experience
             active = minibatch.keep.flatten(1).any(dim=1)
             if not active.any():
                 continue
             is_first = current is not None
             if current is None:
-                current = self._present(policy)
+                current = self._current_policy(policy)
             updates += active
-            # Those of runs without a rollout in it are 0.
+            # Runs without a rollout in this minibatch add 0.
             for name, values in self._train_on(
                 current, minibatch, active, is_first=is_first
             ).items():
                 sums[name] += values
             current = None
-        if not tell:
+        if not measure:
             return [{} for _ in self._runs]
         names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
         return [
@@ -126,9 +141,9 @@ class Updates:
             for made, rate, *values in zip(updates.tolist(), self._rates, *columns, strict=True)
         ]
 
-    def _present(self, policy: Policy) -> Policy:
-        """The policy after an update."""
-        if isinstance(policy, KeptPolicy):
+    def _current_policy(self, policy: Policy) -> Policy:
+        """Return the policy after an update."""
+        if isinstance(policy, IncrementalSoftmax):
             return policy
         return Policy.of(self._logits.of(self._parameters), self._temperature)
 
@@ -140,12 +155,12 @@ class Updates:
         *,
         is_first: bool,
     ) -> dict[str, Float[Tensor, " runs"]]:
-        """One step of the optimizer; see `_slopes`."""
+        """Make one step of the optimizer, and return metrics."""
         rows = minibatch.rows
         drawn = policy if rows is None else policy.of_prompts(rows)
         metrics, of_log_probs, of_entropies = self._slopes(drawn, minibatch, is_first=is_first)
         active = active & self._is_finite("loss", metrics.pop("loss"), active)
-        if isinstance(drawn, KeptPolicy):
+        if isinstance(drawn, IncrementalSoftmax):
             norm = self._step_along_samples(drawn, minibatch.actions, of_log_probs, active)
         else:
             by_group = score_gradient(drawn, minibatch.actions, of_log_probs)
@@ -172,10 +187,12 @@ class Updates:
         Float[Tensor, "runs groups rollouts"],
         Float[Tensor, "runs groups rollouts"] | None,
     ]:
-        """The loss, and its slopes by the log-probabilities and entropies of the rollouts.
+        """Return loss metrics, and the loss's derivatives by log-probabilities and entropies.
+
+        Only the objective needs autograd, so the graph covers the rollouts, not the table.
 
         Args:
-            is_first: the policy is the one that sampled.
+            is_first: whether the policy is the one that sampled.
         """
         objective, shape = self._run.objective, minibatch.actions.shape
         tokens = shape[0], shape[1] * shape[2], 1
@@ -208,15 +225,15 @@ class Updates:
 
     def _step_along_samples(
         self,
-        policy: KeptPolicy,
+        policy: IncrementalSoftmax,
         actions: Int[Tensor, "runs prompts rollouts"],
         weights: Float[Tensor, "runs prompts rollouts"],
         active: Bool[Tensor, " runs"],
     ) -> Float[Tensor, " runs"]:
-        """The step of plain gradient descent on a table; returns the gradient's norm.
+        """Make a step of plain gradient descent on a table; return the gradient's norm.
 
-        The gradient is g_v - π_v C, of which g is 0 but at sampled behaviours, so that
-        ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v².
+        The gradient is g_v - π_v C, and g is 0 at behaviours not sampled. So
+        ‖g - πC‖² = Σᵢ wᵢ g(aᵢ) - 2 C Σᵢ wᵢ π(aᵢ) + C² Σ_v π_v² needs no full table.
         """
         weights = weights / self._temperature
         if not active.all():
@@ -245,7 +262,7 @@ class Updates:
     def _clip(
         self, norm: Float[Tensor, " runs"], active: Bool[Tensor, " runs"]
     ) -> tuple[Float[Tensor, "runs 1 1"], Bool[Tensor, " runs"]]:
-        """What gradients are multiplied by, and the runs whose gradients are finite."""
+        """Return the factors that clip the gradients, and the active runs with finite ones."""
         active = active & self._is_finite("gradient norm", norm, active)
         bound = self._run.optimizer.max_grad_norm
         scale = torch.ones(len(norm))
@@ -261,13 +278,13 @@ class Updates:
             for index in (~finite & active).nonzero()[:, 0].tolist():
                 self.errors[index] = TrainingError(
                     f"step {self._step}: expected a finite {what}, got {values[index].item()}; the "
-                    f"table is left as it was; a smaller optimizer.lr may help"
+                    f"table is unchanged; try a smaller optimizer.lr"
                 )
         return finite
 
 
 def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
-    """Those of a step."""
+    """Return the learning rate of each run in a step."""
     return [
         run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.steps)
         for run in runs
@@ -275,16 +292,16 @@ def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
 
 
 def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
-    """Those of sampling."""
+    """Return the sampling temperature of each run."""
     return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
 
 
 def entropy_changes(
     change: Float[Tensor, "runs prompts"], experience: Experience
 ) -> list[dict[str, float]]:
-    """`entropy/change` of each run: what a step did to the entropies at its own rollouts.
+    """Return `entropy/change` of each run: how a step changed entropies at its own rollouts.
 
-    Nothing for a run that was not trained.
+    Empty for a run without an update.
     """
     if experience.rows is not None:
         change = change.gather(1, experience.rows)

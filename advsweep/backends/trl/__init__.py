@@ -1,5 +1,25 @@
-"""The production backend: TRL's GRPOTrainer, with the estimators, losses and rollouts of advsweep.
+"""The TRL backend: language models trained by TRL's GRPOTrainer, on GPUs or small ones on a CPU.
 
-`backend`, `model_config`, `generation_config` and `layout` are read when plans are made and
-import neither trl nor transformers; the other modules are imported when something is trained.
+`backend`, `config` and `options` are imported when plans are made and import neither trl nor
+transformers; a training imports the other modules.
+
+The walk of a reward through one step, module by module:
+
+1. `training` makes the trainer and the loop around it (`backends.training_loop`); transformers'
+   `Trainer.train` calls everything below.
+2. `trainer` `_generate_and_score_completions` starts a `StepBuffer` (`step_buffer`), and lets the
+   run's rollout policy draw groups from a `StepSource` (`source`).
+3. `StepSource.draw` chooses the problems by seed and step, and calls `EstimatorTrainer.roll_out`,
+   which lets TRL generate. `_generate_single_turn` puts token statistics of the completions into
+   the buffer (`sampling`); `vllm_trainer` does so for vLLM.
+4. TRL calls the reward function `_reward`; `StepBuffer.judge` verifies the completions and
+   computes rewards. TRL gathers them from all processes, and `_calculate_rewards` buffers them.
+5. Back in `_generate_and_score_completions`, the estimator turns the rewards of the groups that
+   the policy kept into advantages, which go into TRL's rows beside the tokens.
+6. TRL splits the rows into minibatches; `_prepare_inputs` counts the rollouts of each.
+   `_compute_loss` hands log-probabilities and advantages to the objective.
+7. `end_update` checks loss and gradient before each update. After the last one, `step_metrics`
+   reads the step's metrics from the buffer, and `training` reports them.
+
+With several processes, `launcher` starts them and `training_process` is what each one runs.
 """

@@ -1,26 +1,31 @@
-"""The production backend: trains models of transformers with TRL's GRPOTrainer."""
+"""The TRL backend's options and checks; `training` has what happens at a training.
+
+Plans import this module, so TRL and transformers are imported in the methods that need them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import importlib.util
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter, hash_json
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.trl import memory
-from advsweep.backends.trl.batch_layout import Layout, lay_out
-from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel, TransformersGeneration, VllmGeneration
+from advsweep.backends.trl.options import (
+    ESTIMATOR_FILE,
+    EVALUATION_REMEDIES,
+    Layout,
+    TrainingOptions,
+    advise_if_out_of_memory,
+    lay_out,
+)
 from advsweep.components import Component, option
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.diagnostics.weight_files import Adapter, StoredWeights, open_tuned
@@ -33,9 +38,6 @@ if TYPE_CHECKING:
     from advsweep.config.settings import EvaluationSettings, Generation
     from advsweep.tasks.base import Sampler, Task
 
-ESTIMATOR_FILE = "estimator.json"
-"""The estimator's memory in a checkpoint."""
-
 _DEFAULT_TOKENS = 512
 
 
@@ -44,19 +46,7 @@ class TrlBackend(Backend):
     """Trains a model of transformers with TRL, on GPUs or, for small models, on a CPU."""
 
     name: ClassVar[str] = "trl"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {
-            "lengths",
-            "token_entropy",
-            "token_entropy_exact",
-            "self_certainty",
-            "answered",
-            "prompt_ids",
-            "solve_rates",
-            "step",
-            "total_steps",
-        }
-    )
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
@@ -70,8 +60,8 @@ class TrlBackend(Backend):
     mixed_precision: bool = option(
         True, help="compute in bfloat16 on a GPU; a CPU computes in the weights' own type"
     )
-    # What follows changes a result by rounding, or which samples are drawn, and is often
-    # changed to make a run fit into memory: the run is to go on then, not to start again.
+    # The options below change results by rounding or by the samples drawn only. Users change
+    # them to make a run fit into memory; it then has to resume, so they are not in its identity.
     device_batch: int | None = option(
         None, ge=1, identity=False, help="most rollouts of one forward pass; null: a minibatch"
     )
@@ -133,16 +123,17 @@ class TrlBackend(Backend):
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
         count = self.processes or max(1, torch.cuda.device_count())
-        layout = self.layout_of(run, count)
         if count > 1 or self.accelerate is not None:
             from advsweep.backends.trl import launcher
 
-            launcher.train(run, self, count, directory, reporter)
+            launcher.train(
+                run, count, directory, reporter, accelerate=self.accelerate, threads=self.threads
+            )
         else:
             from advsweep.backends.trl import training
 
             torch.set_num_threads(self.threads)
-            training.train(run, self, layout, directory, reporter)
+            training.train(run, self.training_options(run, count), directory, reporter)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         task = task or run.task
@@ -156,13 +147,13 @@ class TrlBackend(Backend):
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
-        how = _sampling(generation)
-        how.check()
-        return self._run_sampler(how, run, directory, step, task, alone=True)
+        settings = _sampling(generation)
+        settings.check()
+        return self._run_sampler(settings, run, directory, step, task, alone=True)
 
     def _run_sampler(
         self,
-        how: TransformersGeneration,
+        generation: TransformersGeneration,
         run: Run,
         directory: Path,
         step: int,
@@ -170,12 +161,11 @@ class TrlBackend(Backend):
         *,
         alone: bool,
     ) -> Sampler:
-        model, folder = self.model_of(run), self._folder(run, directory, step)
-        # A run's answers are as long as it trains them to be.
+        # The length limit is that of the run's training, whatever samples here.
         tokens = _completion_tokens(self.generation_of(run), task)
+        folder = self._folder(run, directory, step)
         top_p = run.evaluation.top_p
-        other = how.model_sampler(model, folder, tokens=tokens, top_p=top_p, alone=alone)
-        return other or self._loaded(model, how, folder, tokens=tokens, top_p=top_p)
+        return self._open(_hf(run.model), generation, folder, tokens, top_p, alone=alone)
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
@@ -185,19 +175,41 @@ class TrlBackend(Backend):
                 "model: a model is evaluated with transformers, which is not installed: "
                 "pip install 'advsweep[hf]'"
             )
-        how = _sampling(generation)
-        how.check()
-        tokens = _completion_tokens(how, task)
-        top_p = settings.top_p
-        other = how.model_sampler(_hf(model), None, tokens=tokens, top_p=top_p, alone=True)
-        return other or self._loaded(_hf(model), how, None, tokens=tokens, top_p=top_p)
+        sampling = _sampling(generation)
+        sampling.check()
+        tokens = _completion_tokens(sampling, task)
+        return self._open(_hf(model), sampling, None, tokens, settings.top_p, alone=True)
 
-    def _loaded(
+    def _open(
         self,
         model: HfModel,
         generation: TransformersGeneration,
         folder: Path | None,
+        tokens: int,
+        top_p: float,
         *,
+        alone: bool,
+    ) -> Sampler:
+        """Load weights into what samples them.
+
+        Args:
+            folder: a checkpoint; None: the model's own weights.
+            tokens: the most tokens of a completion.
+            alone: whether the sampler may take a whole GPU.
+        """
+        if isinstance(generation, VllmGeneration):
+            from advsweep.backends.trl.vllm_engine import engine_sampler
+
+            return engine_sampler(
+                generation, model, folder, tokens=tokens, top_p=top_p, alone=alone
+            )
+        return self._load(model, generation, folder, tokens, top_p)
+
+    def _load(
+        self,
+        model: HfModel,
+        generation: TransformersGeneration,
+        folder: Path | None,
         tokens: int,
         top_p: float,
     ) -> ModelSampler:
@@ -206,7 +218,7 @@ class TrlBackend(Backend):
 
         torch.set_num_threads(self.threads)
         tokenizer = load_tokenizer(model, folder)
-        with memory.remedied(memory.EVALUATION):
+        with advise_if_out_of_memory(EVALUATION_REMEDIES):
             loaded = load_model(model, folder)
         return ModelSampler(
             opened=lambda: contextlib.nullcontext(loaded),
@@ -225,7 +237,7 @@ class TrlBackend(Backend):
             "model": _hf(model).identity(),
             "max_tokens": _sampling(generation).max_tokens,
         }
-        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return hash_json(material)
 
     def weights(self, run: Run, directory: Path, step: int) -> StoredWeights | Adapter:
         folder = self._folder(run, directory, step)
@@ -238,7 +250,7 @@ class TrlBackend(Backend):
     def sampled_tokens(
         self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
     ) -> SampledTokens:
-        from advsweep.backends.trl.scoring import sampled_tokens
+        from advsweep.backends.trl.hidden_states import sampled_tokens
 
         folder = self._folder(run, directory, step)
         estimator = None
@@ -248,13 +260,8 @@ class TrlBackend(Backend):
             if folder is not None:
                 state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
                 estimator.load_state_dict(json.loads(state))
-        sampler = self._loaded(
-            self.model_of(run),
-            self.generation_of(run),
-            folder,
-            tokens=self.completion_tokens(run),
-            top_p=run.evaluation.top_p,
-        )
+        tokens, top_p = self.completion_tokens(run), run.evaluation.top_p
+        sampler = self._load(self.model_of(run), self.generation_of(run), folder, tokens, top_p)
         return sampled_tokens(run, sampler, step + 1, prompts, estimator)
 
     def analyses_weights(self) -> bool:
@@ -268,7 +275,7 @@ class TrlBackend(Backend):
             "task": run.task.identity(),
             "tokens": self.completion_tokens(run),
         }
-        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return hash_json(material)
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         from advsweep.backends.trl.loading import load_model, load_tokenizer
@@ -283,22 +290,21 @@ class TrlBackend(Backend):
             ) from error
 
     def model_of(self, run: Run) -> HfModel:
-        """The run's model, where it is such as this backend can train."""
+        """Return the run's model, checked to be one of transformers."""
         return _hf(run.model)
 
     def generation_of(self, run: Run) -> TransformersGeneration:
-        """The run's generation settings; plain sampling is transformers' with its defaults."""
+        """Return the run's generation settings; `sampling` means transformers with its defaults."""
         return _sampling(run.generation)
 
     def completion_tokens(self, run: Run) -> int:
-        """The most tokens of a completion."""
         return self.answer_tokens(run.generation, run.task)
 
     def answer_tokens(self, generation: Generation, task: Task) -> int:
         return _completion_tokens(_sampling(generation), task)
 
     def layout_of(self, run: Run, processes: int) -> Layout:
-        """How a step's rollouts are spread over updates, processes and forward passes.
+        """Divide a step's rollouts over updates, processes and forward passes.
 
         Raises:
             ConfigError: they cannot be divided equally.
@@ -312,41 +318,40 @@ class TrlBackend(Backend):
             device_batch=self.device_batch,
         )
 
-    def answering(
-        self, run: Run, opened: Callable[[], AbstractContextManager[Any]], tokenizer: Any
-    ) -> ModelSampler:
-        """A sampler that generates as this run does.
+    def training_options(self, run: Run, processes: int) -> TrainingOptions:
+        """Return what one training takes from these options and the run.
 
-        Args:
-            opened: gives the model, ready to generate, for as long as it is entered.
+        Raises:
+            ConfigError: the rollouts cannot be divided equally over the processes.
         """
-        from advsweep.backends.trl.sampling import ModelSampler
-
-        return ModelSampler(
-            opened=opened,
-            tokenizer=tokenizer,
+        return TrainingOptions(
             model=self.model_of(run),
             generation=self.generation_of(run),
-            tokens=self.completion_tokens(run),
-            batch=self.evaluation_batch,
-            top_p=run.evaluation.top_p,
+            layout=self.layout_of(run, processes),
+            max_tokens=self.completion_tokens(run),
+            skip_zero_advantages=self.skip_zero_advantages,
+            mixed_precision=self.mixed_precision,
+            rollout_batch=self.rollout_batch,
+            evaluation_batch=self.evaluation_batch,
+            gradient_checkpointing=self.gradient_checkpointing,
+            entropy_change=self.entropy_change,
         )
 
     def _check_accelerate(self, run: Run, file: str) -> None:
         if not Path(file).expanduser().is_file():
             raise ConfigError(
                 f"backend.accelerate: expected a file that 'accelerate config' wrote, got "
-                f"{file!r}, which is not there"
+                f"{file!r}, which does not exist"
             )
         if run.rollout.draws_references:
             raise ConfigError(
                 f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which "
-                f"backend 'trl' keeps only without backend.accelerate, whose weights may lie in "
-                f"pieces on several GPUs"
+                f"backend 'trl' keeps only without backend.accelerate, as that may shard "
+                f"the weights over several GPUs"
             )
 
     def _folder(self, run: Run, directory: Path, step: int) -> Path | None:
-        """Where the weights after `step` steps lie; None: they are the base model's."""
+        """Return the folder of a checkpoint; None for step 0, the base model."""
         return Checkpoints(directory, run.identity).load(step).path if step else None
 
 

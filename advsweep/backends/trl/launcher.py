@@ -1,8 +1,8 @@
-"""A training in several processes, as seen by the one that started them.
+"""Starts a training in several processes, and serves their reports.
 
-torchrun, or accelerate where a configuration file of its own is named, starts one process per
-GPU. Each opens a connection to this process for as long as it lives, and ends itself when that
-breaks. The first of them opens another, by which it calls the reporter.
+torchrun starts one process per GPU; accelerate does so if a configuration file of its own is
+given. Each process (`training_process`) holds a connection to this one and exits when it breaks.
+The first process opens a second connection and calls the reporter through it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,29 @@ from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
-    from advsweep.backends.trl.backend import TrlBackend
     from advsweep.tasks.base import Problem
 
 _POLL_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 10.0
+_GRACE_SECONDS = 10.0
 
 
 def train(
-    run: Run, backend: TrlBackend, processes: int, directory: Path, reporter: Reporter
+    run: Run,
+    processes: int,
+    directory: Path,
+    reporter: Reporter,
+    *,
+    accelerate: str | None,
+    threads: int,
 ) -> None:
-    """Trains in several processes; see `Backend.train`.
+    """Train in several processes; see `Backend.train`.
+
+    Args:
+        accelerate: configuration file of accelerate; None: start processes with torchrun.
+        threads: CPU threads of each process.
 
     Raises:
-        TrainingError: a process ended without a word, or the training failed.
+        TrainingError: the training failed, or a process was killed.
     """
     with tempfile.TemporaryDirectory(prefix="advsweep-") as folder:
         address = str(Path(folder) / "socket")
@@ -52,40 +61,41 @@ def train(
             listener.bind(address)
             listener.listen(processes + 1)
             listener.settimeout(_POLL_SECONDS)
-            with _started(_command(backend, processes, job), backend.threads) as launcher:
+            with _started(_command(accelerate, processes, job), threads) as launcher:
                 calls, lives = _accept(listener, launcher, processes)
                 with contextlib.ExitStack() as stack:
                     for connection in (calls, *lives):
                         stack.callback(connection.close)
                     _Server(calls, lives, reporter).serve()
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        launcher.wait(_LAST_WORDS_SECONDS)
+                        launcher.wait(_GRACE_SECONDS)
 
 
-def _command(backend: TrlBackend, processes: int, job: Path) -> list[str]:
-    if backend.accelerate is None:
+def _command(accelerate: str | None, processes: int, job: Path) -> list[str]:
+    if accelerate is None:
         launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     else:
-        file = str(Path(backend.accelerate).expanduser())
+        file = str(Path(accelerate).expanduser())
         launcher = ["accelerate.commands.launch", "--config_file", file]
         launcher += ["--num_machines", "1", "--num_processes", str(processes)]
-    program = ["-m", "advsweep.backends.trl.launched", str(job)]
+    program = ["-m", "advsweep.backends.trl.training_process", str(job)]
     return [sys.executable, "-P", "-m", *launcher, *program]
 
 
 @contextmanager
 def _started(command: Sequence[str], threads: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The launcher; whatever is left of it in the end is ended."""
+    """Run the launcher, and terminate it at the end if it is still alive."""
     # The launcher does not pass `-P` on to the processes that it starts.
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONSAFEPATH": "1"}
-    # In a session of its own: Ctrl-C is for this process, which has a checkpoint written.
+    # In a session of its own: at Ctrl-C this process requests a checkpoint, and the others
+    # must live to write it.
     launcher = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         yield launcher
     finally:
-        # Its processes have lost their connections, which ends them, and so the launcher.
+        # The processes exit because their connections are closed, and then the launcher does.
         try:
-            launcher.wait(_LAST_WORDS_SECONDS)
+            launcher.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             launcher.terminate()
             launcher.wait()
@@ -94,19 +104,19 @@ def _started(command: Sequence[str], threads: int) -> Iterator[subprocess.Popen[
 def _accept(
     listener: socket.socket, launcher: subprocess.Popen[bytes], processes: int
 ) -> tuple[Connection, list[Connection]]:
-    """The connection for calls, and those by which processes live."""
+    """Accept the connection for calls and one per process."""
     calls: list[Connection] = []
     lives: list[Connection] = []
     while not calls or len(lives) < processes:
         if launcher.poll() is not None and not lives:
             raise TrainingError(
                 f"the {processes} processes of the training could not be started: the launcher "
-                f"ended with code {launcher.returncode}; the run's log has its words"
+                f"ended with code {launcher.returncode}; see its output in the run's log"
             )
         try:
             accepted, _ = listener.accept()
         except TimeoutError:
-            _raise_last_words(lives)
+            _raise_failure(lives)
             continue
         accepted.setblocking(True)
         connection = Connection(accepted.detach())
@@ -114,10 +124,10 @@ def _accept(
     return calls[0], lives
 
 
-def _raise_last_words(lives: list[Connection]) -> None:
-    """Raises what a process failed with, if one has said so or is gone.
+def _raise_failure(lives: list[Connection]) -> None:
+    """Raise the error that a process sent, or an error if a process is gone.
 
-    Those that have said that they are through are taken from the list.
+    Remove processes that sent None, which means that they are done.
     """
     gone = False
     for life in wait(lives, timeout=0):
@@ -132,13 +142,13 @@ def _raise_last_words(lives: list[Connection]) -> None:
         lives.remove(life)
     if gone:
         raise TrainingError(
-            "a process of the training ended without a word: it was killed, for want of memory "
-            "perhaps; the run's log has what its launcher says"
+            "a process of the training was killed, perhaps because memory ran out; see the "
+            "launcher's output in the run's log"
         )
 
 
 class _Server:
-    """Does what the training calls for, until it is done."""
+    """Calls the reporter for the training processes until they are done."""
 
     def __init__(self, calls: Connection, lives: Sequence[Connection], reporter: Reporter) -> None:
         self._calls = calls
@@ -154,13 +164,13 @@ class _Server:
             self._send(("answer", called(*arguments)))
 
     def ask(self, message: tuple[str, Any]) -> Any:
-        """Sends a question to the first process; returns its answer."""
+        """Send a question to the first process; return its answer."""
         self._send(message)
         return self._receive()
 
     def _evaluate(self, step: int) -> None:
-        # A request to stop may break an evaluation off anywhere. What is asked of the first
-        # process meanwhile is asked by another thread, which comes to an end of it.
+        # A request to stop may interrupt an evaluation anywhere. A thread of its own sends the
+        # questions, so that an interrupt never leaves an answer unread in the connection.
         thread = ThreadPoolExecutor(max_workers=1)
         try:
             self._reporter.evaluate(step, _RemoteSampler(self, thread))
@@ -176,7 +186,7 @@ class _Server:
             self._fail()
 
     def _receive(self) -> Any:
-        """The next message of the first process; raises what any of them failed with."""
+        """Return the next message of the first process; raise the error of any process."""
         while True:
             ready = wait([self._calls, *self._lives])
             if self._calls in ready:
@@ -184,19 +194,19 @@ class _Server:
                     return self._calls.recv()
                 except (EOFError, OSError):
                     self._fail()
-            _raise_last_words(self._lives)
+            _raise_failure(self._lives)
 
     def _fail(self) -> NoReturn:
-        """Waits a moment for the words of the process that failed first."""
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        """Wait a moment for the error of the process that failed first, and raise it."""
+        deadline = time.monotonic() + _GRACE_SECONDS
         while self._lives and time.monotonic() < deadline:
             wait(self._lives, timeout=_POLL_SECONDS)
-            _raise_last_words(self._lives)
-        raise TrainingError("the first process of the training ended before it was done")
+            _raise_failure(self._lives)
+        raise TrainingError("the first process of the training exited before the training was done")
 
 
 class _RemoteSampler:
-    """The weights of the processes that train; they answer together."""
+    """Samples from the weights in the training processes."""
 
     def __init__(self, server: _Server, thread: ThreadPoolExecutor) -> None:
         self._server = server
@@ -205,7 +215,7 @@ class _RemoteSampler:
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions."""
+        """Draw n completions per problem; the same seed gives the same completions."""
         question = ("sample", (list(problems), n, temperature, seed))
         name, completions = self._thread.submit(self._server.ask, question).result()
         assert name == "completions"
@@ -214,10 +224,10 @@ class _RemoteSampler:
 
 
 def sendable(error: BaseException) -> BaseException:
-    """An error as another process can be sent it."""
+    """Return the error if it can be pickled, else a RuntimeError with its message."""
     try:
         copied = pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - an error of anybody's may refuse in any way
+    except Exception:  # noqa: BLE001 - pickling may fail in any way
         return RuntimeError(f"{type(error).__name__}: {error}")
     assert isinstance(copied, BaseException)
     return copied

@@ -17,12 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
-from advsweep.backends.trl.model_config import Prompt
+from advsweep.backends.trl.config import Prompt
 from advsweep.errors import ConfigError
 from advsweep.hub import unreachable
 
 if TYPE_CHECKING:
-    from advsweep.backends.trl.model_config import HfModel
+    from advsweep.backends.trl.config import HfModel
 
 
 # Unset, transformers asks at the terminal whether to run code that comes with a model.

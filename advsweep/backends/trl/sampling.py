@@ -1,35 +1,43 @@
-"""Answers of a transformers model to problems, for evaluations and reference rollouts."""
+"""Sampling from a transformers model, and token statistics of what was sampled.
+
+`ModelSampler` answers problems for evaluations and reference rollouts. Training samples through
+TRL instead, and records its statistics with `StatisticsRecorder`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from advsweep.backends.randomness import Stream, torch_seed
-from advsweep.backends.trl import memory
-from advsweep.backends.trl.model_config import Prompt
-from advsweep.backends.trl.token_statistics import SignalRecorder, Signals, recording
+from advsweep.backends.trl.config import Prompt
+from advsweep.backends.trl.options import EVALUATION_REMEDIES, advise_if_out_of_memory
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from advsweep.backends.trl.generation_config import TransformersGeneration
-    from advsweep.backends.trl.model_config import HfModel
+    from jaxtyping import Float, Int
+
+    from advsweep.backends.trl.config import HfModel, TransformersGeneration
     from advsweep.tasks.base import Problem
 
 Conversation = list[dict[str, str]]
 
 GREEDY = 1e-6
-"""The temperature whose entropies those of the temperature 0 are taken for: of ties alone."""
+"""Greedy decoding has the entropies of this temperature: those of ties alone."""
 
 
 def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Conversation:
-    """What the model is given: the problem's text, or a conversation that it opens."""
+    """Return the model's input: the problem's text, or a conversation for a chat template."""
     chat = model.prompt is Prompt.CHAT or (
         model.prompt is Prompt.AUTO and tokenizer.chat_template is not None
     )
@@ -37,7 +45,7 @@ def prompt_of(problem: Problem, model: HfModel, tokenizer: Any) -> str | Convers
 
 
 def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[list[int]]:
-    """The tokens that the model is given."""
+    """Return the tokens of the model's input for each problem."""
     prompts = [prompt_of(problem, model, tokenizer) for problem in problems]
     ids: list[list[int]]
     if isinstance(prompts[0], str):
@@ -51,13 +59,185 @@ def encode(problems: Sequence[Problem], model: HfModel, tokenizer: Any) -> list[
 
 
 @dataclass(frozen=True)
+class TokenStatistics:
+    """What the sampling distribution says of each rollout: sums over its generated tokens.
+
+    The end mark counts as a token.
+
+    Attributes:
+        lengths: number of generated tokens.
+        surprisal: sum of -log π of the sampled tokens, in nats.
+        entropy: sum of the exact entropies of the next-token distributions, in nats.
+        certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
+    """
+
+    lengths: Float[Tensor, " rows"]
+    surprisal: Float[Tensor, " rows"]
+    entropy: Float[Tensor, " rows"]
+    certainty: Float[Tensor, " rows"]
+
+    def stacked(self) -> Float[Tensor, "rows 4"]:
+        """Return one row per rollout, for `unstacked`."""
+        return torch.stack((self.lengths, self.surprisal, self.entropy, self.certainty), dim=1)
+
+    @classmethod
+    def unstacked(cls, rows: Float[Tensor, "rows 4"]) -> TokenStatistics:
+        return cls(*rows.unbind(dim=1))
+
+
+class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
+    """Records token statistics during one `generate`, and returns the scores unchanged.
+
+    transformers calls it before it applies the temperature, top-p and top-k.
+
+    Args:
+        temperature: temperature that divides the scores.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self._temperature = temperature
+        self._log_p: Float[Tensor, "rows vocabulary"] | None = None
+        self._surprisal: list[Float[Tensor, " rows"]] = []
+        self._entropy: list[Float[Tensor, " rows"]] = []
+        self._certainty: list[Float[Tensor, " rows"]] = []
+
+    def __call__(
+        self, input_ids: Int[Tensor, "rows tokens"], scores: Float[Tensor, "rows vocabulary"]
+    ) -> Float[Tensor, "rows vocabulary"]:
+        if self._log_p is not None:
+            self._add_surprisal(input_ids[:, -1])
+        self._log_p = log_p = torch.log_softmax(scores.float() / self._temperature, dim=-1)
+        self._entropy.append(torch.special.entr(log_p.exp()).sum(dim=-1))
+        self._certainty.append(-log_p.mean(dim=-1) - math.log(log_p.shape[-1]))
+        return scores
+
+    def statistics(self, completions: Sequence[Sequence[int]]) -> TokenStatistics:
+        """Return the statistics of the completions.
+
+        Args:
+            completions: tokens of each row up to its end mark, inclusive.
+        """
+        assert self._log_p is not None
+        device = self._log_p.device
+        lengths = torch.tensor([len(tokens) for tokens in completions], device=device)
+        # The model never gets the last token as input, so `__call__` has not seen it. Rows that
+        # ended earlier hold padding there; the mask leaves it out.
+        if len(self._surprisal) < len(self._entropy):
+            self._add_surprisal(torch.tensor([tokens[-1] for tokens in completions], device=device))
+        steps = torch.arange(len(self._entropy), device=device)
+        mask = steps < lengths[:, None]
+
+        def summed(per_step: list[Float[Tensor, " rows"]]) -> Float[Tensor, " rows"]:
+            return torch.stack(per_step, dim=1).where(mask, 0.0).sum(dim=1)
+
+        return TokenStatistics(
+            lengths=lengths.float(),
+            surprisal=summed(self._surprisal),
+            entropy=summed(self._entropy),
+            certainty=summed(self._certainty),
+        )
+
+    def _add_surprisal(self, tokens: Int[Tensor, " rows"]) -> None:
+        assert self._log_p is not None
+        self._surprisal.append(-self._log_p.gather(1, tokens[:, None])[:, 0])
+
+
+@contextmanager
+def recording(model: Any, recorder: StatisticsRecorder) -> Iterator[None]:
+    """Make `model.generate` call the recorder meanwhile."""
+    model.generate = functools.partial(
+        model.generate, logits_processor=LogitsProcessorList([recorder])
+    )
+    try:
+        yield
+    finally:
+        del model.generate
+
+
+_LOGITS = 1 << 27
+"""The most logits of one forward pass: half a GiB in float32."""
+
+
+def completion_statistics(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    temperature: float,
+    pad_id: int,
+    rows: int,
+) -> TokenStatistics:
+    """Compute the statistics of completions by forward passes; the result is on the CPU.
+
+    Args:
+        rows: the most completions of one forward pass.
+    """
+    longest = max(map(len, completions))
+    size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
+    parts = []
+    for start in range(0, len(prompts), size):
+        some = slice(start, start + size)
+        width, tokens = max(map(len, prompts[some])), max(map(len, completions[some]))
+        ids = torch.full((len(prompts[some]), width + tokens), pad_id)
+        mask = torch.zeros_like(ids)
+        for row, (prompt, completion) in enumerate(
+            zip(prompts[some], completions[some], strict=True)
+        ):
+            place = slice(width - len(prompt), width + len(completion))
+            ids[row, place] = torch.tensor([*prompt, *completion])
+            mask[row, place] = 1
+        part = forward_statistics(
+            model, ids.to(model.device), mask.to(model.device), tokens, temperature=temperature
+        )
+        parts.append(part.stacked().cpu())
+    return TokenStatistics.unstacked(torch.cat(parts))
+
+
+@torch.no_grad()
+def forward_statistics(
+    model: Any,
+    ids: Int[Tensor, "rows width"],
+    mask: Int[Tensor, "rows width"],
+    tokens: int,
+    *,
+    temperature: float,
+) -> TokenStatistics:
+    """Compute the statistics of rows by one forward pass.
+
+    Args:
+        ids: prompts padded on the left, completions padded on the right.
+        mask: 0 at padding, 1 elsewhere.
+        tokens: width of the completions.
+    """
+    logits = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+        logits_to_keep=tokens + 1,
+        use_cache=False,
+    ).logits[:, :-1]
+    log_p = torch.log_softmax(logits.float() / temperature, dim=-1)
+    generated = mask[:, -tokens:].bool()
+
+    def summed(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
+        return values.where(generated, 0.0).sum(dim=1)
+
+    return TokenStatistics(
+        lengths=generated.sum(dim=1).float(),
+        surprisal=summed(-log_p.gather(2, ids[:, -tokens:, None])[:, :, 0]),
+        entropy=summed(torch.special.entr(log_p.exp()).sum(dim=-1)),
+        certainty=summed(-log_p.mean(dim=-1) - math.log(log_p.shape[-1])),
+    )
+
+
+@dataclass(frozen=True)
 class ModelSampler:
     """A model that answers problems.
 
     Attributes:
-        opened: gives the model, ready to generate, for as long as it is entered.
+        opened: a context manager of the model, ready to generate.
         tokens: the most tokens of a completion.
-        batch: completions that are generated together.
+        batch: number of completions that are generated together.
         top_p: share of the probability that evaluations sample from.
     """
 
@@ -72,50 +252,50 @@ class ModelSampler:
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions."""
+        """Draw n completions per problem; the same seed gives the same completions."""
         repeated = [problem for problem in problems for _ in range(n)]
         seed = torch_seed(seed, Stream.EVALUATION)
-        with memory.remedied(memory.EVALUATION):
-            return as_completions(*self.complete(repeated, temperature, seed, cut=False), n)
+        with advise_if_out_of_memory(EVALUATION_REMEDIES):
+            return as_completions(*self.complete(repeated, temperature, seed, truncated=False), n)
 
     def complete(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
-    ) -> tuple[list[str], Signals]:
-        """Draws one completion per problem; the process's generators are left alone.
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+    ) -> tuple[list[str], TokenStatistics]:
+        """Draw one completion per problem, and restore the process's random generators.
 
         Args:
-            cut: sample as training does, with its top-p and top-k.
+            truncated: sample with the training's top-p and top-k.
         """
-        completions, signals = self.draw(problems, temperature, seed, cut=cut)
-        return self.tokenizer.batch_decode(completions, skip_special_tokens=True), signals
+        completions, statistics = self.draw(problems, temperature, seed, truncated=truncated)
+        return self.tokenizer.batch_decode(completions, skip_special_tokens=True), statistics
 
     def draw(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
-    ) -> tuple[list[list[int]], Signals]:
-        """The same as `complete`, but as tokens, end marks included."""
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+    ) -> tuple[list[list[int]], TokenStatistics]:
+        """Draw like `complete`, but return tokens, end marks included."""
         cuda = range(torch.cuda.device_count())
         with torch.random.fork_rng(devices=list(cuda)), self.opened() as model, torch.no_grad():
             torch.manual_seed(seed)
             parts = [
-                self._generate(model, problems[start : start + self.batch], temperature, cut)
+                self._generate(model, problems[start : start + self.batch], temperature, truncated)
                 for start in range(0, len(problems), self.batch)
             ]
         completions = [tokens for part, _ in parts for tokens in part]
-        return completions, Signals.unstacked(torch.cat([s.stacked().cpu() for _, s in parts]))
+        return completions, TokenStatistics.unstacked(
+            torch.cat([s.stacked().cpu() for _, s in parts])
+        )
 
     def _generate(
-        self, model: Any, problems: Sequence[Problem], temperature: float, cut: bool
-    ) -> tuple[list[list[int]], Signals]:
-        from transformers import GenerationConfig
-
+        self, model: Any, problems: Sequence[Problem], temperature: float, truncated: bool
+    ) -> tuple[list[list[int]], TokenStatistics]:
         ids = encode(problems, self.model, self.tokenizer)
         inputs = self.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         ends = end_marks(model, self.tokenizer)
-        recorder = SignalRecorder(temperature or GREEDY)
+        recorder = StatisticsRecorder(temperature or GREEDY)
         drawing: dict[str, float | None] = {
             "temperature": temperature,
-            "top_p": self.generation.top_p if cut else self.top_p,
-            "top_k": self.generation.top_k if cut else 0,
+            "top_p": self.generation.top_p if truncated else self.top_p,
+            "top_k": self.generation.top_k if truncated else 0,
         }
         with recording(model, recorder):
             generated = model.generate(
@@ -123,7 +303,7 @@ class ModelSampler:
                 generation_config=GenerationConfig(
                     max_new_tokens=self.tokens,
                     do_sample=temperature > 0,
-                    # Greedy decoding has no use for them, and would say so.
+                    # transformers warns of sampling options that greedy decoding ignores.
                     **(drawing if temperature > 0 else dict.fromkeys(drawing)),
                     repetition_penalty=1.0,
                     pad_token_id=self.tokenizer.pad_token_id,
@@ -136,12 +316,13 @@ class ModelSampler:
             _up_to_end(tokens, ends)
             for tokens in generated[:, inputs["input_ids"].shape[1] :].tolist()
         ]
-        return completions, recorder.signals(completions)
+        return completions, recorder.statistics(completions)
 
 
-def as_completions(texts: Sequence[str], signals: Signals, n: int) -> Completions:
-    """Texts of which n at a time answer the same problem."""
-    entropy, lengths = (each.view(-1, n).sum(dim=1) for each in (signals.entropy, signals.lengths))
+def as_completions(texts: Sequence[str], statistics: TokenStatistics, n: int) -> Completions:
+    """Group texts by problem: n consecutive ones answer the same."""
+    sums = (statistics.entropy, statistics.lengths)
+    entropy, lengths = (each.view(-1, n).sum(dim=1) for each in sums)
     return Completions(
         texts=[texts[i : i + n] for i in range(0, len(texts), n)],
         token_entropy=(entropy / lengths).double().numpy(),
@@ -149,7 +330,7 @@ def as_completions(texts: Sequence[str], signals: Signals, n: int) -> Completion
 
 
 def end_marks(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: the tokeniser's, and those that the model names."""
+    """Return the tokens that end a completion: the tokeniser's and those that the model names."""
     named = model.generation_config.eos_token_id
     marks = [named] if isinstance(named, int) else list(named or ())
     return [*dict.fromkeys([tokenizer.eos_token_id, *marks])]

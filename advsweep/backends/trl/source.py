@@ -1,28 +1,101 @@
-"""Rollouts of one step, generated and scored by TRL; what a rollout policy draws from."""
+"""Groups of one step, generated and scored by TRL; rollout policies draw from them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.training_loop import reads_answers
-from advsweep.backends.trl import batch_layout as rollout_rows
-from advsweep.backends.trl.batch_layout import share_of
-from advsweep.backends.trl.token_statistics import Signals
+from advsweep.backends.trl.options import share_of
+from advsweep.backends.trl.sampling import TokenStatistics
 from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.batch_layout import Rows
-    from advsweep.backends.trl.trainer import EstimatorTrainer
     from advsweep.tasks.base import Problem
+
+Rows = dict[str, Tensor]
+"""Tensors `[rows]` or `[rows, tokens]`; prompts are padded on the left, the rest on the right."""
+
+
+def split_rows(outputs: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """Separate the tensors that have rows from those that are one number for all rows."""
+    tensors = {name: value for name, value in outputs.items() if value is not None}
+    rows = {name: value for name, value in tensors.items() if value.ndim > 0}
+    return rows, {name: value for name, value in tensors.items() if value.ndim == 0}
+
+
+def pick_rows(rows: Rows, index: Int[Tensor, " some"]) -> Rows:
+    """Select rows, in the order of the index."""
+    return {name: value[index.to(value.device)] for name, value in rows.items()}
+
+
+def concatenate_rows(parts: Sequence[Rows], pad_id: int) -> Rows:
+    """Concatenate batches, padded to the longest."""
+    return {
+        name: torch.cat(_padded(name, [part[name] for part in parts], pad_id)) for name in parts[0]
+    }
+
+
+def gather_rows(rows: Rows, accelerator: Any, pad_id: int) -> Rows:
+    """Gather the rows of all processes, process by process; each has the same number."""
+    gathered = {}
+    for name, value in rows.items():
+        if value.ndim > 1:
+            value = accelerator.pad_across_processes(
+                value, dim=1, pad_index=_filler(name, pad_id), pad_first=_is_prompt(name)
+            )
+        gathered[name] = accelerator.gather(value.contiguous())
+    return gathered
+
+
+def _padded(name: str, values: Sequence[Tensor], pad_id: int) -> list[Tensor]:
+    if values[0].ndim == 1:
+        return list(values)
+    width = max(value.shape[1] for value in values)
+    missing = [width - value.shape[1] for value in values]
+    sides = [(m, 0) if _is_prompt(name) else (0, m) for m in missing]
+    return [
+        F.pad(value, side, value=_filler(name, pad_id))
+        for value, side in zip(values, sides, strict=True)
+    ]
+
+
+def _is_prompt(name: str) -> bool:
+    return name.startswith("prompt_")
+
+
+def _filler(name: str, pad_id: int) -> int:
+    return pad_id if name.endswith("_ids") else 0
+
+
+class RolloutMaker(Protocol):
+    """The part of a trainer that a source needs; `EstimatorTrainer` has it."""
+
+    accelerator: Any
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills rows."""
+        ...
+
+    def roll_out(
+        self, problems: Sequence[Problem]
+    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
+        """Generate and score one rollout for each of this process's problems."""
+        ...
+
+    def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
+        """Return rewards of one rollout of the reference model per problem, of all processes."""
+        ...
 
 
 class StepSource:
@@ -30,11 +103,11 @@ class StepSource:
 
     Attributes:
         step: the training step, counted from 1.
-        references: rollouts of the reference model sampled so far.
-        seconds: what drawing took, in all.
+        references: number of rollouts of the reference model so far.
+        seconds: time that all draws took.
     """
 
-    def __init__(self, trainer: EstimatorTrainer, run: Run, step: int) -> None:
+    def __init__(self, trainer: RolloutMaker, run: Run, step: int) -> None:
         self._trainer = trainer
         self._run = run
         self.step = step
@@ -46,7 +119,7 @@ class StepSource:
         self._shares: list[int] = []
         self._places: list[tuple[int, int]] = []
         self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
-        self._signals: list[Float[Tensor, "rows 4"]] = []
+        self._statistics: list[Float[Tensor, "rows 4"]] = []
         self._process = trainer.accelerator.process_index
         self._processes = trainer.accelerator.num_processes
         torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, self._process))
@@ -55,16 +128,16 @@ class StepSource:
         started = time.perf_counter()
         problems = list(self._run.task.draw(prompts, self._rng))
         repeated = [problem for problem in problems for _ in range(self._run.group_size)]
-        # TRL sees whole groups, whatever becomes of those that fill the draw up.
+        # TRL wants whole groups in each process, those that only pad the draw too.
         share = share_of(repeated, self._process, self._processes, unit=self._run.group_size)
-        part, scored, signals = self._trainer.roll_out(share)
+        part, scored, statistics = self._trainer.roll_out(share)
         self._problems += problems
         first = sum(self._shares)
         for row in range(len(repeated)):
             self._places.append((row // len(share), first + row % len(share)))
         self._shares.append(len(share))
         self._parts.append(part)
-        self._signals.append(signals[: len(repeated)])
+        self._statistics.append(statistics[: len(repeated)])
         groups = scored[: len(repeated)].view(len(problems), self._run.group_size, -1)
         self._scored.append(groups)
         self.seconds += time.perf_counter() - started
@@ -82,10 +155,10 @@ class StepSource:
         return rewards.view(len(problems), self._run.group_size)
 
     def rows(self, groups: Int[Tensor, " groups"]) -> Rows:
-        """This process's share of the rollouts of some groups.
+        """Return this process's share of the rollouts of some groups.
 
-        The whole has as many rows as a step asks for: where groups are missing, other
-        rollouts stand in their place, which are not to be trained on.
+        All shares together have as many rows as a full step. Other rollouts replace missing
+        groups; the caller masks them out.
         """
         size, whole = self._run.group_size, self._run.prompts_per_step * self._run.group_size
         wanted = (groups[:, None] * size + torch.arange(size)).flatten()
@@ -93,33 +166,33 @@ class StepSource:
         if len(self._parts) == 1 and torch.equal(wanted, torch.arange(len(self._places))):
             return self._parts[0]
         pad_id = self._trainer.pad_id
-        local = rollout_rows.concatenate(self._parts, pad_id)
-        gathered = rollout_rows.gather(local, self._trainer.accelerator, pad_id)
+        local = concatenate_rows(self._parts, pad_id)
+        gathered = gather_rows(local, self._trainer.accelerator, pad_id)
         places = torch.tensor(self._places)[wanted]
         index = places[:, 0] * sum(self._shares) + places[:, 1]
         own = share_of(index.tolist(), self._process, self._processes)
-        return rollout_rows.pick(gathered, torch.tensor(own))
+        return pick_rows(gathered, torch.tensor(own))
 
     @property
     def levels(self) -> list[int]:
-        """Of the groups drawn."""
+        """Difficulty level of each group drawn."""
         return [problem.level for problem in self._problems]
 
     @property
     def outcomes(self) -> Float[Tensor, "groups rollouts"]:
-        """The verdicts, which the rewards are made of."""
+        """Verdicts from which the rewards are computed."""
         return torch.cat(self._scored)[..., int(self._run.task.is_shaped)]
 
     def batch(self) -> GroupBatch:
-        """All that an estimator is told of the groups drawn."""
+        """Return the groups drawn, as the estimator sees them."""
         scored = torch.cat(self._scored)
-        signals = Signals.unstacked(torch.cat(self._signals))
+        statistics = TokenStatistics.unstacked(torch.cat(self._statistics))
         return group_batch(
             self._run,
             self._problems,
             scored[..., 0],
             self.outcomes,
-            signals,
+            statistics,
             self.step,
             answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
         )
@@ -130,31 +203,31 @@ def group_batch(
     problems: Sequence[Problem],
     rewards: Float[Tensor, "groups rollouts"],
     outcomes: Float[Tensor, "groups rollouts"],
-    signals: Signals,
+    statistics: TokenStatistics,
     step: int,
     *,
     answered: Bool[Tensor, "groups rollouts"] | None = None,
 ) -> GroupBatch:
-    """All that an estimator is told of some groups.
+    """Return groups as an estimator sees them.
 
     Args:
-        problems: of the groups.
-        outcomes: the verdicts, which the rewards are made of.
-        signals: of the rollouts, group by group.
-        answered: true where a rollout has an answer, where the estimator reads it.
+        problems: the problem of each group.
+        outcomes: verdicts from which the rewards are computed.
+        statistics: token statistics of the rollouts, group by group.
+        answered: whether each rollout has an answer; None if the estimator does not read it.
     """
     scored = ~rewards.isnan()
 
     def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
-        return (sums / signals.lengths).view(rewards.shape)
+        return (sums / statistics.lengths).view(rewards.shape)
 
     return GroupBatch(
         rewards=rewards,
         mask=None if scored.all() else scored,
-        lengths=signals.lengths.view(rewards.shape),
-        token_entropy=token_mean(signals.surprisal),
-        token_entropy_exact=token_mean(signals.entropy),
-        self_certainty=token_mean(signals.certainty),
+        lengths=statistics.lengths.view(rewards.shape),
+        token_entropy=token_mean(statistics.surprisal),
+        token_entropy_exact=token_mean(statistics.entropy),
+        self_certainty=token_mean(statistics.certainty),
         solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
         answered=answered,
         prompt_ids=tuple(problem.id for problem in problems),

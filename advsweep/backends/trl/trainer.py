@@ -1,8 +1,11 @@
-"""TRL's GRPOTrainer with our estimators, objectives, rollout policies and metrics.
+"""TRL's GRPOTrainer with the estimators, objectives, rollout policies and metrics of advsweep.
 
-What is TRL's: prompts and completions as tokens, generation, log-probabilities, the shuffle
-into minibatches, and of transformers' Trainer the updates. What is ours: which problems are
-drawn and which groups are kept, advantages, loss, learning rate, metrics.
+TRL turns prompts and completions into tokens, generates, computes log-probabilities and
+shuffles rollouts into minibatches; transformers' Trainer makes the updates. This class chooses
+the problems and the groups, and computes advantages, loss, learning rate and metrics.
+
+The methods stand in the order in which TRL calls them in a step; the package's docstring has
+the order as a list.
 """
 
 from __future__ import annotations
@@ -13,18 +16,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from advsweep.backends.training_loop import compute_advantages, reads_answers
-from advsweep.backends.trl import batch_layout as rollout_rows
-from advsweep.backends.trl.sampling import ModelSampler, prompt_of
-from advsweep.backends.trl.source import StepSource
-from advsweep.backends.trl.token_statistics import SignalRecorder, recording
-from advsweep.backends.trl.updates import StepUpdates
+from advsweep.backends.trl.sampling import (
+    ModelSampler,
+    StatisticsRecorder,
+    prompt_of,
+    recording,
+)
+from advsweep.backends.trl.source import StepSource, pick_rows, split_rows
+from advsweep.backends.trl.step_buffer import StepBuffer
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
@@ -34,63 +39,46 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.batch_layout import Layout, Rows
-    from advsweep.backends.trl.model_config import HfModel
+    from advsweep.backends.trl.options import TrainingOptions
+    from advsweep.backends.trl.source import Rows
     from advsweep.tasks.base import Problem
 
 
 class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
-    """A GRPOTrainer that takes what it trains on and the loss from a run.
+    """A GRPOTrainer that takes its rollouts, advantages and loss from a run.
 
-    A step of the run is one generation of TRL's, which is `layout.updates` of its steps. The
-    dataset it is given only sets that pace: problems are drawn by seed and step.
+    One step of the run is one generation of TRL's and `layout.updates` of TRL's steps. The
+    dataset that TRL gets only sets that pace: problems are drawn by seed and step.
 
     Args:
-        measures_change: whether steps have `entropy/change`, at the cost of two passes more.
-        rollout_batch: the most rollouts that are generated together; None: all of a process.
-        reference: answers with the reference model, for policies that draw with it.
-        arguments: of GRPOTrainer.
+        reference: makes a sampler of the reference model, for rollout policies that need one.
+        arguments: arguments of GRPOTrainer.
 
     Attributes:
-        estimator: a copy of the run's, with a memory of its own.
+        estimator: a copy of the run's estimator, with a memory of its own.
+        step_buffer: the values of the current step.
     """
 
     def __init__(
         self,
         run: Run,
-        model: HfModel,
-        layout: Layout,
+        options: TrainingOptions,
         *,
-        skip: bool,
-        measures_change: bool = False,
-        rollout_batch: int | None = None,
         reference: Callable[[], ModelSampler] | None = None,
         **arguments: Any,
     ) -> None:
         self._run = run
-        self._model = model
-        self._layout = layout
-        self._skip = skip and run.objective.skips_exactly
-        self._measures_change = measures_change
-        self._rollout_batch = rollout_batch
+        self._options = options
+        self._layout = options.layout
+        self._skip = options.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
-        self._scored: Float[Tensor, "rows functions"] | None = None
-        self._outcomes: list[float] = []
-        self._forged: tuple[int, int] | None = None  # of how many completions, in this step
-        self._answered: list[float] = []
-        self._signals: Float[Tensor, "rows 4"] | None = None
-        self._shares: list[tuple[float, float]] = []
-        self._rollout: dict[str, float] = {}
-        self._update = StepUpdates()
-        self._before: tuple[Rows, Float[Tensor, " rows"]] | None = None
-        self._reward_seconds = 0.0
-        self._generated = 0.0
+        self.step_buffer = StepBuffer()
+        # TRL gathers what these return from all processes, a column each.
         functions = [self._reward, *([self._outcome] if run.task.is_shaped else [])]
-        # Gathered from all processes with the rewards, as the last column.
         functions += [self._has_answer] if reads_answers(run.estimator) else []
-        super().__init__(model=model.location, reward_funcs=functions, **arguments)
+        super().__init__(model=options.model.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
 
     @property
@@ -99,39 +87,39 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @property
     def steps_done(self) -> int:
-        """Steps of the run, of which each may be several of the trainer's."""
+        """Finished steps of the run; each may be several of transformers' steps."""
         return int(self.state.global_step) // self._layout.updates
 
     def step_metrics(self) -> dict[str, float]:
-        """The metrics of the step that has just ended; to be asked for once."""
-        update, self._update = self._update, StepUpdates()
-        seconds = time.perf_counter() - self._generated
-        # TRL's own, which are not used, would pile up.
+        """Return the metrics of the step that has just ended."""
+        buffer = self.step_buffer
+        seconds = time.perf_counter() - buffer.update_started
+        # TRL never clears its own metrics, which nothing here reads.
         self._metrics["train"].clear()
         return {
-            **self._rollout,
-            **update.metrics,
+            **buffer.metrics,
+            **buffer.updates.metrics,
             **self._entropy_change(),
             "time/update": seconds,
         }
 
-    def answering(self, sampler: ModelSampler) -> ModelSampler:
-        """How the weights in training answer, given how they do by transformers."""
+    def evaluation_sampler(self, sampler: ModelSampler) -> ModelSampler:
+        """Return what evaluates the current weights, given a sampler with transformers."""
         return sampler
 
     # Rollouts
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Tensor]:
+        """Make the rollouts of a whole step; TRL calls this once per step."""
         run, step = self._run, self.steps_done + 1
-        self._reward_seconds = 0.0
-        self._forged = None
+        self.step_buffer = buffer = StepBuffer()
         source = StepSource(self, run, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         drawn = source.batch()
         started = time.perf_counter()
         advantages = compute_advantages(self.estimator, drawn, collected)
         estimated = time.perf_counter()
-        self._rollout = rollout_metrics(
+        buffer.metrics = rollout_metrics(
             drawn,
             advantages,
             groups=collected.groups,
@@ -141,24 +129,24 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             references=source.references,
             verifier_free=self.estimator.verifier_free,
         ) | {
-            "time/rollout": source.seconds - self._reward_seconds,
-            "time/reward": self._reward_seconds,
+            "time/rollout": source.seconds - buffer.reward_seconds,
+            "time/reward": buffer.reward_seconds,
             "time/estimator": estimated - started,
             **self._forged_share(),
         }
         rows = source.rows(collected.groups)
         rows["advantages"] = self._own_share(advantages.values.flatten().float())
         rows["keep"] = self._own_share(advantages.keep.flatten())
-        if self._measures_change:
-            self._before = rows, self._entropies(rows)
-        self._generated = time.perf_counter()
+        if self._options.entropy_change:
+            buffer.before = rows, self._entropies(rows)
+        buffer.update_started = time.perf_counter()
         return rows
 
     def _entropies(self, rows: Rows) -> Float[Tensor, " rows"]:
-        """The mean token entropy of each of this process's rollouts, by the weights as they are."""
+        """Return the mean token entropy of each of this process's rollouts, in nats."""
         completions, mask = rows["completion_ids"], rows["completion_mask"]
         with torch.no_grad():
-            # Not a subclass's, which may take the next pass for its own.
+            # VllmTrainer overrides this to score rollouts; this pass is no such one.
             _, entropies, _ = GRPOTrainer._get_per_token_logps_and_entropies(
                 self,
                 self.model,
@@ -172,18 +160,17 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return means
 
     def _entropy_change(self) -> dict[str, float]:
-        """What the step did to the token entropies at the rollouts that took part in it."""
-        if self._before is None:
+        """Return how much the step changed the entropies at the rollouts that it trained on."""
+        if self.step_buffer.before is None:
             return {}
-        rows, before = self._before
-        self._before = None
+        rows, before = self.step_buffer.before
         change = (self._entropies(rows) - before).where(rows["keep"], 0.0)
         sums = torch.stack((change.sum(), rows["keep"].sum()))
         total, kept = self.accelerator.reduce(sums, reduction="sum").tolist()
         return {"entropy/change": total / kept} if kept else {}
 
     def _own_share(self, values: Tensor) -> Tensor:
-        """This process's part of one number per rollout; those that are missing are 0."""
+        """Return this process's part of one number per rollout, padded with 0."""
         whole = torch.zeros(self._layout.rollouts, dtype=values.dtype)
         whole[: len(values)] = values
         parts = whole.view(self._layout.processes, -1)
@@ -192,51 +179,48 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def roll_out(
         self, problems: Sequence[Problem]
     ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
-        """One rollout for each of this process's problems.
+        """Generate and score one rollout for each of this process's problems.
 
         Returns:
-            This process's rows, and of all processes' rollouts the rewards, with the verdicts
-            beside them where they differ and whether there is an answer where the estimator
-            reads that, and the signals, process by process, on the CPU.
+            This process's rows; of all processes, process by process and on the CPU, the
+            rewards (see `StepBuffer.scored`) and the token statistics.
         """
         inputs = [
-            {"prompt": prompt_of(p, self._model, self.processing_class), "problem": p}
+            {"prompt": prompt_of(p, self._options.model, self.processing_class), "problem": p}
             for p in problems
         ]
-        rows, _ = rollout_rows.split(super()._generate_and_score_completions(inputs))
-        assert self._scored is not None
-        assert self._signals is not None
-        scored = self._scored.cpu()
-        signals = self.accelerator.gather(self._signals).cpu()
-        self._scored = self._signals = None
-        return rows, scored, signals
+        rows, _ = split_rows(super()._generate_and_score_completions(inputs))
+        scored, statistics = self.step_buffer.take_draw()
+        return rows, scored.cpu(), self.accelerator.gather(statistics).cpu()
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
-        """Rewards of one rollout of the reference model for each problem, of all processes."""
+        """Return rewards of one rollout of the reference model per problem, of all processes."""
         assert self._reference is not None
-        texts, answered = self._reference().complete(
-            problems, self._run.generation.temperature, seed, cut=True
+        texts, statistics = self._reference().complete(
+            problems, self._run.generation.temperature, seed, truncated=True
         )
-        values, _ = self._judge(problems, texts, answered.lengths.tolist())
+        values = self.step_buffer.judge(self._run, problems, texts, statistics.lengths.tolist())
         rewards = torch.tensor(values, device=self.accelerator.device)
         gathered: Tensor = self.accelerator.gather(rewards)
         return gathered.cpu()
 
     def _generate_single_turn(self, prompts: Any, *arguments: Any, **named: Any) -> Any:
-        completions, signals = [], []
-        size = self._rollout_batch or len(prompts)
+        """Generate completions, and record token statistics on the way."""
+        completions, statistics = [], []
+        size = self._options.rollout_batch or len(prompts)
         for start in range(0, len(prompts), size):
-            some, recorder = prompts[start : start + size], SignalRecorder(self.temperature)
+            some, recorder = prompts[start : start + size], StatisticsRecorder(self.temperature)
             with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
             completions += part
-            signals.append(recorder.signals(part).stacked())
-        self._signals = torch.cat(signals)
+            statistics.append(recorder.statistics(part).stacked())
+        self.step_buffer.statistics = torch.cat(statistics)
         return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
-        self._scored = super()._calculate_rewards(*arguments, **named)
-        return self._scored
+        scored: Tensor = super()._calculate_rewards(*arguments, **named)
+        self.step_buffer.scored = scored
+        return scored
 
     def _reward(
         self,
@@ -247,39 +231,21 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> list[float]:
         """The reward function that TRL calls."""
         texts = [c if isinstance(c, str) else c[0]["content"] for c in completions]
-        rewards, self._outcomes = self._judge(problem, texts, [*map(len, completion_ids)])
-        return rewards
+        return self.step_buffer.judge(self._run, problem, texts, [*map(len, completion_ids)])
 
     def _outcome(self, **_: Any) -> list[float]:
-        """The verdicts behind the rewards that TRL has just asked for."""
-        return self._outcomes
+        """A second reward function: verdicts of the completions that `_reward` judged last."""
+        return self.step_buffer.outcomes
 
     def _has_answer(self, **_: Any) -> list[float]:
-        """1 for each of these rollouts in which an answer could be read."""
-        return self._answered
-
-    def _judge(
-        self, problems: Sequence[Problem], texts: Sequence[str], lengths: Sequence[float]
-    ) -> tuple[list[float], list[float]]:
-        """The rewards of completions, and the verdicts that they are made of."""
-        started = time.perf_counter()
-        outcomes = self._run.task.score(problems, texts)
-        forged = self._run.task.forged(problems, texts)
-        if forged is not None:
-            before = self._forged or (0, 0)
-            self._forged = before[0] + sum(forged), before[1] + len(forged)
-        if reads_answers(self._run.estimator):
-            answers = self._run.task.answers(problems, texts)
-            self._answered = [float(answer is not None) for answer in answers]
-        rewards = self._run.task.rewards(texts, outcomes, np.array(lengths, dtype=np.float64))
-        self._reward_seconds += time.perf_counter() - started
-        return rewards.tolist(), outcomes.tolist()
+        """Another one: 1 for each of those completions in which an answer could be read."""
+        return self.step_buffer.answered
 
     def _forged_share(self) -> dict[str, float]:
-        """Share of the completions that are forged, of all processes; empty without a control."""
-        if self._forged is None:
+        """Return the share of forged completions, of all processes; empty without a control."""
+        if self.step_buffer.forged is None:
             return {}
-        counts = torch.tensor(self._forged, device=self.accelerator.device)
+        counts = torch.tensor(self.step_buffer.forged, device=self.accelerator.device)
         forged, judged = self.accelerator.reduce(counts, reduction="sum").tolist()
         return {"reward/forged": forged / judged}
 
@@ -289,15 +255,19 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is not before:
-            self._count()
-        inputs["share"] = self._shares[self._step % len(self._shares)]
+            self._count_shares()
+        inputs["share"] = self._share(self._step)
         return inputs
 
-    def _count(self) -> None:
-        """Notes the rollouts and tokens that each minibatch trains on, of all processes.
+    def _share(self, micro_step: int) -> tuple[float, float]:
+        shares = self.step_buffer.shares
+        return shares[micro_step % len(shares)]
 
-        A forward pass gets an equal share of both, so that the mean over the passes and
-        processes of an update is over its rollouts, wherever they are computed.
+    def _count_shares(self) -> None:
+        """Count the rollouts and tokens that each minibatch trains on, over all processes.
+
+        Every forward pass gets an equal share of both. The mean over the passes and processes
+        of an update is then the mean over its rollouts, wherever they are computed.
         """
         counts = torch.stack(
             [
@@ -308,16 +278,18 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         passes = self._layout.passes
         whole = self.accelerator.reduce(counts, reduction="sum").view(-1, passes, 2).sum(dim=1)
         shares = (whole / (passes * self._layout.processes)).tolist()
-        self._shares = [(rollouts, tokens) for rollouts, tokens in shares for _ in range(passes)]
+        self.step_buffer.shares = [(r, t) for r, t in shares for _ in range(passes)]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """Compute the objective's loss on one forward pass of a minibatch."""
         rollouts, tokens = inputs.pop("share")
-        rows, _ = rollout_rows.split(inputs)
+        rows, _ = split_rows(inputs)
         used = rows["keep"] & (rows["advantages"] != 0) if self._skip else rows["keep"]
         count = int(used.sum())
         if count < len(used):
-            # Every process takes part in every pass, so one row is computed in any case.
-            rows = rollout_rows.pick(rows, used.nonzero()[:, 0] if count else torch.tensor([0]))
+            # Every process must take part in every pass, or collective operations hang. So a
+            # process without a used row computes one, whose loss counts as 0.
+            rows = pick_rows(rows, used.nonzero()[:, 0] if count else torch.tensor([0]))
         objective = self._run.objective
         completions = rows["completion_ids"]
         log_probs, entropies, _ = self._get_per_token_logps_and_entropies(
@@ -331,7 +303,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         reference = rows.get("ref_per_token_logps")
         nothing: Tensor = log_probs.sum() * 0
         if rollouts == 0:
-            self._update.add({}, nothing)
+            self.step_buffer.updates.add({}, nothing)
             return nothing
         output = objective.loss(
             LossInputs(
@@ -346,36 +318,37 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
                 entropies=None if entropies is None else entropies[:count],
             )
         )
-        self._update.add(output.metrics, output.loss.detach())
+        self.step_buffer.updates.add(output.metrics, output.loss.detach())
         loss: Tensor = output.loss / self._layout.passes
         return loss if count else loss + nothing
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        self._update.norm = float(norm)
+        self.step_buffer.updates.norm = float(norm)
         return norm
 
     def end_update(self) -> None:
-        """Looks at an update before it is made.
+        """Check an update before the optimizer makes it.
 
-        One in which no rollout takes part leaves weights and moments alone.
+        Drop the gradients if no rollout takes part, so that weights and moments stay.
 
         Raises:
             TrainingError: the loss or the gradient is not finite.
         """
-        names, values = self._update.means()
+        updates = self.step_buffer.updates
+        names, values = updates.means()
         if self._layout.processes > 1:
             values = self.accelerator.reduce(values.to(self.accelerator.device), reduction="mean")
-        rollouts, _ = self._shares[(self._step - 1) % len(self._shares)]
+        rollouts, _ = self._share(self._step - 1)
         if rollouts == 0:
             for parameter in self.model_wrapped.parameters():
                 parameter.grad = None
-            self._update.begin()
+            updates.begin()
             return
         loss, *numbers = values.tolist()
         self._check("loss", loss)
-        self._check("gradient norm", self._update.norm)
-        self._update.end(dict(zip(names, numbers, strict=True)), self._get_learning_rate())
+        self._check("gradient norm", updates.norm)
+        updates.end(dict(zip(names, numbers, strict=True)), self._get_learning_rate())
 
     def _check(self, what: str, value: float) -> None:
         if not math.isfinite(value):
@@ -387,7 +360,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     # Optimizer
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """AdamW over all weights that are trained, as on every backend."""
+        """Make AdamW over all trained weights, as on every backend."""
         if self.optimizer is None:
             settings = self._run.optimizer
             assert isinstance(settings, AdamW)
@@ -406,6 +379,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.lr_scheduler is None:
             run, updates = self._run, self._layout.updates
 
+            # Constant over the updates of a step: a schedule is defined in steps of the run.
             def factor(update: int) -> float:
                 return run.optimizer.share(update // updates + 1, run.steps)
 
@@ -417,6 +391,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 class _BeforeOptimizer(TrainerCallback):  # type: ignore[misc]
+    """Calls `end_update` when gradients are complete and clipped."""
+
     def __init__(self, trainer: EstimatorTrainer) -> None:
         self._trainer = trainer
 

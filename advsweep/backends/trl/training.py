@@ -6,7 +6,8 @@ import contextlib
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,82 +24,77 @@ from trl.models import unwrap_model_for_generation
 
 from advsweep.backends.randomness import Stream, torch_seed
 from advsweep.backends.training_loop import Loop
-from advsweep.backends.trl import memory
-from advsweep.backends.trl.backend import ESTIMATOR_FILE
-from advsweep.backends.trl.batch_layout import share_of
+from advsweep.backends.trl.config import VllmGeneration
 from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
-from advsweep.backends.trl.sampling import ModelSampler, as_completions
-from advsweep.backends.trl.token_statistics import Signals
+from advsweep.backends.trl.options import (
+    ESTIMATOR_FILE,
+    TRAINING_REMEDIES,
+    advise_if_out_of_memory,
+    share_of,
+)
+from advsweep.backends.trl.sampling import ModelSampler, TokenStatistics, as_completions
+from advsweep.backends.trl.trainer import EstimatorTrainer
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Reporter, Run
     from advsweep.backends.checkpoints import Checkpoints
-    from advsweep.backends.trl.backend import TrlBackend
-    from advsweep.backends.trl.batch_layout import Layout
+    from advsweep.backends.trl.options import TrainingOptions
     from advsweep.tasks.base import Completions, Problem, Sampler
 
 _REFERENCE_FILE = "reference.safetensors"
 _TRAINER_STATE_FILE = "trainer_state.json"
 
 
-def train(
-    run: Run, backend: TrlBackend, layout: Layout, directory: Path, reporter: Reporter | None
-) -> None:
-    """Trains to the last step, or until the reporter asks to stop; see `Backend.train`.
+def train(run: Run, options: TrainingOptions, directory: Path, reporter: Reporter | None) -> None:
+    """Train to the last step, or until the reporter asks to stop; see `Backend.train`.
 
     Args:
-        reporter: of the first of several processes; None in the others.
+        reporter: None in all processes of a training but the first.
     """
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
-        # TRL calls some of transformers by its old names.
+        # TRL uses deprecated names of transformers.
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-        with memory.remedied(memory.TRAINING):
-            Training(run, backend, layout, directory, reporter, Path(scratch)).train()
+        with advise_if_out_of_memory(TRAINING_REMEDIES):
+            Training(run, options, directory, reporter, Path(scratch)).train()
 
 
 class Training:
-    """A trainer, and what goes around it.
+    """A trainer and the loop around its steps.
 
-    Of several processes the first has the loop, and tells the others when to take part in an
-    evaluation, when in a checkpoint and when to go on.
+    The first of several processes has the loop. It tells the others when to take part in an
+    evaluation, when to write their share of a checkpoint and when to continue.
 
     Args:
-        scratch: a folder that transformers may write to; nothing of it is kept.
+        scratch: a temporary folder that transformers writes to.
     """
 
     def __init__(
         self,
         run: Run,
-        backend: TrlBackend,
-        layout: Layout,
+        options: TrainingOptions,
         directory: Path,
         reporter: Reporter | None,
         scratch: Path,
     ) -> None:
         self._run = run
-        self._backend = backend
-        self._layout = layout
-        self._tokenizer = load_tokenizer(backend.model_of(run))
+        self._options = options
+        self._layout = options.layout
+        self._tokenizer = load_tokenizer(options.model)
         self._loop = Loop(run, directory, reporter, self._sampler, self._save) if reporter else None
         self._reference: Any = None
         self._renewed = False
-        trainer_class = backend.generation_of(run).trainer_class()
-        with loading(backend.model_of(run)):
-            self.trainer = trainer_class(
+        with loading(options.model):
+            self.trainer = _trainer_class(options)(
                 run,
-                backend.model_of(run),
-                layout,
-                skip=backend.skip_zero_advantages,
-                measures_change=backend.entropy_change,
-                rollout_batch=backend.rollout_batch,
+                options,
                 reference=self._reference_sampler,
                 args=self._settings(scratch),
                 train_dataset=Dataset.from_dict({"prompt": [""] * run.prompts_per_step}),
                 processing_class=self._tokenizer,
-                peft_config=_peft(run, backend),
+                peft_config=_peft(options),
                 callbacks=[_AroundSteps(self)],
             )
-        # It prints to stdout, where a run's own output goes.
+        # It prints to stdout, which is for the data of commands alone.
         self.trainer.remove_callback(PrinterCallback)
 
     def train(self) -> None:
@@ -109,15 +105,15 @@ class Training:
         self.trainer.train(resume_from_checkpoint=str(newest) if newest else None)
 
     def begin(self) -> None:
-        """To be called once, before the first update."""
+        """Start the loop; call this once, before the first update."""
         if self._loop is None:
             self._follow()
             return
         self._loop.begin()
-        self._tell(("go on", False))
+        self._tell(("continue", False))
 
     def end_update(self) -> bool:
-        """To be called after each update; true if the training is to be left there."""
+        """Report a finished step; call this after each update. True: the training stops."""
         trainer = self.trainer
         if trainer.state.global_step % self._layout.updates:
             return False
@@ -128,20 +124,20 @@ class Training:
         if self._loop is None:
             return self._follow()
         stopping = self._loop.end_step(step, metrics)
-        self._tell(("go on", stopping))
+        self._tell(("continue", stopping))
         return stopping
 
     # Several processes
 
     def _tell(self, message: Any) -> Any:
-        """Hands the first process's message to all of them, which must call this together."""
+        """Return the first process's message in all processes, which must call this together."""
         return broadcast_object_list([message])[0]
 
     def _follow(self) -> bool:
-        """Takes part in what the first process does until it goes on; true if it stops."""
+        """Do what the first process says until it continues; return whether it stops."""
         while True:
             task, content = self._tell(None)
-            if task == "go on":
+            if task == "continue":
                 return bool(content)
             if task == "complete":
                 self._complete_share(*content)
@@ -150,34 +146,33 @@ class Training:
 
     def complete(
         self, problems: Sequence[Problem], temperature: float, seed: int
-    ) -> tuple[list[str], Signals]:
-        """One completion per problem, of all processes together; for the first to call."""
+    ) -> tuple[list[str], TokenStatistics]:
+        """Draw one completion per problem in all processes; only the first may call this."""
         parts = self._complete_share(*self._tell(("complete", (problems, temperature, seed)))[1])
         texts = [text for part, _ in parts for text in part][: len(problems)]
-        signals = torch.cat([part for _, part in parts])[: len(problems)]
-        return texts, Signals.unstacked(signals)
+        statistics = torch.cat([part for _, part in parts])[: len(problems)]
+        return texts, TokenStatistics.unstacked(statistics)
 
     def _complete_share(
         self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> list[tuple[list[str], Tensor]]:
         process, processes = self.trainer.accelerator.process_index, self._layout.processes
-        texts, signals = self._own_sampler().complete(
+        texts, statistics = self._own_sampler().complete(
             share_of(problems, process, processes),
             temperature,
             torch_seed(seed, Stream.EVALUATION, process=process),
-            cut=False,
+            truncated=False,
         )
-        parts: list[tuple[list[str], Tensor]] = gather_object([(texts, signals.stacked())])
+        parts: list[tuple[list[str], Tensor]] = gather_object([(texts, statistics.stacked())])
         return parts
 
     def _settings(self, scratch: Path) -> GRPOConfig:
-        run, layout, backend = self._run, self._layout, self._backend
-        generation = backend.generation_of(run)
+        run, layout, options = self._run, self._layout, self._options
         cpu = not torch.cuda.is_available()
         return GRPOConfig(
             output_dir=str(scratch),
-            model_init_kwargs=model_arguments(backend.model_of(run)),
-            # The pace: a step of ours is one generation and an epoch of the dataset.
+            model_init_kwargs=model_arguments(options.model),
+            # The pace: a step of the run is one generation and one epoch of the dataset.
             max_steps=run.steps * layout.updates,
             per_device_train_batch_size=layout.device_batch,
             gradient_accumulation_steps=layout.passes,
@@ -187,18 +182,19 @@ class Training:
             shuffle_dataset=False,
             ignore_data_skip=True,
             # Generation.
-            **generation.trl_settings(),
-            max_completion_length=backend.completion_tokens(run),
-            # The loss is the objective's; of TRL's it takes the reference's log-probabilities.
+            **options.generation.trl_settings(),
+            max_completion_length=options.max_tokens,
+            # The objective computes the loss. TRL computes log-probabilities of the reference
+            # model if beta is not 0, and the objective takes those.
             beta=1.0 if run.objective.needs_reference else 0.0,
             router_aux_loss_coef=0.0,
             max_grad_norm=run.optimizer.max_grad_norm,
             # Precision and memory.
             use_cpu=cpu,
-            bf16=not cpu and backend.mixed_precision,
-            gradient_checkpointing=backend.gradient_checkpointing,
+            bf16=not cpu and options.mixed_precision,
+            gradient_checkpointing=options.gradient_checkpointing,
             disable_dropout=True,
-            # What advsweep does itself.
+            # advsweep saves and logs itself.
             seed=run.seed,
             save_strategy="no",
             logging_strategy="no",
@@ -214,12 +210,12 @@ class Training:
         return _SharedSampler(self) if self._layout.processes > 1 else self._own_sampler()
 
     def _own_sampler(self) -> ModelSampler:
-        """Answers of this process alone."""
-        return self.trainer.answering(self._answering(self._opened))
+        """Return what samples in this process alone."""
+        return self.trainer.evaluation_sampler(self._model_sampler(self._opened))
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Any]:
-        """The model that is trained, ready to generate."""
+        """The trained model, ready to generate."""
         trainer = self.trainer
         wrapped = trainer.model_wrapped
         with (
@@ -232,15 +228,23 @@ class Training:
             model.train(training)
 
     def _reference_sampler(self) -> ModelSampler:
-        return self._answering(lambda: contextlib.nullcontext(self._reference_model()))
+        return self._model_sampler(lambda: contextlib.nullcontext(self._reference_model()))
 
-    def _answering(self, opened: Any) -> ModelSampler:
-        return self._backend.answering(self._run, opened, self._tokenizer)
+    def _model_sampler(self, opened: Callable[[], AbstractContextManager[Any]]) -> ModelSampler:
+        return ModelSampler(
+            opened=opened,
+            tokenizer=self._tokenizer,
+            model=self._options.model,
+            generation=self._options.generation,
+            tokens=self._options.max_tokens,
+            batch=self._options.evaluation_batch,
+            top_p=self._run.evaluation.top_p,
+        )
 
     def _reference_model(self) -> Any:
-        """The model that reference rollouts are drawn with: the base, until it is renewed."""
+        """Return the model of reference rollouts: the base model until it is renewed."""
         if self._reference is None:
-            self._reference = load_model(self._backend.model_of(self._run))
+            self._reference = load_model(self._options.model)
             self._reference.to(self.trainer.accelerator.device)
         return self._reference
 
@@ -260,7 +264,7 @@ class Training:
         return told
 
     def _write_share(self, folder: Path) -> None:
-        """Writes this process's files of a checkpoint, and waits for the others'."""
+        """Write this process's files of a checkpoint, and wait for the others."""
         trainer = self.trainer
         trainer.save_model(str(folder), _internal_call=True)
         trainer._save_optimizer_and_scheduler(str(folder))
@@ -270,10 +274,10 @@ class Training:
 
     def _write_common(self, folder: Path) -> None:
         trainer = self.trainer
-        # Its paths would make equal checkpoints differ, and nothing reads it.
+        # Nothing reads it, and its paths make checkpoints of equal runs differ.
         (folder / "training_args.bin").unlink()
         given = ["global_step", "max_steps", "train_batch_size", "num_input_tokens_seen"]
-        # These are compared with the settings, and differences are warned of.
+        # transformers warns when these differ from the settings.
         given += ["logging_steps", "eval_steps", "save_steps"]
         state = TrainerState(**{name: getattr(trainer.state, name) for name in given})
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
@@ -283,7 +287,7 @@ class Training:
             safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
 
     def _restore(self, folder: Path) -> None:
-        """Takes up what transformers' own resumption leaves out."""
+        """Load what transformers does not load when it resumes."""
         state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
         self.trainer.estimator.load_state_dict(json.loads(state))
         if (folder / _REFERENCE_FILE).exists():
@@ -293,20 +297,20 @@ class Training:
 
 @dataclass(frozen=True)
 class _SharedSampler:
-    """The weights in training, which several processes hold and answer with together."""
+    """Samples from the weights in training with all processes together."""
 
     training: Training
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions."""
+        """Draw n completions per problem; the same seed gives the same completions."""
         repeated = [problem for problem in problems for _ in range(n)]
         return as_completions(*self.training.complete(repeated, temperature, seed), n)
 
 
 class _AroundSteps(TrainerCallback):  # type: ignore[misc]
-    """Calls the loop when transformers' Trainer has come to the place."""
+    """Calls the loop from transformers' Trainer."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
@@ -320,8 +324,16 @@ class _AroundSteps(TrainerCallback):  # type: ignore[misc]
         return control
 
 
-def _peft(run: Run, backend: TrlBackend) -> Any:
-    model = backend.model_of(run)
+def _trainer_class(options: TrainingOptions) -> type[EstimatorTrainer]:
+    if isinstance(options.generation, VllmGeneration):
+        from advsweep.backends.trl.vllm_trainer import VllmTrainer
+
+        return VllmTrainer
+    return EstimatorTrainer
+
+
+def _peft(options: TrainingOptions) -> Any:
+    model = options.model
     if model.lora_rank == 0:
         return None
     from peft import LoraConfig

@@ -1,9 +1,8 @@
-"""vLLM as it has to be set up to sample from weights that change.
+"""Set-up of vLLM for weights that change, and sampling from a checkpoint with vLLM.
 
-On a CPU vLLM packs weights into another layout when it has loaded them. Of the linear layers
-nothing remains then that new weights could be copied to, which fails; of the embeddings there
-remains what the input reads, so that a `lm_head` tied to them would go on with the old weights,
-which nothing reports. Here they are left as they are.
+On a CPU vLLM packs weights into another layout after loading. Copying new weights into a packed
+linear layer fails. A `lm_head` tied to the embeddings keeps its old packed weights without any
+error, which is worse. So this module turns the packing off.
 """
 
 from __future__ import annotations
@@ -24,38 +23,39 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from advsweep.backends.randomness import Stream, torch_seed
+from advsweep.backends.trl.config import OWN_MEMORY, SHARED_MEMORY, Mode
 from advsweep.backends.trl.loading import load_model, load_tokenizer
 from advsweep.backends.trl.sampling import encode
 from advsweep.errors import AdvsweepError, ConfigError, SamplerError, TrainingError
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
-    from advsweep.backends.trl.model_config import HfModel
+    from advsweep.backends.trl.config import HfModel, VllmGeneration
     from advsweep.tasks.base import Problem
 
 _ENVIRONMENT = {
-    # The engine lives in this process: its weights can be set, and it ends with it.
+    # Keep the engine in this process: its weights can be set, and it exits with the process.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # Where commands print their data vLLM would log.
+    # vLLM logs to stdout by default, which is for the data of commands.
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_NO_USAGE_STATS": "1",
 }
 _CPU_ENVIRONMENT = {
-    # Runs share the cores, which their executor deals out.
+    # The executor assigns cores to runs; vLLM must not bind its threads to others.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # It warns of what is set here, and of packages that no CPU needs.
+    # It warns of these settings, and of packages that CPUs do not need.
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 _LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def engine_class(**settings: Any) -> Any:
-    """vLLM's `LLM`, with settings that suit the machine and those given.
+    """Return vLLM's `LLM` with settings for this machine and those given.
 
     Raises:
-        ConfigError: a library is missing that vLLM's kernels for CPUs are linked with.
+        ConfigError: a library that vLLM's kernels for CPUs need is missing.
     """
     cpu = not torch.cuda.is_available()
     if cpu:
@@ -64,9 +64,9 @@ def engine_class(**settings: Any) -> Any:
         os.environ.setdefault(name, value)
     from vllm import LLM
 
-    # Of its own code, to its authors.
+    # vLLM warns of its own code.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
-    # Its bars would stand in the logs of runs.
+    # Progress bars fill the logs of runs.
     settings["use_tqdm_on_load"] = False
     if cpu:
         # Compilation takes longer than a small model's whole training.
@@ -75,7 +75,7 @@ def engine_class(**settings: Any) -> Any:
 
 
 def _check_libraries() -> None:
-    """vLLM itself only warns that it has no kernels, and fails later for want of one."""
+    """Fail early: vLLM only warns that it has no kernels, and fails later."""
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError as error:
@@ -87,7 +87,7 @@ def _check_libraries() -> None:
 
 @contextlib.contextmanager
 def weights_as_loaded() -> Iterator[None]:
-    """Engines that are made meanwhile leave weights in the layout that they are loaded in."""
+    """Engines made in this context keep weights in the layout of the file."""
     if torch.cuda.is_available():
         yield
         return
@@ -102,13 +102,13 @@ def weights_as_loaded() -> Iterator[None]:
 
 
 def compute_with_weights(layer: Any, remove_weight: bool) -> None:
-    """Takes the place of vLLM's packing: the layer computes with its weights as they are."""
+    """Replacement of vLLM's packing: the layer computes with unpacked weights."""
     layer.cpu_linear = torch.nn.functional.linear
 
 
 @contextlib.contextmanager
 def trl_engine(**settings: Any) -> Iterator[None]:
-    """TRL, when it makes an engine of its own meanwhile, makes it with these settings too."""
+    """TRL adds these settings to an engine that it makes in this context."""
     engine = engine_class(**settings)
 
     def made(**theirs: Any) -> Any:
@@ -125,8 +125,8 @@ def trl_engine(**settings: Any) -> Iterator[None]:
             yield
     finally:
         vllm_generation.LLM = theirs
-        # TRL sets them for the engine; a training that follows in this process would take
-        # itself for one of several.
+        # TRL sets these variables for the engine. A later training in this process would read
+        # them as a launcher's, and wait for other processes.
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -134,56 +134,52 @@ def trl_engine(**settings: Any) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_RETRY = (
-    "the run's log has more. What was trained is kept up to the last checkpoint, from which "
-    "'advsweep retry' goes on"
-)
+_RETRY = "see the run's log; 'advsweep retry' resumes from the last checkpoint"
 
 
 @contextlib.contextmanager
 def watched(
     what: str, remedy: str = _RETRY, kind: type[AdvsweepError] = TrainingError
 ) -> Iterator[None]:
-    """Says of errors that they are vLLM's; want of memory stays what it is.
+    """Name vLLM in errors of this context; errors about memory pass through.
 
     Args:
-        what: what it is asked for, as the message's beginning.
-        remedy: what can be done, as its end.
+        what: first words of the message: what vLLM was doing.
+        remedy: last words of the message: what the user can do.
 
     Raises:
-        TrainingError, or what `kind` is: vLLM has died, or a server of it cannot be reached.
+        TrainingError: or `kind`; vLLM failed, or its server cannot be reached.
     """
     try:
         yield
     except (AdvsweepError, torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:
-        # vLLM and TRL's client of its server raise whatever they like.
-        words = str(error).strip().splitlines()
-        said = words[0] if words else type(error).__name__
-        raise kind(f"{what}: vLLM failed: {said}; {remedy}") from error
+        # vLLM and TRL's client of its server document no classes of errors.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise kind(f"{what}: vLLM failed: {lines[0]}; {remedy}") from error
 
 
-_OTHERWISE = "generation=transformers may do without it"
-_AGAIN = "what was counted is kept, and the same command goes on from there"
+_OTHERWISE = "generation=transformers may work instead"
+_AGAIN = "finished evaluations are stored; the same command makes the others"
 
 
 class VllmSampler:
-    """A model that vLLM samples from; its memory is given back by `close`, or with the object.
+    """A model that vLLM samples from; `close` frees its memory, and so does deleting it.
 
-    Each completion has a seed of its own, so it does not depend on which problems are asked
-    together, rounding aside.
+    Each problem has a seed of its own, so its completions do not depend on the problems beside
+    it, except for rounding.
 
     Args:
-        folder: of a checkpoint, whose weights are meant; None: the model's own.
+        folder: a checkpoint with weights; None: the model's own weights.
         tokens: the most tokens of a completion.
         top_p: share of the probability that is sampled from.
-        top_k: tokens that are sampled from; 0: all.
+        top_k: number of tokens that are sampled from; 0: all.
         gpu_memory: share of a GPU's memory that vLLM takes.
         context: most tokens of prompt and completion; None: the model's.
 
     Raises:
-        ConfigError: there is no such model, or none with a tokeniser.
+        ConfigError: there is no such model, or it has no tokeniser.
         SamplerError: vLLM cannot load it, or compute with it on this machine.
     """
 
@@ -222,7 +218,7 @@ class VllmSampler:
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions.
+        """Draw n completions per problem; the same seed gives the same completions.
 
         Args:
             temperature: 0 takes the likeliest token each time; n must be 1 then.
@@ -237,7 +233,7 @@ class VllmSampler:
                 top_p=self._top_p,
                 top_k=self._top_k,
                 max_tokens=self._tokens,
-                # vLLM counts up from it for the n completions.
+                # vLLM adds 0 to n-1 for the n completions.
                 seed=torch_seed(seed, Stream.EVALUATION, zlib.crc32(problem.id.encode())) >> 1,
                 detokenize=False,
             )
@@ -258,7 +254,7 @@ class VllmSampler:
 
     @contextlib.contextmanager
     def _whole(self, folder: Path | None) -> Iterator[str]:
-        """Where the weights lie, of an adapter together with what it adapts."""
+        """A folder with the weights; an adapter is merged into its base model first."""
         if folder is None or self._model.lora_rank == 0:
             yield str(folder or self._model.location)
             return
@@ -269,7 +265,7 @@ class VllmSampler:
             yield merged
 
     def _try(self) -> None:
-        """Samples a token: what its kernels cannot compute vLLM says no earlier."""
+        """Sample one token: vLLM reports what its kernels cannot compute no earlier."""
         from vllm import SamplingParams
 
         self._engines[0].generate(
@@ -279,8 +275,48 @@ class VllmSampler:
         )
 
 
+def engine_sampler(
+    generation: VllmGeneration,
+    model: HfModel,
+    folder: Path | None,
+    *,
+    tokens: int,
+    top_p: float,
+    alone: bool,
+) -> VllmSampler:
+    """Make a sampler as the generation settings say.
+
+    Args:
+        folder, tokens, top_p: arguments of `VllmSampler`.
+        alone: whether no training runs beside it, so that vLLM may take a whole GPU.
+
+    Raises:
+        ConfigError: the settings need more than one engine, or there is no such model.
+        SamplerError: vLLM cannot load these weights, or compute with them.
+    """
+    if alone and generation.mode is Mode.SERVER:
+        raise ConfigError(
+            "generation.mode: expected colocate for an evaluation apart from a training, which "
+            "has an engine of its own, got server"
+        )
+    if alone and generation.tensor_parallel > 1:
+        raise ConfigError(
+            f"generation.tensor_parallel: expected 1 for an evaluation apart from a training, "
+            f"which has one GPU, got {generation.tensor_parallel}; generation=transformers has no "
+            f"such limit"
+        )
+    return VllmSampler(
+        model,
+        folder,
+        tokens=tokens,
+        top_p=top_p,
+        gpu_memory=generation.gpu_memory or (OWN_MEMORY if alone else SHARED_MEMORY),
+        context=generation.context,
+    )
+
+
 def _release(engines: list[Any]) -> None:
-    """Gives the memory of engines back, and that of what nothing refers to any more."""
+    """Free the memory of engines, and that of unreferenced tensors."""
     engines.clear()
     gc.collect()
     if torch.cuda.is_available():

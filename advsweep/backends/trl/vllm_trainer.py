@@ -1,4 +1,4 @@
-"""The trainer whose rollouts, and whose answers to held-out problems, vLLM samples."""
+"""A trainer that samples rollouts and evaluations with vLLM."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from advsweep.backends.trl import vllm_engine
-from advsweep.backends.trl.generation_config import Correction, Mode, VllmGeneration
-from advsweep.backends.trl.sampling import GREEDY, ModelSampler, encode
-from advsweep.backends.trl.scoring import score, score_rows
-from advsweep.backends.trl.token_statistics import Signals
+from advsweep.backends.trl.config import Correction, Mode, VllmGeneration
+from advsweep.backends.trl.sampling import (
+    GREEDY,
+    ModelSampler,
+    TokenStatistics,
+    completion_statistics,
+    encode,
+    forward_statistics,
+)
 from advsweep.backends.trl.trainer import EstimatorTrainer
 from advsweep.errors import ConfigError
 
@@ -23,20 +28,21 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.model_config import HfModel
+    from advsweep.backends.trl.options import TrainingOptions
     from advsweep.tasks.base import Problem
 
 _GAP = "sampling/sampling_logp_difference/mean"
 
 
 class VllmTrainer(EstimatorTrainer):
-    """Samples with vLLM, of which TRL keeps one engine per process or reaches a server."""
+    """Samples with vLLM: with TRL's engine in each process, or with a server."""
 
-    def __init__(self, run: Run, model: HfModel, *arguments: Any, **named: Any) -> None:
+    def __init__(self, run: Run, options: TrainingOptions, **named: Any) -> None:
         assert isinstance(run.generation, VllmGeneration)
         self._generation = run.generation
         self._needs_certainty = "self_certainty" in run.estimator.needs
         self._unscored = False
+        model = options.model
         cpu = not torch.cuda.is_available()
         if cpu and self._generation.mode is Mode.SERVER:
             raise ConfigError(
@@ -44,32 +50,33 @@ class VllmTrainer(EstimatorTrainer):
                 "weights to a server by NCCL, got server"
             )
         settings = {
-            # What the training computes in.
+            # The precision that the training computes in.
             "dtype": "bfloat16" if named["args"].bf16 else model.dtype.value,
             "revision": model.hub_revision,
             "tokenizer_revision": model.hub_revision,
         }
         with vllm_engine.trl_engine(**settings):
-            super().__init__(run, model, *arguments, **named)
+            super().__init__(run, options, **named)
 
     def step_metrics(self) -> dict[str, float]:
-        # One per draw of the step; `super()` clears them.
+        # One value per draw of the step; `super()` clears them.
         gaps = list(self._metrics["train"][_GAP])
         return {**super().step_metrics(), "sampler/log_prob_gap": sum(gaps) / len(gaps)}
 
-    def answering(self, sampler: ModelSampler) -> ModelSampler:
+    def evaluation_sampler(self, sampler: ModelSampler) -> ModelSampler:
         fields = {name: getattr(sampler, name) for name in ModelSampler.__dataclass_fields__}
         return EngineSampler(**fields, trainer=self)
 
     def answer(
         self, prompts: list[list[int]], *, temperature: float, top_p: float, top_k: int
     ) -> list[list[int]]:
-        """Samples one completion per prompt with the weights as they are now."""
+        """Sample one completion per prompt with the current weights."""
         with self._watched():
             if self.state.global_step != self._last_loaded_step:
                 self.vllm_generation.sync_weights()
                 self._last_loaded_step: Any = self.state.global_step
-            # What the cache holds would decide what is computed together, and so the rounding.
+            # Cached prefixes change what is computed together, and so the rounding. Without
+            # them the same seed gives the same completions.
             self._forget_prompts()
             with _changed(self.vllm_generation, temperature=temperature, top_p=top_p, top_k=top_k):
                 _, completions, _, _ = self.vllm_generation.generate(
@@ -81,7 +88,7 @@ class VllmTrainer(EstimatorTrainer):
     def _generate_single_turn(self, *arguments: Any, **named: Any) -> Any:
         with self._watched():
             self._forget_prompts()
-            # Not `super()`'s, which listens to transformers' generation.
+            # Not `super()`'s, which records statistics in transformers' `generate`.
             outcome = GRPOTrainer._generate_single_turn(self, *arguments, **named)
         self._unscored = True
         return outcome
@@ -98,13 +105,13 @@ class VllmTrainer(EstimatorTrainer):
         whole = (model, input_ids, attention_mask, logits_to_keep)
         if not self._unscored:
             return super()._get_per_token_logps_and_entropies(*whole, *arguments, **named)
-        # The first pass after a generation is that of the weights that sampled it.
+        # TRL's first pass after a generation has the weights that sampled it.
         self._unscored = False
         log_probs, entropies, auxiliary = super()._get_per_token_logps_and_entropies(
             *whole, *arguments, **named, compute_entropy=True
         )
         generated = attention_mask[:, -logits_to_keep:].bool()
-        self._signals = Signals(
+        self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
             surprisal=(-log_probs).where(generated, 0.0).sum(dim=1),
             entropy=entropies.where(generated, 0.0).sum(dim=1),
@@ -119,12 +126,12 @@ class VllmTrainer(EstimatorTrainer):
         mask: Int[Tensor, "rows width"],
         tokens: int,
     ) -> Float[Tensor, " rows"]:
-        """By a pass of its own, where the estimator reads it; NaN elsewhere."""
+        """Compute it by a pass of its own if the estimator reads it; NaN otherwise."""
         if not self._needs_certainty:
             return torch.full((len(ids),), torch.nan, device=ids.device)
         size = self.args.per_device_train_batch_size
         parts = [
-            score_rows(
+            forward_statistics(
                 model,
                 ids[start : start + size],
                 mask[start : start + size],
@@ -138,7 +145,7 @@ class VllmTrainer(EstimatorTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self._generation.correction is not Correction.NONE:
             ratio = inputs["importance_sampling_ratio"][:, 0]
-            # The buffered rows come again in each inner epoch.
+            # A copy, as the same rows come again in each inner epoch.
             inputs = {**inputs, "advantages": inputs["advantages"] * ratio}
         return super()._compute_loss(model, inputs)
 
@@ -152,20 +159,20 @@ class VllmTrainer(EstimatorTrainer):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSampler(ModelSampler):
-    """The weights in training, which vLLM samples from and transformers computes entropies of.
+    """Samples from the weights in training with vLLM; transformers computes the entropies.
 
     Attributes:
-        trainer: whose weights they are.
+        trainer: the trainer with these weights.
     """
 
     trainer: VllmTrainer
 
     def draw(
-        self, problems: Sequence[Problem], temperature: float, seed: int, *, cut: bool
-    ) -> tuple[list[list[int]], Signals]:
-        """Draws one completion per problem; the process's generators are left alone.
+        self, problems: Sequence[Problem], temperature: float, seed: int, *, truncated: bool
+    ) -> tuple[list[list[int]], TokenStatistics]:
+        """Draw one completion per problem, and restore the process's random generators.
 
-        A server draws by generators of its own, which the seed does not reach.
+        A server has generators of its own, which the seed does not set.
         """
         prompts = encode(problems, self.model, self.tokenizer)
         cuda = range(torch.cuda.device_count())
@@ -174,11 +181,11 @@ class EngineSampler(ModelSampler):
             completions = self.trainer.answer(
                 prompts,
                 temperature=temperature,
-                top_p=self.generation.top_p if cut else self.top_p,
-                top_k=self.generation.top_k if cut else 0,
+                top_p=self.generation.top_p if truncated else self.top_p,
+                top_k=self.generation.top_k if truncated else 0,
             )
         with self.opened() as model:
-            signals = score(
+            statistics = completion_statistics(
                 model,
                 prompts,
                 completions,
@@ -186,7 +193,7 @@ class EngineSampler(ModelSampler):
                 pad_id=self.tokenizer.pad_token_id,
                 rows=self.batch,
             )
-        return completions, signals
+        return completions, statistics
 
 
 @contextlib.contextmanager

@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.backend import BanditBackend
-from advsweep.backends.bandit.parameters import Logits
-from advsweep.backends.bandit.random_draws import Noise
-from advsweep.backends.bandit.sampling import Source
+from advsweep.backends.bandit.sampling import RandomDraws, Source
 from advsweep.backends.bandit.softmax import Policy
 from advsweep.backends.bandit.stack import BanditStack
-from advsweep.backends.bandit.tables import Tables
+from advsweep.backends.bandit.tables import Logits, Tables
 from advsweep.backends.base import Run, StackMember
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
@@ -65,7 +63,7 @@ def first_source(run: Run) -> tuple[Source, Tensor]:
     prompts = tables.trained.shape[1]
     source = Source(
         tables,
-        [Noise(run.seed, run.group_size, prompts)],
+        [RandomDraws(run.seed, run.group_size, prompts)],
         policy,
         lambda: policy,
         group_size=run.group_size,
@@ -245,7 +243,7 @@ def test_a_shared_map_may_cost_pass_at_64_what_it_gains_at_1(bandit: MakeRun) ->
             backend={"exact_every": 1},
         )
         assert isinstance(run.backend, BanditBackend)
-        stack = BanditStack([run], run.backend)
+        stack = BanditStack([run], run.backend.stack_options())
         outcomes: list[Any] = [stack.step(step)[0] for step in range(1, 201)]
         found[rank] = [[o[f"exact/pass@{k}"] for k in (1, 64)] for o in outcomes]
     for rank, points in found.items():

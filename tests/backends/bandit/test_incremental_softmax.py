@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.bandit.incremental_softmax import KeptPolicy
-from advsweep.backends.bandit.softmax import Policy
+from advsweep.backends.bandit.softmax import IncrementalSoftmax, Policy
 
 TEMPERATURES = torch.tensor([1.0, 0.7, 2.0])[:, None, None]
 
@@ -19,7 +18,7 @@ class Changing:
         self.generator = torch.Generator().manual_seed(0)
         self.base = 3 * torch.randn(3, 5, 21, generator=self.generator)
         self.logits = self.base.clone()
-        self.kept = KeptPolicy(self.logits, self.base, TEMPERATURES)
+        self.kept = IncrementalSoftmax(self.logits, self.base, TEMPERATURES)
 
     def move(self, size: float) -> None:
         """Moves the logits of two behaviours of each prompt, the second twice."""
@@ -62,7 +61,7 @@ def check(changing: Changing) -> None:
     assert (kept.entropies >= 0).all()
     assert torch.allclose(kept.certainties().double(), expected.certainties(), atol=2e-6 * scale)
     assert (sampled(kept) == sampled(expected)).double().mean() > 0.99
-    anew = KeptPolicy(logits, changing.base, TEMPERATURES)
+    anew = IncrementalSoftmax(logits, changing.base, TEMPERATURES)
     for one, other in ((kept, anew), (kept[1:3], anew[1:3])):
         assert torch.equal(one.entropies, other.entropies)
         assert torch.equal(sampled(one), sampled(other))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.bandit.model_config import Table
-from advsweep.backends.bandit.parameters import Logits, fresh_state, move
+from advsweep.backends.bandit.tables import Logits, fresh_state, move
 from advsweep.config.settings import AdamW, Optimizer, Sgd
 from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import Bandit

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advsweep.backends.bandit.random_draws import Noise
+from advsweep.backends.bandit.sampling import RandomDraws
 from advsweep.backends.randomness import Stream
 
 STEPS = (1, 2, 31, 32, 33, 64, 100)
 
 
-def noise(seed: int = 0) -> Noise:
-    return Noise(seed, group_size=3, population=5)
+def noise(seed: int = 0) -> RandomDraws:
+    return RandomDraws(seed, group_size=3, population=5)
 
 
 def test_a_step_has_its_numbers_from_whatever_step_one_comes() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends.bandit import group_batches
+from advsweep.backends.bandit import run_blocks
 from advsweep.backends.base import Run, StackMember
 from advsweep.backends.build import build_run
 from advsweep.backends.checkpoints import Checkpoints
@@ -190,7 +190,7 @@ def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
 ) -> None:
     runs = [make({"seed": seed, "estimator": {"name": "dr_grpo"}}) for seed in (1, 2, 3)]
     alone = train(runs[2], tmp_path / "alone")
-    weigh = group_batches.compute_advantages
+    weigh = run_blocks.compute_advantages
     of_step_3: list[GroupBatch] = []
 
     def watch(estimator: Any, drawn: GroupBatch, collected: Any) -> Any:
@@ -199,7 +199,7 @@ def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
         return weigh(estimator, drawn, collected)
 
     with monkeypatch.context() as patched:
-        patched.setattr(group_batches, "compute_advantages", watch)
+        patched.setattr(run_blocks, "compute_advantages", watch)
         train(runs[1], tmp_path / "refused")
     refused = of_step_3[0].rewards
 
@@ -211,7 +211,7 @@ def test_an_estimator_that_refuses_its_groups_ends_its_own_run(
             raise BatchError("refused")
         return weigh(estimator, drawn, collected)
 
-    monkeypatch.setattr(group_batches, "compute_advantages", refuse)
+    monkeypatch.setattr(run_blocks, "compute_advantages", refuse)
     together, guards = train_together(runs, tmp_path / "together", recorder)
     assert str(guards[1].error) == "refused"
     assert max(together[1].points) == 2

@@ -19,8 +19,8 @@ from trl import GRPOTrainer
 
 from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.trl.batch_layout import lay_out, share_of
-from advsweep.backends.trl.model_config import HfModel, fingerprint
+from advsweep.backends.trl.config import HfModel, fingerprint
+from advsweep.backends.trl.options import lay_out, share_of
 from advsweep.diagnostics.weight_changes import weight_changes
 from advsweep.errors import ConfigError, NoMemoryError
 from advsweep.objectives.base import LossInputs, LossOutput
@@ -55,11 +55,11 @@ def edit(file: Path, **changes: Any) -> None:
         ({"group_size": 1}, "group_size: expected >= 2"),
         (
             {"prompts_per_step": 7, "backend": {"minibatches": 4}},
-            r"4 x 1, got 7 x 6 = 42 rollouts; the nearest that does is prompts_per_step=6 or 8$",
+            r"4 x 1, got 7 x 6 = 42 rollouts; the nearest that fits is prompts_per_step=6 or 8$",
         ),
         (
             {"prompts_per_step": 1, "backend": {"minibatches": 4, "processes": 2}},
-            r"4 x 2, got 1 x 6 = 6 rollouts; the nearest that does is prompts_per_step=4$",
+            r"4 x 2, got 1 x 6 = 6 rollouts; the nearest that fits is prompts_per_step=4$",
         ),
         ({"backend": {"accelerate": "/no.yaml"}}, r"backend\.accelerate: expected a file .* '/no"),
     ],

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import pytest
 
 from advsweep.backends import BACKENDS
-from advsweep.backends.trl.generation_config import TransformersGeneration
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel, TransformersGeneration
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import ConfigError
-from advsweep.evaluation import evaluate
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Split
 
@@ -73,7 +72,9 @@ def test_reports_tell_apart_how_answers_of_a_model_were_made_to_count(
 
 
 def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluate, "SAMPLES", 8)  # two problems of four samples
+    # `advsweep.evaluation.evaluate` is the function, which hides the module.
+    module = importlib.import_module("advsweep.evaluation.evaluate")
+    monkeypatch.setattr(module, "SAMPLES", 8)  # two problems of four samples
     whole = _evaluated(advsweep, "--samples", "4", store="b.db")
     sample, calls = ModelSampler.sample, []
 

@@ -12,8 +12,7 @@ import torch
 
 from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
-from advsweep.backends.trl.generation_config import Mode, VllmGeneration
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel, Mode, VllmGeneration
 from advsweep.errors import ConfigError
 
 FOUND = importlib.util.find_spec
@@ -75,9 +74,12 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(
     from transformers import GenerationConfig
 
     from advsweep.backends.trl.loading import load_model, load_tokenizer
-    from advsweep.backends.trl.sampling import encode
-    from advsweep.backends.trl.scoring import score
-    from advsweep.backends.trl.token_statistics import SignalRecorder, recording
+    from advsweep.backends.trl.sampling import (
+        StatisticsRecorder,
+        completion_statistics,
+        encode,
+        recording,
+    )
     from advsweep.tasks.base import Split
 
     run = small_run("trl")
@@ -85,7 +87,7 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(
     model, tokenizer = load_model(model_config), load_tokenizer(model_config)
     prompts = encode(run.task.problems(Split.HELD_OUT), model_config, tokenizer)
     inputs = tokenizer.pad({"input_ids": prompts}, padding_side="left", return_tensors="pt")
-    recorder = SignalRecorder(0.7)
+    recorder = StatisticsRecorder(0.7)
     torch.manual_seed(0)
     settings = GenerationConfig(
         max_new_tokens=6,
@@ -102,9 +104,9 @@ def test_scores_of_completions_are_those_taken_down_while_sampling(
         end = tokens.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in tokens else 6
         completions.append(tokens[:end])
     assert len({len(completion) for completion in completions}) > 1
-    scored = score(
+    scored = completion_statistics(
         model, prompts, completions, temperature=0.7, pad_id=tokenizer.pad_token_id, rows=4
     )
     torch.testing.assert_close(
-        scored.stacked(), recorder.signals(completions).stacked(), rtol=1e-4, atol=1e-5
+        scored.stacked(), recorder.statistics(completions).stacked(), rtol=1e-4, atol=1e-5
     )

@@ -143,7 +143,7 @@ def test_processes_end_with_the_one_that_started_them(
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from advsweep.backends.run import build_run
+from advsweep.backends.build import build_run
 
 class Reporter:
     def __getattr__(self, name):
@@ -217,8 +217,8 @@ class Listener:
 @pytest.fixture
 def serve() -> Any:
     """Serves a training that runs in a thread; returns what its reporter was told."""
-    from advsweep.backends.trl.launched import RemoteReporter
     from advsweep.backends.trl.launcher import _Server
+    from advsweep.backends.trl.training_process import RemoteReporter
 
     def served(training: Callable[[Any, Connection], None], ask: Callable[[Any], None]) -> Any:
         ours, theirs = Pipe()
@@ -306,7 +306,7 @@ def test_words_of_a_process_that_failed_are_raised(serve: Any) -> None:
 
 
 def test_a_process_that_ends_without_a_word(serve: Any) -> None:
-    with pytest.raises(TrainingError, match="ended without a word: it was killed"):
+    with pytest.raises(TrainingError, match="process of the training was killed"):
         serve(lambda reporter, life: reporter.metrics(1, {}), lambda sampler: None)
 
 

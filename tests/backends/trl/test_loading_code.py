@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.loading import load_tokenizer
-from advsweep.backends.trl.model_config import HfModel
 from advsweep.errors import ConfigError
 
 CODE = """

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from advsweep.backends.base import Run
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.sampling import prompt_of
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown

@@ -107,8 +107,8 @@ def test_one_batch_gives_equal_loss_and_gradient(
     torch.autograd.backward(expected.loss)
 
     backend = ours.backend
-    layout = backend.layout_of(ours, 1)  # type: ignore[attr-defined]
-    training = Training(ours, backend, layout, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
+    options = backend.training_options(ours, 1)  # type: ignore[attr-defined]
+    training = Training(ours, options, tmp_path, Silent(), tmp_path)  # type: ignore[arg-type]
     trainer = training.trainer
     model = trainer.model
     rows = as_rows(prompts, rollouts, trainer.pad_id)
@@ -121,14 +121,14 @@ def test_one_batch_gives_equal_loss_and_gradient(
             )
     model.load_state_dict(moved, strict=False)
     trainer._buffered_inputs = [{**rows, "advantages": advantages, "keep": keep}]
-    trainer._count()
+    trainer._count_shares()
     sampled = rollouts.entropies.sum(dim=1) / rollouts.lengths
-    trainer._before = {**rows, "keep": keep}, sampled
+    trainer.step_buffer.before = {**rows, "keep": keep}, sampled
     assert trainer._entropy_change() == {
         "entropy/change": pytest.approx(update.entropy_change(experience), abs=1e-5)
     }
     loss = trainer._compute_loss(
-        model, {**trainer._buffered_inputs[0], "share": trainer._shares[0]}
+        model, {**trainer._buffered_inputs[0], "share": trainer.step_buffer.shares[0]}
     )
     loss.backward()
 

@@ -21,7 +21,7 @@ def test_signals_are_those_of_a_forward_pass(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from advsweep.backends.trl.token_statistics import SignalRecorder, recording
+    from advsweep.backends.trl.sampling import StatisticsRecorder, recording
 
     folder = exported_base()
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -30,7 +30,7 @@ def test_signals_are_those_of_a_forward_pass(
     prompts = [problem.prompt for problem in task.problems(Split.TRAIN)[:40]]
     inputs = tokenizer(prompts, padding=True, return_tensors="pt")
     torch.manual_seed(0)
-    recorder = SignalRecorder(temperature)
+    recorder = StatisticsRecorder(temperature)
     with recording(model, recorder):
         generated = model.generate(
             **inputs,
@@ -49,7 +49,7 @@ def test_signals_are_those_of_a_forward_pass(
     for row in generated[:, width:].tolist():
         end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
         completions.append(row[:end])
-    signals = recorder.signals(completions)
+    signals = recorder.statistics(completions)
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
     assert 0 < len(unfinished) < len(completions)
@@ -78,8 +78,8 @@ def test_rollouts_are_cut_and_evaluations_are_not(
     sampler = run.backend.sampler(run, tmp_path, 0)
     assert isinstance(sampler, ModelSampler)
     problems: list[Problem] = [*run.task.problems(Split.HELD_OUT)][:1] * 20
-    greedy, _ = sampler.complete(problems, 1.0, 0, cut=True)
-    free, signals = sampler.complete(problems, 1.0, 0, cut=False)
+    greedy, _ = sampler.complete(problems, 1.0, 0, truncated=True)
+    free, signals = sampler.complete(problems, 1.0, 0, truncated=False)
     assert len(set(greedy)) == 1
     assert len(set(free)) > 1
     assert signals.lengths.max() == 3

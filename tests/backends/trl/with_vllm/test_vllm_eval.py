@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advsweep.backends.base import Run
-from advsweep.backends.trl.generation_config import TransformersGeneration, VllmGeneration
+from advsweep.backends.trl.config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.evaluation import evaluate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advsweep.backends.base import Run
-from advsweep.backends.trl.model_config import HfModel
+from advsweep.backends.trl.config import HfModel
 from advsweep.backends.trl.vllm_engine import VllmSampler
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.tasks.base import Problem, Split

@@ -1,8 +1,7 @@
-"""The states with which a transformers model predicted the tokens of its rollouts."""
+"""Rollouts of a transformers model, with the hidden states that predict their tokens."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,11 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.training_loop import reads_answers
 from advsweep.backends.trl.sampling import encode
 from advsweep.backends.trl.source import group_batch
-from advsweep.backends.trl.token_statistics import Signals
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
     from torch import Tensor
 
     from advsweep.backends.base import Run
@@ -27,32 +25,32 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
 _TOLERANCE = 0.05
-"""Logits, in nats, by which a model may differ from its head applied to its last states."""
+"""Relative difference allowed between a model's logits and those computed from its states."""
 
 
 @torch.no_grad()
 def sampled_tokens(
     run: Run, sampler: ModelSampler, step: int, prompts: int, estimator: Estimator | None
 ) -> SampledTokens:
-    """Rollouts of the prompts that a step would begin with; see `Backend.sampled_tokens`.
+    """Sample rollouts of the prompts that a step starts with; see `Backend.sampled_tokens`.
 
-    They are sampled as training samples, but by one process and with transformers.
+    The distribution is that of training, but one process samples, with transformers.
 
     Args:
-        estimator: weighs them, which advances its memory; None: nobody does.
+        estimator: computes the advantages, which advances its memory; None: no advantages.
     """
     problems = list(run.task.draw(prompts, numpy_generator(run.seed, Stream.PROMPTS, step)))
     repeated = [problem for problem in problems for _ in range(run.group_size)]
     temperature = run.generation.temperature
     seed = torch_seed(run.seed, Stream.ROLLOUTS, step)
-    completions, signals = sampler.draw(repeated, temperature, seed, cut=True)
+    completions, statistics = sampler.draw(repeated, temperature, seed, truncated=True)
     texts = sampler.tokenizer.batch_decode(completions, skip_special_tokens=True)
     outcomes = run.task.score(repeated, texts)
     lengths = np.array([len(tokens) for tokens in completions], dtype=np.float64)
     rewards = torch.from_numpy(run.task.rewards(texts, outcomes, lengths)).float()
     with sampler.opened() as model:
-        hidden = _hidden(model, sampler, encode(repeated, sampler.model, sampler.tokenizer),
-                         completions)  # fmt: skip
+        prompt_ids = encode(repeated, sampler.model, sampler.tokenizer)
+        hidden = _hidden(model, sampler, prompt_ids, completions)
         head = model.get_output_embeddings().weight
     advantages = None
     if estimator is not None:
@@ -63,7 +61,7 @@ def sampled_tokens(
             answers = run.task.answers(repeated, texts)
             answered = torch.tensor([answer is not None for answer in answers])
             answered = answered.view(grouped.shape)
-        batch = group_batch(run, problems, grouped, verdicts, signals, step, answered=answered)
+        batch = group_batch(run, problems, grouped, verdicts, statistics, step, answered=answered)
         advantages = estimator.compute(batch).values.flatten().to(hidden.device)
     owner = torch.arange(len(completions)).repeat_interleave(torch.from_numpy(lengths).long())
     return SampledTokens(
@@ -85,7 +83,7 @@ def _hidden(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
 ) -> Float[Tensor, "tokens width"]:
-    """The last states, after the last norm, that predict each token, one row after another."""
+    """Return the last normalised state that predicts each token, row after row."""
     inner = getattr(model, model.base_model_prefix)
     found = []
     for start in range(0, len(prompts), sampler.batch):
@@ -109,7 +107,7 @@ def _hidden(
 def _check_head(
     model: Any, given: dict[str, Tensor], states: Float[Tensor, "rows slots width"]
 ) -> None:
-    """Refuses models whose logits are more than the head applied to the last states."""
+    """Refuse models whose logits are not the output layer applied to the last states."""
     one = {key: value[:1] for key, value in given.items()}
     logits = model(**one, use_cache=False).logits[0, -1].float()
     ours = states[0, -1] @ model.get_output_embeddings().weight.T
@@ -119,79 +117,3 @@ def _check_head(
             f"model: expected one whose logits are its output layer applied to its last hidden "
             f"states, got {model.config.model_type}, which differs by {apart:.2g}"
         )
-
-
-_LOGITS = 1 << 27
-"""Most logits of one forward pass: half a GiB in float32."""
-
-
-def score(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    *,
-    temperature: float,
-    pad_id: int,
-    rows: int,
-) -> Signals:
-    """Sums over each completion's tokens, on the CPU.
-
-    Args:
-        rows: most completions of one forward pass.
-    """
-    longest = max(map(len, completions))
-    size = max(1, min(rows, _LOGITS // (longest * model.config.get_text_config().vocab_size)))
-    parts = []
-    for start in range(0, len(prompts), size):
-        some = slice(start, start + size)
-        width, tokens = max(map(len, prompts[some])), max(map(len, completions[some]))
-        ids = torch.full((len(prompts[some]), width + tokens), pad_id)
-        mask = torch.zeros_like(ids)
-        for row, (prompt, completion) in enumerate(
-            zip(prompts[some], completions[some], strict=True)
-        ):
-            place = slice(width - len(prompt), width + len(completion))
-            ids[row, place] = torch.tensor([*prompt, *completion])
-            mask[row, place] = 1
-        part = score_rows(
-            model, ids.to(model.device), mask.to(model.device), tokens, temperature=temperature
-        )
-        parts.append(part.stacked().cpu())
-    return Signals.unstacked(torch.cat(parts))
-
-
-@torch.no_grad()
-def score_rows(
-    model: Any,
-    ids: Int[Tensor, "rows width"],
-    mask: Int[Tensor, "rows width"],
-    tokens: int,
-    *,
-    temperature: float,
-) -> Signals:
-    """Sums over each row's completion.
-
-    Args:
-        ids: prompts padded on the left, completions on the right.
-        mask: 1 where `ids` is no padding.
-        tokens: places of the completions.
-    """
-    logits = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-        logits_to_keep=tokens + 1,
-        use_cache=False,
-    ).logits[:, :-1]
-    log_p = torch.log_softmax(logits.float() / temperature, dim=-1)
-    generated = mask[:, -tokens:].bool()
-
-    def summed(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
-        return values.where(generated, 0.0).sum(dim=1)
-
-    return Signals(
-        lengths=generated.sum(dim=1).float(),
-        surprisal=summed(-log_p.gather(2, ids[:, -tokens:, None])[:, :, 0]),
-        entropy=summed(torch.special.entr(log_p.exp()).sum(dim=-1)),
-        certainty=summed(-log_p.mean(dim=-1) - math.log(log_p.shape[-1])),
-    )

