@@ -55,9 +55,11 @@ def test_a_server_is_refused_without_a_gpu(
     ],
 )
 def test_an_evaluation_alone_has_one_engine_of_its_own(changes: dict[str, Any], words: str) -> None:
+    from advsweep.backends.trl.vllm_engine import engine_sampler
+
     with pytest.raises(ConfigError, match=words):
-        VllmGeneration(**changes).model_sampler(
-            HfModel(path="a/b"), None, tokens=8, top_p=1.0, alone=True
+        engine_sampler(
+            VllmGeneration(**changes), HfModel(path="a/b"), None, tokens=8, top_p=1.0, alone=True
         )
 
 
