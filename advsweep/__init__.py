@@ -1,3 +1,28 @@
-"""advsweep: compare advantage estimators for RLVR on equal terms."""
+"""advsweep: compare advantage estimators for RLVR on equal terms.
+
+The functions below read a store into pandas frames (docs/python.md). Importing `advsweep` alone
+imports none of them, and neither torch, pandas nor SQLAlchemy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advsweep.report.api import load_metrics, load_problems, load_runs, report
 
 __version__ = "0.1.0"
+
+__all__ = ["__version__", "load_metrics", "load_problems", "load_runs", "report"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "report":
+        # The package of this name is callable: it calls `report.api.report`.
+        return import_module("advsweep.report")
+    if name in __all__:
+        return getattr(import_module("advsweep.report.api"), name)
+    raise AttributeError(f"module 'advsweep' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,11 @@
 Never imports torch.
 """
 
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
 from advsweep.report.claims.evaluate import Answer, Answers, answer_claims
 from advsweep.report.claims.expressions import Assertion, Judgement, Verdict, judge, parse_assertion
 from advsweep.report.claims.lists import Claim, Claims, claim_lists, parse_claims, read_claims
@@ -63,3 +68,14 @@ __all__ = [
     "render_answers",
     "split_list",
 ]
+
+
+class _CallableModule(ModuleType):
+    """This package as the function `advsweep.report(...)`, whose name it shares."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        # Imports pandas, which no command needs.
+        return import_module("advsweep.report.api").report(*args, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -113,7 +113,7 @@ def known_keys(runs: Iterable[RunRecord | RunOutline]) -> set[str]:
     for run in runs:
         if run.config_hash not in seen:
             seen.add(run.config_hash)
-            known |= {key for node in run.config for key, _ in _flat(node, run.config[node])}
+            known |= {key for key, _ in flatten(run.config)}
     return known
 
 
@@ -221,6 +221,12 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key in (*_NODES, *_NUMBERS):
         if key in config:
             yield from _flat(key, config[key])
+
+
+def flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The dotted keys of a config with their values; a component's name stands for it."""
+    for key, value in config.items():
+        yield from _flat(key, value)
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -40,17 +40,48 @@ class Selection:
     remarks: tuple[str, ...]
 
 
+def read_runs(
+    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Filter]
+) -> list[RunRecord | RunOutline]:
+    """Reads the runs of a sweep, of all sweeps, or of some ids; one attempt of each identity.
+
+    Of several attempts it is the newest that is done, or else the newest. Runs are read in
+    outline where filters will leave most of them out.
+
+    Raises:
+        NotFoundError: the sweep or an id does not exist.
+    """
+    runs: Sequence[RunRecord | RunOutline]
+    if where and run_ids is None:
+        runs = store.runs.outlines(sweep)
+    else:
+        runs = store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
+    latest: dict[str, RunRecord | RunOutline] = {}
+    for run in runs:
+        known = latest.get(run.identity)
+        if known is None or _precedence(run) > _precedence(known):
+            latest[run.identity] = run
+    return list(latest.values())
+
+
+def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:
+    return run.status is Status.DONE, run.attempt
+
+
 def select_runs(
     store: Store,
     runs: Sequence[RunRecord | RunOutline],
     where: Sequence[Filter],
     *,
     mixed: bool,
+    finished_only: bool = True,
 ) -> Selection:
-    """The runs that fulfil some filters, and are done unless one is on their status.
+    """The runs that match some filters.
 
     Args:
-        runs: where they are outlines, the records of those that are chosen are read.
+        runs: where they are outlines, the records of the selected ones are read.
+        mixed: accept evaluations that were not made alike.
+        finished_only: without a filter on the status, select runs that are done.
 
     Raises:
         NotFoundError: a filter's key is neither a config key of a run nor a metric.
@@ -62,7 +93,7 @@ def select_runs(
     own = [c for c in of_config if c.key != _STATUS]
     fitting = [run for run in runs if all(c.holds(value_of(run, c.key)) for c in own)]
     of_status = [c for c in of_config if c.key == _STATUS]
-    in_state = _in_state(of_status)
+    in_state = _in_state(of_status, finished_only)
     chosen = _read_records(store, [run for run in fitting if in_state(run)])
     others = [run for run in fitting if not in_state(run)]
     states = Counter(run.status for run in others)
@@ -91,9 +122,11 @@ def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[
     return [records[run.id] for run in runs]
 
 
-def _in_state(filters: Sequence[Filter]) -> Callable[[RunRecord | RunOutline], bool]:
+def _in_state(
+    filters: Sequence[Filter], finished_only: bool
+) -> Callable[[RunRecord | RunOutline], bool]:
     if not filters:
-        return lambda run: run.status is Status.DONE
+        return lambda run: run.status is Status.DONE or not finished_only
     return lambda run: all(c.holds(run.status.value) for c in filters)
 
 

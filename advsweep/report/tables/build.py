@@ -30,6 +30,7 @@ from advsweep.report.data.grouping import (
 from advsweep.report.data.measure import Curve, curves, measure, spent
 from advsweep.report.data.provenance import describe_provenance
 from advsweep.report.data.selection import (
+    read_runs,
     refuse_empty,
     select_columns,
     select_runs,
@@ -103,7 +104,7 @@ def build_report(
         ReportError: no run is finished, the runs were not evaluated alike, or a row would hold
             runs of several configurations.
     """
-    runs = _latest_attempts(_read_runs(store, sweep, run_ids, where))
+    runs = read_runs(store, sweep, run_ids, where)
     selection = select_runs(store, runs, where, mixed=mixed_protocols)
     done = selection.runs
     if not done:
@@ -167,29 +168,6 @@ def build_report(
         if compared is None
         else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
     )
-
-
-def _read_runs(
-    store: Store, sweep: str | None, run_ids: Sequence[int] | None, where: Sequence[Filter]
-) -> Sequence[RunRecord | RunOutline]:
-    """The runs to choose from; in outline where filters leave most of them out."""
-    if where and run_ids is None:
-        return store.runs.outlines(sweep)
-    return store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
-
-
-def _latest_attempts(runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord | RunOutline]:
-    """Of runs that were made again only the newest that is done, or else the newest."""
-    latest: dict[str, RunRecord | RunOutline] = {}
-    for run in runs:
-        known = latest.get(run.identity)
-        if known is None or _precedence(run) > _precedence(known):
-            latest[run.identity] = run
-    return list(latest.values())
-
-
-def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:
-    return run.status is Status.DONE, run.attempt
 
 
 def _nothing_finished(

@@ -12,7 +12,7 @@ from typing import Any
 
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.data.provenance import Provenance
-from advsweep.report.tables.types import Cell, Difference, Report
+from advsweep.report.tables.types import Difference, Report
 
 _COMPARED = (
     *("difference", "difference_low", "difference_high", "pairs", "p", "p_permutation"),
@@ -20,30 +20,47 @@ _COMPARED = (
 )
 
 
-def to_csv(report: Report) -> str:
-    """One line for each row: its group, n, and for each column NAME, _low, _high and _n.
+def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
+    """The report as a header and one list of values for each row.
 
-    Columns that rows are compared in have the difference to the baseline besides. What a row
-    does not have is empty. A text that a spreadsheet would read as a formula begins with `'`.
+    The columns are the config keys that name rows, `n`, for each column NAME, NAME_low,
+    NAME_high and NAME_n, and for each compared column the difference to the baseline. A value
+    that a row lacks is None.
     """
-    keys = report.keys
     names = [column.name for column in report.columns]
     differences = {(d.row, d.column): d for d in report.differences}
     compared = [name for name in names if any(name == column for _, column in differences)]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
     of_columns = [f"{name}{suffix}" for name in names for suffix in ("", "_low", "_high", "_n")]
     of_differences = [f"{name}_{part}" for name in compared for part in _COMPARED]
-    header = [*keys, "n", *of_columns, *of_differences]
-    writer.writerow(map(spreadsheet_cell, header))
+    rows = []
     for i, row in enumerate(report.rows):
-        group = [_plain_key(row.group.get(key, "")) for key in keys]
-        fields = [f for name in names for f in _fields(row.cells[name])]
+        values = [row.group.get(key) for key in report.keys]
+        values.append(row.n)
+        for name in names:
+            cell = row.cells[name]
+            values += [cell.mean, cell.low, cell.high, cell.n]
         for name in compared:
             difference = differences.get((i, name))
             parts = {} if difference is None else _plain_difference(difference)
-            fields += [_field(parts.get(part)) for part in _COMPARED]
-        writer.writerow(map(spreadsheet_cell, [*group, row.n, *fields]))
+            values += [parts.get(part) for part in _COMPARED]
+        rows.append(values)
+    return [*report.keys, "n", *of_columns, *of_differences], rows
+
+
+def to_csv(report: Report) -> str:
+    """The report as CSV: the columns of `flat_rows`, unrounded.
+
+    Missing values are empty. A text that a spreadsheet would read as a formula begins with `'`.
+    """
+    header, rows = flat_rows(report)
+    keys = len(report.keys)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(spreadsheet_cell, header))
+    for i, values in enumerate(rows):
+        group = report.rows[i].group
+        own = [_plain_key(group.get(key, "")) for key in header[:keys]]
+        writer.writerow(map(spreadsheet_cell, [*own, *map(_field, values[keys:])]))
     return buffer.getvalue()
 
 
@@ -69,10 +86,6 @@ def _field(value: float | None) -> float | int | str:
 
 def _plain_key(value: Any) -> Any:
     return value if isinstance(value, (str, float, int)) else json.dumps(value)
-
-
-def _fields(cell: Cell) -> list[float | int | str]:
-    return [*map(_field, (cell.mean, cell.low, cell.high)), cell.n]
 
 
 def to_json(report: Report) -> str:

@@ -1,0 +1,258 @@
+"""The Python API: a store's data as pandas frames, and reports for notebooks.
+
+    import advsweep
+
+    runs = advsweep.load_runs("advsweep.db", sweep="demo", where="estimator=fade")
+    report = advsweep.report("advsweep.db", sweep="demo")
+
+`advsweep` imports this module when one of its functions is first used. No function writes to a
+store, and none creates one. All errors are `advsweep.errors.AdvsweepError`.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pandas as pd
+
+from advsweep.errors import ConfigError
+from advsweep.printable import printable
+from advsweep.report.data.compare_at import parse_cutoff
+from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.frame import hashable, metric_frame, problem_frame, run_frame
+from advsweep.report.data.selection import read_runs, select_runs
+from advsweep.report.papers.layouts import choose_style
+from advsweep.report.tables.build import build_report
+from advsweep.report.tables.document import Entry, Mark, Table
+from advsweep.report.tables.export import flat_rows
+from advsweep.report.tables.layout import lay_out
+from advsweep.report.tables.models import build_model_report
+from advsweep.report.tables.render import render
+from advsweep.report.tables.types import Report
+from advsweep.store import RunRecord, Store, open_store
+
+StoreLike = str | os.PathLike[str] | Store | None
+"""A path, a URL, an open store, or None for `$ADVSWEEP_STORE`, else `advsweep.db` here."""
+
+_TAGS = {Mark.BEST: "b", Mark.SECOND: "u"}
+
+
+def load_runs(
+    store: StoreLike = None,
+    *,
+    sweep: str | None = None,
+    where: str | Sequence[str] = (),
+    columns: str | Sequence[str] | None = None,
+    mixed_protocols: bool = False,
+) -> pd.DataFrame:
+    """Loads a row per run: its state, its config by dotted keys, and its numbers.
+
+    Runs in every state are loaded; `where="status=done"` selects the finished ones. Of several
+    attempts of a run the newest one that is done is loaded, or else the newest.
+
+    Args:
+        sweep: a sweep's name; None for every run of the store.
+        where: filters, as of `advsweep report --where`, such as `"estimator=fade seed<3"`.
+        columns: numbers, as of `advsweep report --columns`; by default a report's own columns
+            and the summaries of each run, such as `time/run`.
+        mixed_protocols: accept evaluations that were not made alike.
+
+    Raises:
+        AdvsweepError: the store, the sweep, a key or a column does not exist, or the runs were
+            not evaluated alike.
+    """
+    with _opened(store) as opened:
+        runs = _select(opened, sweep, where, mixed=mixed_protocols)
+        return run_frame(opened, runs, _list(columns), mixed=mixed_protocols)
+
+
+def load_metrics(
+    store: StoreLike = None,
+    *,
+    sweep: str | None = None,
+    where: str | Sequence[str] = (),
+    names: str | Sequence[str] | None = None,
+    wide: bool = False,
+) -> pd.DataFrame:
+    """Loads the metric points of runs: `run`, what tells the runs apart, `metric`, `step`, `value`.
+
+    Args:
+        sweep, where: as of `load_runs`.
+        names: of metrics, such as `["reward/mean", "collapse/acr"]`; by default all.
+        wide: return a row per run and step, with a column per metric.
+
+    Raises:
+        AdvsweepError: the store, the sweep, a key or a metric does not exist.
+    """
+    with _opened(store) as opened:
+        return metric_frame(opened, _select(opened, sweep, where), _list(names), wide=wide)
+
+
+def load_problems(
+    store: StoreLike = None, *, sweep: str | None = None, where: str | Sequence[str] = ()
+) -> pd.DataFrame:
+    """Loads the evaluations of runs: `n` samples and `c` correct ones per step, task and problem.
+
+    Evaluations of the base model are at step 0.
+
+    Args:
+        sweep, where: as of `load_runs`.
+
+    Raises:
+        AdvsweepError: the store, the sweep or a key does not exist.
+    """
+    with _opened(store) as opened:
+        return problem_frame(opened, _select(opened, sweep, where))
+
+
+class ReportTable:
+    """A report that prints as text, shows as a table in a notebook, and converts to a frame.
+
+    Attributes:
+        report: the report itself: its rows, columns, differences and provenance.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row per row of the report, with the columns of `advsweep report --format csv`.
+
+        They are the config keys that name rows, `n`, for each column NAME, NAME_low, NAME_high
+        and NAME_n, and for each compared column its difference to the baseline, p-values, ...
+        """
+        header, rows = flat_rows(self.report)
+        return pd.DataFrame([list(map(hashable, row)) for row in rows], columns=header)
+
+    def render(self, format: str = "table") -> str:
+        """The report as `table`, `markdown`, `latex`, `csv` or `json`.
+
+        Raises:
+            ConfigError: the format does not exist.
+        """
+        return render(self.report, format)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __repr__(self) -> str:
+        return f"<report of {self.report.provenance.runs} runs, {len(self.report.rows)} rows>"
+
+    def _repr_html_(self) -> str:
+        document = lay_out(self.report).map_texts(lambda text: html.escape(printable(text)))
+        legend = [f"{_tagged('like this', mark)}: {text}" for mark, text in document.legend.items()]
+        below = (*document.notes, *legend, *document.provenance)
+        notes = "".join(f"<li>{note}</li>" for note in below)
+        return "\n".join([*map(_table_html, document.tables), f"<ul>{notes}</ul>"])
+
+
+def _table_html(table: Table) -> str:
+    names = [(*("" for _ in range(table.levels - 1)), name) for name in table.names]
+    columns = pd.MultiIndex.from_tuples([*names, *(heading.levels for heading in table.columns)])
+    rows = [(*line.names, *map(_entry_html, line.entries)) for line in table.lines]
+    shown: str = pd.DataFrame(rows, columns=columns).to_html(index=False, escape=False, border=0)
+    return (f"<p><b>{table.title}</b></p>\n" if table.title else "") + shown
+
+
+def _entry_html(entry: Entry) -> str:
+    text = entry.text if entry.mark is None else _tagged(entry.text, entry.mark)
+    half_width = f" ±{entry.half_width}" if entry.half_width else ""
+    return text + half_width + (f" {entry.aside}" if entry.aside else "")
+
+
+def _tagged(text: str, mark: Mark) -> str:
+    return f"<{_TAGS[mark]}>{text}</{_TAGS[mark]}>"
+
+
+def report(
+    store: StoreLike = None,
+    *,
+    sweep: str | None = None,
+    where: str | Sequence[str] = (),
+    rows: str | Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
+    sort: str | None = None,
+    baseline: str | None = None,
+    difference: float | None = None,
+    at: str | None = None,
+    style: str | None = None,
+    paper: str | None = None,
+    models: bool = False,
+    pool: bool = False,
+    mixed_protocols: bool = False,
+) -> ReportTable:
+    """Compares the finished runs of a sweep, as `advsweep report` does with the same options.
+
+    Args:
+        sweep: a sweep's name; None for every run of the store.
+        where: filters, such as `"estimator=fade seed<3"`.
+        rows: config keys that name the rows; by default the estimator and all that varies.
+        columns: numbers and config keys, such as `["pass@8", "collapse/acr@end"]`.
+        sort: a column or a key; `NAME:rising` or `NAME:falling` sets the order.
+        baseline: the row that others are compared with; `none` for no comparison.
+        difference: the difference that seeds needed are counted for.
+        at: where in the training runs are compared, such as `rollouts` or `pass@1=0.5`.
+        style, paper: the layout of a paper's table, and a paper's own numbers beside it.
+        models: report the models that were evaluated without a run.
+        pool: average over what differs within a row, seed by seed.
+        mixed_protocols: accept evaluations that were not made alike.
+
+    Raises:
+        AdvsweepError: the store, the sweep, a key, a column or a row does not exist, an option
+            cannot be read, or the data cannot stand in one table.
+    """
+    if models and (sweep or where or rows or sort or baseline or at or style or paper):
+        raise ConfigError("models: expected columns at most, as models have no runs")
+    chosen_style = choose_style(style, paper)
+    if chosen_style is not None and (rows or columns or sort):
+        raise ConfigError("style: expected no rows, columns or sort, as it has its own")
+    with _opened(store) as opened:
+        if models:
+            return ReportTable(build_model_report(opened, _list(columns)))
+        return ReportTable(
+            build_report(
+                opened,
+                sweep,
+                where=_filters(where),
+                rows=_list(rows),
+                columns=_list(columns),
+                sort=sort,
+                baseline=baseline,
+                target=difference,
+                at=None if at is None else parse_cutoff(at, "at"),
+                style=chosen_style,
+                pool=pool,
+                mixed_protocols=mixed_protocols,
+            )
+        )
+
+
+@contextmanager
+def _opened(store: StoreLike) -> Iterator[Store]:
+    if isinstance(store, Store):
+        yield store
+    else:
+        with open_store(None if store is None else os.fspath(store), create=False) as opened:
+            yield opened
+
+
+def _select(
+    store: Store, sweep: str | None, where: str | Sequence[str], *, mixed: bool = False
+) -> list[RunRecord]:
+    filters = _filters(where)
+    runs = read_runs(store, sweep, None, filters)
+    return select_runs(store, runs, filters, mixed=mixed, finished_only=False).runs
+
+
+def _filters(where: str | Sequence[str]) -> list[Filter]:
+    texts = [where] if isinstance(where, str) else where
+    return [filter for text in texts for filter in parse_where(text, "where")]
+
+
+def _list(names: str | Sequence[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    return split_list(names) if isinstance(names, str) else list(names)

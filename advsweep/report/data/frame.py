@@ -1,0 +1,190 @@
+"""A store's runs, metrics and evaluations as pandas frames.
+
+`run_frame` is tidy: a row per run, a column per config key and per number. `metric_frame` and
+`problem_frame` are long: a row per metric point, and a row per evaluated problem. In all of
+them `run` is the run's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advsweep.errors import NotFoundError, nearest
+from advsweep.report.data.evaluations import select_evaluations
+from advsweep.report.data.grouping import flatten, group_runs
+from advsweep.report.data.measure import measure
+from advsweep.report.data.selection import refuse_empty, select_columns, split_columns
+from advsweep.store import EvaluationRecord, RunRecord, Store
+
+_EVALUATION = 10  # characters of an evaluation's identity
+
+
+def run_frame(
+    store: Store,
+    runs: Sequence[RunRecord],
+    columns: Sequence[str] | None = None,
+    *,
+    mixed: bool = False,
+) -> pd.DataFrame:
+    """A row per run: what it is, its config, and its numbers.
+
+    Config keys are dotted; a component's name stands under the key itself, such as `estimator`.
+    What a run lacks is missing.
+
+    Args:
+        columns: names of numbers, as `report.data.columns` describes them; by default those of a
+            report, and the summaries that the store keeps of each run.
+        mixed: accept evaluations that were not made alike.
+
+    Raises:
+        NotFoundError: no run has a column; the message offers the nearest name.
+        ReportError: the runs were not evaluated alike.
+    """
+    if not runs:
+        return pd.DataFrame(
+            columns=["run", "identity", "config_hash", "status", "estimator", "seed"]
+        )
+    ids = [run.id for run in runs]
+    frame = pd.DataFrame([_describe(run) for run in runs], index=ids)
+    evaluated = select_evaluations(store, runs, mixed=mixed)
+    # Config keys are columns of the frame already.
+    names = None if columns is None else split_columns(runs, columns)[1] or []
+    chosen = select_columns(names, evaluated, pivoted=False)
+    values = measure(store, runs, evaluated, chosen)
+    if columns is not None:
+        refuse_empty(store, runs, evaluated, chosen, values)
+    else:
+        frame = frame.join(pd.DataFrame.from_dict(store.metrics.summaries(ids), orient="index"))
+        values = {name: found for name, found in values.items() if found}
+    numbers = pd.DataFrame({name: pd.Series(found) for name, found in values.items()}, index=ids)
+    return frame.join(numbers.astype(float)).reset_index(drop=True)
+
+
+def _describe(run: RunRecord) -> dict[str, Any]:
+    own = {
+        "run": run.id,
+        "identity": run.identity,
+        "config_hash": run.config_hash,
+        "sweeps": run.sweeps,
+        "status": run.status.value,
+        "failure": None if run.failure is None else run.failure.value,
+        "attempt": run.attempt,
+        "estimator": run.estimator,
+        "seed": run.seed,
+        "step": run.step,
+        "created": run.created,
+        "started": run.started,
+        "finished": run.finished,
+    }
+    config = {key: hashable(value) for key, value in flatten(run.config)}
+    return own | {key: value for key, value in config.items() if key not in own}
+
+
+def hashable(value: Any) -> Any:
+    """A config value that pandas can group by: a list becomes a tuple."""
+    return tuple(map(hashable, value)) if isinstance(value, list) else value
+
+
+def metric_frame(
+    store: Store, runs: Sequence[RunRecord], names: Sequence[str] | None = None, *, wide: bool
+) -> pd.DataFrame:
+    """The metric points of some runs, in the order of the runs.
+
+    The columns are `run`, the config keys that differ between the runs, `seed`, and then
+    `metric`, `step` and `value`; or, if wide, `step` and a column per metric.
+
+    Args:
+        names: of metrics; by default every metric that a run recorded.
+
+    Raises:
+        NotFoundError: no run has a metric; the message offers the nearest name.
+    """
+    ids = [run.id for run in runs]
+    parts = []
+    for name in names if names is not None else _metric_names(store, runs):
+        curves = store.metrics.series(ids, name)
+        if not curves:
+            hint = nearest(name, _metric_names(store, runs))
+            raise NotFoundError(f"no run has a metric '{name}'; {hint}")
+        steps, values = zip(*(curves[i] for i in ids if i in curves), strict=True)
+        parts.append(
+            pd.DataFrame(
+                {
+                    "run": np.repeat([i for i in ids if i in curves], [len(own) for own in steps]),
+                    "metric": name,
+                    "step": np.concatenate(steps),
+                    "value": np.concatenate(values),
+                }
+            )
+        )
+    empty = pd.DataFrame(columns=["run", "metric", "step", "value"])
+    points = pd.concat(parts, ignore_index=True) if parts else empty
+    if wide:
+        points = points.pivot(index=["run", "step"], columns="metric", values="value")
+        points = points.rename_axis(columns=None).reset_index()
+    return _with_names(runs, points)
+
+
+def _metric_names(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """The metrics of some runs, sorted."""
+    # The run of each configuration that came furthest: its other runs record the same.
+    furthest = {run.config_hash: run for run in sorted(runs, key=lambda run: run.step)}
+    return sorted({name for run in furthest.values() for name in store.metrics.names(run.id)})
+
+
+def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
+    """A row per run, evaluation and problem: `n` samples of which `c` are correct.
+
+    Evaluations of the base model are at step 0. `evaluation` is the start of the evaluation's
+    identity: it tells evaluations of one run on the same task apart.
+    """
+    records = store.evaluations.select([run.id for run in runs])
+    columns = ["run", "step", "task", "evaluation", "problem", "level", "n", "c", "distinct"]
+    columns += ["unscorable", "answer_entropy", "token_entropy"]
+    empty = pd.DataFrame(columns=columns)
+    problems = pd.concat(map(_problems, records), ignore_index=True) if records else empty
+    return _with_names(runs, problems[columns])
+
+
+def _problems(record: EvaluationRecord) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "run": record.run_id,
+            "step": record.step,
+            "task": record.task,
+            "evaluation": record.identity[:_EVALUATION],
+            "problem": record.problem_ids,
+            "level": record.levels,
+            "n": record.n,
+            "c": record.c,
+            "distinct": record.distinct,
+            "unscorable": record.unscorable,
+            "answer_entropy": record.answer_entropy,
+            "token_entropy": record.token_entropy,
+        }
+    )
+
+
+def _with_names(runs: Sequence[RunRecord], frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with what tells its runs apart: the keys that name a report's rows, and seeds."""
+    named = pd.DataFrame(
+        [
+            {
+                "run": run.id,
+                **{key: hashable(value) for key, value in group.items()},
+                "seed": run.seed,
+            }
+            for group, members in group_runs(runs)
+            for run in members
+        ],
+        columns=None if runs else ["run", "estimator", "seed"],
+    )
+    keys = [key for key in named.columns if key not in ("run", "seed")]
+    named = named[["run", *keys, "seed"]]
+    # A row's name may use a word of this frame, such as `task` or `step`: the frame's own stays.
+    named = named.drop(columns=[key for key in keys if key in frame.columns])
+    return named.merge(frame, on="run", how="right", validate="one_to_many")

@@ -1,0 +1,206 @@
+"""The Python API: frames of runs, metrics and problems, and reports in notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import advsweep
+from advsweep.cli.commands.metrics import MetricsFormat, metrics
+from advsweep.errors import AdvsweepError, ConfigError, NoStoreError, NotFoundError, ReportError
+from advsweep.report import build_report, render
+from advsweep.store import Status
+
+NOTEBOOK = Path(__file__).parents[2] / "docs/notebooks/python_api.ipynb"
+
+
+def test_importing_advsweep_alone_imports_nothing_heavy():
+    program = (
+        "import sys, advsweep\n"
+        "assert {'load_runs', 'load_metrics', 'load_problems', 'report'} <= {*dir(advsweep)}\n"
+        "heavy = {'torch', 'pandas', 'sqlalchemy', 'numpy', 'scipy'} & {*sys.modules}\n"
+        "assert not heavy, heavy\n"
+        "import pandas\n"
+        "advsweep.load_runs\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_unknown_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'load_run'"):
+        _ = advsweep.load_run
+
+
+def test_loads_a_row_per_run(demo):
+    demo.run("grpo", 7, status=Status.FAILED)
+    runs = advsweep.load_runs("advsweep.db", sweep="demo")
+    assert len(runs) == 8
+    assert runs["estimator"].value_counts().to_dict() == {"grpo": 4, "fade": 3, "rloo": 1}
+    assert runs["status"].tolist() == ["done"] * 7 + ["failed"]
+    assert runs["group_size"].tolist() == [8] * 8
+    done = runs[runs["status"] == "done"]
+    means = done.groupby("estimator")["pass@1"].mean()
+    report = build_report(demo.store, "demo")
+    expected = {row.group["estimator"]: row.cells["pass@1"].mean for row in report.rows}
+    assert means.to_dict() == pytest.approx({k: v for k, v in expected.items() if k != "base"})
+
+
+def test_selects_runs_and_columns(demo):
+    runs = advsweep.load_runs(where="estimator=fade seed<2", columns=["collapse/acr@end", "seed"])
+    assert runs["seed"].tolist() == [0, 1]
+    assert runs["collapse/acr@end"].tolist() == pytest.approx([0.1, 0.1])
+    assert advsweep.load_runs(where="pass@1>0.9")["estimator"].tolist() == ["rloo"]
+
+
+def test_lists_of_a_config_can_be_grouped(lab):
+    lab.run("grpo", 0, task={"name": "countdown", "levels": [0, 1]})
+    runs = advsweep.load_runs("advsweep.db")
+    assert list(runs.groupby("task.levels").groups) == [(0, 1)]
+
+
+def test_loads_metric_points(lab, constant):
+    for size in (4, 8):
+        lab.run("grpo", 0, group_size=size, points=constant(reward__mean=size / 10, loss__kl=0.5))
+    curves = advsweep.load_metrics("advsweep.db", sweep="demo", names="reward/mean")
+    assert list(curves) == ["run", "estimator", "group_size", "seed", "metric", "step", "value"]
+    assert curves.groupby("group_size")["value"].agg(["size", "mean"]).to_dict("index") == {
+        4: {"size": 20, "mean": pytest.approx(0.4)},
+        8: {"size": 20, "mean": pytest.approx(0.8)},
+    }
+    assert set(advsweep.load_metrics()["metric"]) == {"reward/mean", "loss/kl"}
+    wide = advsweep.load_metrics(sweep="demo", wide=True)
+    assert list(wide)[-3:] == ["step", "loss/kl", "reward/mean"]
+    assert len(wide) == 40
+
+
+def test_loads_the_counts_of_every_problem(demo):
+    problems = advsweep.load_problems("advsweep.db", where="estimator=grpo")
+    final = problems[problems["step"] == 20]
+    assert final.groupby("seed")["c"].apply(list).to_dict() == {0: [2, 0], 1: [2, 2], 2: [4, 2]}
+    assert set(problems["n"]) == {4}
+    assert set(problems.loc[problems["step"] == 0, "c"]) == {1, 0}
+
+
+def test_frames_of_no_runs_are_empty(demo):
+    for load in (advsweep.load_runs, advsweep.load_metrics, advsweep.load_problems):
+        frame = load("advsweep.db", where="seed>99")
+        assert frame.empty
+        assert {"run", "estimator", "seed"} <= {*frame}
+
+
+def test_report_is_that_of_the_command(demo):
+    report = advsweep.report("advsweep.db", sweep="demo", columns="pass@1,collapse/acr@end")
+    built = build_report(demo.store, "demo", columns=["pass@1", "collapse/acr@end"])
+    assert str(report) == render(built, "table")
+    assert report.render("csv") == render(built, "csv")
+    frame = report.to_frame()
+    read = pd.read_csv(StringIO(report.render("csv")))
+    pd.testing.assert_frame_equal(frame, read, check_dtype=False)
+
+
+def test_report_shows_as_a_table_in_a_notebook(demo):
+    shown = advsweep.report(demo.store, sweep="demo")._repr_html_()
+    assert shown.count("<table") == 2
+    assert "<td>fade</td>" in shown
+
+
+def test_report_in_a_notebook_escapes_texts(lab):
+    for name in ("a", "<script>"):
+        lab.run("grpo", 0, objective={"name": name})
+    for columns in ("pass@1", "pass@1,objective"):
+        shown = advsweep.report(lab.store, columns=columns)._repr_html_()
+        assert "&lt;script&gt;" in shown
+        assert "<script>" not in shown
+
+
+def test_report_takes_the_options_of_the_command(demo):
+    report = advsweep.report(
+        sweep="demo", where="estimator=fade,grpo", sort="pass@1", baseline="grpo", at="steps=10"
+    )
+    assert len(report.to_frame()) == 2
+    assert "steps 10" in str(report)
+    with pytest.raises(ConfigError, match="models: expected columns at most"):
+        advsweep.report(sweep="demo", models=True)
+    with pytest.raises(ConfigError, match="style: expected no rows"):
+        advsweep.report(style="avspo-table1", rows="estimator")
+    with pytest.raises(ReportError, match="no models"):
+        advsweep.report(models=True)
+
+
+@pytest.mark.parametrize("name", ["load_runs", "load_metrics", "load_problems", "report"])
+def test_errors_of_the_api(name, demo):
+    load = getattr(advsweep, name)
+    with pytest.raises(NoStoreError, match=r"no store at nowhere\.db"):
+        load("nowhere.db")
+    assert not os.path.exists("nowhere.db")
+    with pytest.raises(NotFoundError, match="no sweep 'dmeo'"):
+        load("advsweep.db", sweep="dmeo")
+    with pytest.raises(AdvsweepError, match="did you mean 'estimator'"):
+        load("advsweep.db", where="estimater=fade")
+
+
+def test_unknown_columns_and_metrics(demo):
+    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
+        advsweep.load_runs(columns="collapse/arc")
+    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
+        advsweep.load_metrics(names="collapse/arc")
+
+
+@pytest.mark.slow
+def test_notebook_runs(tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert any("text/html" in output.get("data", {}) for output in outputs)
+
+
+def test_metrics_of_a_sweep_as_csv_and_json(demo, capsys):
+    metrics("demo", ["collapse/acr"], output=MetricsFormat.CSV)
+    printed = pd.read_csv(StringIO(capsys.readouterr().out))
+    points = advsweep.load_metrics(sweep="demo", names="collapse/acr")
+    pd.testing.assert_frame_equal(printed, points, check_dtype=False)
+    metrics("demo", ["collapse/acr"], output=MetricsFormat.JSON)
+    assert json.loads(capsys.readouterr().out) == points.to_dict("records")
+
+
+def test_metrics_of_a_sweep_as_a_table(demo, capsys):
+    metrics("demo", ["collapse/acr"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        *list(advsweep.load_metrics())[:4],
+        "steps",
+        "first",
+        "last",
+        "mean",
+    ]
+    assert lines[1].split() == ["1", "grpo", "0", "collapse/acr", "20", "0.4", "0.3", "0.35"]
+
+
+@pytest.mark.parametrize(("target", "points"), [("demo", 7 * 60), ("1", 60)])
+def test_metrics_as_parquet(target, points, demo, tmp_path):
+    pytest.importorskip("pyarrow")
+    demo.run("lists", 0, task={"name": "x", "levels": [1]}, solved=None)
+    demo.run("lists", 1, task={"name": "x", "levels": "all"}, solved=None)
+    metrics(target, output=MetricsFormat.PARQUET, file=tmp_path / "points.parquet")
+    assert len(pd.read_parquet(tmp_path / "points.parquet")) == points
+    with pytest.raises(ConfigError, match="--output: expected --format parquet"):
+        metrics(target, file=tmp_path / "points.csv")
+
+
+def test_metrics_of_neither_a_run_nor_a_sweep(demo):
+    with pytest.raises(NotFoundError, match="no run 'dmeo'"):
+        metrics("dmeo")
+    with pytest.raises(NotFoundError, match="did you mean 'collapse/acr'"):
+        metrics("demo", ["collapse/arc"])
