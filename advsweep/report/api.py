@@ -24,7 +24,7 @@ from advsweep.report.data.compare_at import parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.frame import hashable, metric_frame, problem_frame, run_frame
 from advsweep.report.data.selection import read_runs, select_runs
-from advsweep.report.papers.layouts import choose_style
+from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.document import Entry, Mark, Table
 from advsweep.report.tables.export import flat_rows
@@ -206,8 +206,8 @@ def report(
     """
     if models and (sweep or where or rows or sort or baseline or at or style or paper):
         raise ConfigError("models: expected columns at most, as models have no runs")
-    chosen_style = choose_style(style, paper)
-    if chosen_style is not None and (rows or columns or sort):
+    layout = choose_layout(style, paper)
+    if layout is not None and (rows or columns or sort):
         raise ConfigError("style: expected no rows, columns or sort, as it has its own")
     with _opened(store) as opened:
         if models:
@@ -223,7 +223,7 @@ def report(
                 baseline=baseline,
                 target=difference,
                 at=None if at is None else parse_cutoff(at, "at"),
-                style=chosen_style,
+                layout=layout,
                 pool=pool,
                 mixed_protocols=mixed_protocols,
             )

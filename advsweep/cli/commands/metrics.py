@@ -86,7 +86,7 @@ def _find_run(store: Store, target: str) -> int | None:
     try:
         return store.runs.find(target).id
     except NotFoundError:
-        if target in [sweep.name for sweep in store.runs.sweeps()]:
+        if target in [sweep.name for sweep in store.sweeps.select()]:
             return None
         raise
 
