@@ -195,7 +195,7 @@ def _judgements(store: Store) -> None:
         store.runs.set_stopping(ids[:1], rule.plain())
         judge = StoppingCheck(store, ids[0], rule)
         step = next(step for step in range(1, 51) if rule.is_due(step))
-        cost = _milliseconds(lambda judge=judge, step=step: judge.verdict(step))
+        cost = _milliseconds(lambda judge=judge, step=step: judge.judge(step))
         show(f"a judgement by `{rule.name}` beside {LISTED_RUNS:,} runs", cost, "100")
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: n samples per held-out problem become counts; the same for every backend."""
+"""Evaluation: counts of correct answers among n samples per problem, for every backend."""
 
 from advsweep.evaluation.evaluate import (
     ProblemResult,

@@ -1,7 +1,7 @@
-"""Samples answers to held-out problems, verifies them and counts.
+"""Samples answers to problems, verifies them and counts the correct ones.
 
-Counts are kept per problem, so that any pass@k, any split by level and any bootstrap can be
-made later without the weights.
+Counts are kept per problem, so that any pass@k, split by level or bootstrap can be computed
+later without the weights.
 """
 
 from __future__ import annotations
@@ -18,34 +18,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from advsweep.components import Plain
-from advsweep.config.settings import EvaluationSettings
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.statistics import answer_entropy
-from advsweep.tasks.base import Problem, Sampler, Split, Task
+from advsweep.tasks.base import Problem, Split
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from advsweep.config.settings import EvaluationSettings
-    from advsweep.tasks.base import Problem, Sampler, Task
+    from advsweep.tasks.base import Sampler, Task
 
 REVISION = 1
-"""Raised when a fix changes what an evaluation counts; old evaluations are then made again."""
+"""Raised when a fix changes what an evaluation counts; old evaluations are then repeated."""
+
+LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
+"""The lowest solve rates of the levels 0 to 5; rates below the last are level 6.
+
+Source: AVSPO, App. A.1. Departures: our copy of the text lacks the comparison signs; a rate on
+a bound counts as the easier level, so that the levels are exhaustive.
+"""
+
+PIECE_SAMPLES = 1024
+"""Approximate number of samples in a piece; problems are not divided."""
 
 
 @dataclass(frozen=True)
 class ProblemResult:
-    """What n samples of one problem came to.
+    """The counts of one problem.
 
     Attributes:
         n: samples that could be scored.
         c: correct ones among them.
         distinct: different canonical answers; unreadable ones are not counted.
         unscorable: samples that the verifier could not judge; they are not in `n`.
-        answer_entropy: entropy of the answers' empirical distribution, in nats, unreadable
-            answers being one class of their own.
-        token_entropy: mean exact entropy per generated token, in nats; None where the
-            sampler cannot tell.
+        answer_entropy: entropy of the answers' empirical distribution, in nats; unreadable
+            answers are one class.
+        token_entropy: mean exact entropy per generated token, in nats; None if the sampler
+            does not compute it.
     """
 
     problem: Problem
@@ -113,12 +122,12 @@ def evaluation_identity(
     split: Split = Split.HELD_OUT,
     sampler: str | None = None,
 ) -> str:
-    """What makes two evaluations the same: the weights, the problems and the sampling.
+    """Returns the hash of the weights, the problems and the sampling.
 
     Args:
         subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
         split: the problems that are answered.
-        sampler: what samples, by `Generation.sampler`: others round otherwise.
+        sampler: the kind of sampler, by `Generation.sampler`; each rounds differently.
     """
     material: Plain = {
         "revision": REVISION,
@@ -128,7 +137,7 @@ def evaluation_identity(
         "temperature": settings.temperature,
         "seed": settings.seed,
     }
-    # What came later is no part of evaluations that do without it.
+    # Left out at their defaults: identities from before these settings existed stay valid.
     if settings.top_p < 1:
         material["top_p"] = settings.top_p
     if split is not Split.HELD_OUT:
@@ -138,22 +147,10 @@ def evaluation_identity(
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 
-LOWER_BOUNDS = (0.95, 0.8, 0.5, 0.3, 0.1, 0.01)
-"""The least solve rates of the levels 0 to 5; below the last is level 6.
-
-Source: AVSPO, App. A.1. Departures: the signs of comparison are not in the text we have; a rate
-on a bound is taken for the easier level, so that the levels are exhaustive.
-"""
-
-
 def solve_rate_levels(rates: Float[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:
-    """The levels 0 (nearly always solved) to 6 (nearly never) of some solve rates."""
+    """Returns the levels of solve rates: 0 (nearly always solved) to 6 (nearly never)."""
     levels: Int[np.ndarray, " problems"] = np.sum(rates[:, None] < np.array(LOWER_BOUNDS), axis=1)
     return levels
-
-
-SAMPLES = 1024
-"""About how many samples a piece has; problems are not divided."""
 
 
 def evaluate_in_pieces(
@@ -164,15 +161,15 @@ def evaluate_in_pieces(
     folder: Path,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[ProblemResult]:
-    """Evaluates as `evaluate` does, and keeps each piece in a folder as soon as it is counted.
+    """Evaluates problems in pieces, and keeps each counted piece in a folder.
 
-    Pieces draw from seeds of their own, which follow from the evaluation's and their place: an
-    evaluation that was interrupted comes to the counts of one that was not.
+    Each piece has a seed that follows from the evaluation's seed and its position, so that an
+    interrupted evaluation yields the same counts as an uninterrupted one.
 
     Args:
-        sampler: gives the weights; called only when they are needed, and once.
-        folder: of this evaluation alone, by its identity; made when the first piece is kept.
-        on_progress: called with how many problems are counted, and of how many.
+        sampler: loads the weights; called at most once, and only if they are needed.
+        folder: takes the pieces of this evaluation alone; made with the first piece.
+        on_progress: receives the number of counted problems, and of all.
     """
     made: Sampler | None = None
     results: list[ProblemResult] = []
@@ -191,7 +188,7 @@ def evaluate_in_pieces(
 
 
 def _pieces(problems: Sequence[Problem], n: int) -> Iterator[Sequence[Problem]]:
-    size = max(1, SAMPLES // n)
+    size = max(1, PIECE_SAMPLES // n)
     return (problems[start : start + size] for start in range(0, len(problems), size))
 
 
@@ -200,7 +197,7 @@ def _seed(seed: int, number: int) -> int:
 
 
 def _write(file: Path, results: Sequence[ProblemResult]) -> None:
-    """Writes a piece whole or not at all."""
+    """Writes a piece atomically."""
     make_private_folder(file.parent)
     rows: list[dict[str, Any]] = [{**asdict(r), "problem": r.problem.id} for r in results]
     with open_private(part := file.with_suffix(".part"), "w", encoding="utf-8") as written:

@@ -1,8 +1,8 @@
-"""Evaluations of a run: each made once, base models' shared between runs."""
+"""Evaluations of a run: each is made once, and those of a base model are shared by its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,22 +34,23 @@ class Evaluator:
     attempt: int
 
     def identity(self, step: int) -> str:
-        """What makes the evaluation after `step` steps the same as another."""
+        """Returns the identity of the evaluation after `step` steps."""
+        run = self.run
         return evaluation_identity(
-            self._subject(step), self.run.task, self.run.evaluation, sampler=self._sampled_by
+            self._subject(step), run.task, run.evaluation, sampler=run.generation.sampler
         )
 
     def missing(self) -> list[int]:
-        """The steps of a finished training, first and last, that were not evaluated so."""
+        """Returns the steps of a completed training, first and last, without an evaluation."""
         steps = (0, self.run.steps)
         linked = self.store.evaluations.identities(self.run_id)
         return [step for step in steps if self.identity(step) not in linked]
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
-        """The evaluation after `step` steps, made now if the store does not have it.
+        """Returns the evaluation after `step` steps; makes it if the store has none.
 
         Args:
-            sampler: gives the weights; called only when they are needed.
+            sampler: loads the weights; called only if they are needed.
         """
         identity = self.identity(step)
         if step == 0:
@@ -65,34 +66,32 @@ class Evaluator:
         if self.store.evaluations.has(identity):
             self.store.evaluations.link(self.run_id, identity, step)
             return
-        results = evaluate(sampler(), self.run.task, self.run.evaluation)
+        run = self.run
+        results = evaluate(sampler(), run.task, run.evaluation)
+        settings = settings_of(
+            run.evaluation,
+            run.generation.sampler,
+            run.task,
+            run.backend.answer_tokens(run.generation, run.task),
+        )
         self.store.evaluations.add(
             NewEvaluation(
                 identity=identity,
                 subject=self._subject(step),
                 run_id=self.run_id,
                 step=step,
-                task=self.run.task.label,
-                settings=settings_of(
-                    self.run.evaluation,
-                    self._sampled_by,
-                    self.run.task,
-                    self.run.backend.answer_tokens(self.run.generation, self.run.task),
-                ),
-                problems=[counts_of(result) for result in results],
+                task=run.task.label,
+                settings=settings,
+                problems=counts_of(results),
             )
         )
-
-    @property
-    def _sampled_by(self) -> str | None:
-        return self.run.generation.sampler
 
     def _subject(self, step: int) -> str:
         return subject_of(self.run, self.attempt, step)
 
 
 def subject_of(run: Run, attempt: int, step: int) -> str:
-    """What evaluations call the weights of a run after `step` steps."""
+    """Returns the name that evaluations give the weights of a run after `step` steps."""
     if step == 0:
         return f"base:{run.backend.base_key(run)}"
     again = f".{attempt}" if attempt > 1 else ""
@@ -100,7 +99,7 @@ def subject_of(run: Run, attempt: int, step: int) -> str:
 
 
 def lock_of(store: Store, identity: str) -> FileLock:
-    """Held while an evaluation is made that others may want at the same time."""
+    """Returns the lock to hold while an evaluation is made that other processes may need."""
     locks = store.runs_directory / ".locks"
     make_private_folder(locks)
     return FileLock(locks / f"evaluation-{identity[:16]}.lock", mode=FILE_MODE)
@@ -109,29 +108,33 @@ def lock_of(store: Store, identity: str) -> FileLock:
 def settings_of(
     settings: EvaluationSettings, sampler: str | None, task: Task, tokens: int | None
 ) -> Plain:
-    """How an evaluation was made, as the store keeps it.
+    """Returns the settings of an evaluation as the store keeps them.
 
     Args:
-        sampler: what sampled, by `Generation.sampler`.
-        tokens: the most tokens of an answer, by `Backend.answer_tokens`.
+        sampler: the kind of sampler, by `Generation.sampler`.
+        tokens: the maximum length of an answer, by `Backend.answer_tokens`.
     """
     protocol = task.protocol()
-    # Tasks of our own need answers of a known length, and their settings stay as they were.
+    # Only dataset tasks have a protocol. The answers of generated tasks have a fixed length, and
+    # their stored settings must not change.
     if protocol and tokens is not None:
         protocol["max_tokens"] = tokens
     return settings.plain() | ({} if sampler is None else {"sampler": sampler}) | protocol
 
 
-def counts_of(result: ProblemResult) -> ProblemCounts:
-    """A result as the store keeps it."""
-    return ProblemCounts(
-        problem_id=result.problem.id,
-        prompt=result.problem.prompt,
-        level=result.problem.level,
-        n=result.n,
-        c=result.c,
-        distinct=result.distinct,
-        unscorable=result.unscorable,
-        answer_entropy=result.answer_entropy,
-        token_entropy=result.token_entropy,
-    )
+def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
+    """Returns results as the store keeps them."""
+    return [
+        ProblemCounts(
+            problem_id=result.problem.id,
+            prompt=result.problem.prompt,
+            level=result.problem.level,
+            n=result.n,
+            c=result.c,
+            distinct=result.distinct,
+            unscorable=result.unscorable,
+            answer_entropy=result.answer_entropy,
+            token_entropy=result.token_entropy,
+        )
+        for result in results
+    ]

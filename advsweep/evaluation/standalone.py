@@ -1,4 +1,4 @@
-"""Evaluations that are asked for: of a checkpoint or a model, on any task, at any time."""
+"""Evaluations on request: of a checkpoint or a model, on any task, at any time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SamplingMethod:
     """One way to sample from weights.
 
     Attributes:
-        sampler: has them answer a task's problems; called only when they are needed.
-        name: of what samples, by `Generation.sampler`.
+        sampler: makes a sampler for a task; called only if it is needed.
+        name: the kind of sampler, by `Generation.sampler`.
     """
 
     sampler: Callable[[Task, EvaluationSettings], Sampler]
@@ -39,19 +39,19 @@ class SamplingMethod:
 
 @dataclass(frozen=True)
 class EvaluationSubject:
-    """What is evaluated.
+    """The weights to evaluate.
 
     Attributes:
         subject: names the weights in the evaluation's identity.
-        ways: how they may be sampled from, the first choice first.
-        run_id: the run that they are of; None for a model without a run.
-        step: training steps that they have seen in that run.
-        described: what the store is to keep beside the settings.
-        answer_tokens: the most tokens of an answer to a task, by `Backend.answer_tokens`.
+        methods: how they may be sampled, the preferred method first.
+        run_id: the run of the weights; None for a model without a run.
+        step: training steps of the weights in that run.
+        described: what the store keeps in addition to the settings.
+        answer_tokens: the maximum length of a task's answers, by `Backend.answer_tokens`.
     """
 
     subject: str
-    ways: Sequence[SamplingMethod]
+    methods: Sequence[SamplingMethod]
     run_id: int | None = None
     step: int = 0
     described: Plain = field(default_factory=dict)
@@ -61,18 +61,18 @@ class EvaluationSubject:
 def model_subject(
     backend: Backend, model: Component, generations: Sequence[Generation], title: str
 ) -> EvaluationSubject:
-    """A model that no run has trained.
+    """Returns a model that no run has trained.
 
     Args:
-        generations: those that may sample from it, the first choice first; they differ in
-            nothing but that.
-        title: what listings and reports call it.
+        generations: the settings that may sample from it, the preferred ones first; they differ
+            in the kind of sampler alone.
+        title: the model's name in listings and reports.
 
     Raises:
         ConfigError: the backend has no such model.
     """
 
-    def way(generation: Generation) -> SamplingMethod:
+    def method(generation: Generation) -> SamplingMethod:
         return SamplingMethod(
             lambda task, settings: backend.model_sampler(model, generation, task, settings),
             generation.sampler,
@@ -80,7 +80,7 @@ def model_subject(
 
     return EvaluationSubject(
         subject=f"{MODEL_SUBJECT}{backend.model_key(model, generations[0])}",
-        ways=[way(generation) for generation in generations],
+        methods=[method(generation) for generation in generations],
         described={"model": title},
         answer_tokens=functools.partial(backend.answer_tokens, generations[0]),
     )
@@ -89,27 +89,26 @@ def model_subject(
 def run_subject(
     run: Run, record: RunRecord, step: int, generations: Sequence[Generation] = ()
 ) -> EvaluationSubject:
-    """The weights of a run after `step` steps; 0: its base model's.
+    """Returns the weights of a run after `step` steps; 0: its base model's.
 
     Args:
-        generations: those that may sample from them, the first choice first; none: as the run
-            itself does.
+        generations: the settings that may sample from them, the preferred ones first; the run's
+            own if there are none.
     """
 
-    def way(generation: Generation | None) -> SamplingMethod:
+    def method(generation: Generation | None) -> SamplingMethod:
         def sampler(task: Task, settings: EvaluationSettings) -> Sampler:
             check_sampling(run.backend, settings)
-            run_so = replace(run, evaluation=settings)
+            changed = replace(run, evaluation=settings)
             if generation is None:
-                return run.backend.sampler(run_so, record.directory, step, task)
-            return run.backend.sampler_by(generation, run_so, record.directory, step, task)
+                return run.backend.sampler(changed, record.directory, step, task)
+            return run.backend.sampler_by(generation, changed, record.directory, step, task)
 
         return SamplingMethod(sampler, (generation or run.generation).sampler)
 
-    ways = [way(generation) for generation in (generations or (None,))]
     return EvaluationSubject(
         subject_of(run, record.attempt, step),
-        ways,
+        [method(generation) for generation in (generations or (None,))],
         record.id,
         step,
         answer_tokens=functools.partial(run.backend.answer_tokens, run.generation),
@@ -118,7 +117,7 @@ def run_subject(
 
 def evaluate_subject(
     store: Store,
-    weights: EvaluationSubject,
+    subject: EvaluationSubject,
     task: Task,
     settings: EvaluationSettings,
     *,
@@ -126,19 +125,19 @@ def evaluate_subject(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     on_change: Callable[[str], None] = lambda why: None,
 ) -> EvaluationRecord:
-    """The evaluation of some weights, made now as far as the store and an earlier try have not.
+    """Returns the evaluation of some weights; makes what the store and earlier tries lack.
 
-    One that is there counts, whichever of the ways it was made in; otherwise the first way is
-    taken in which the weights can be sampled from. What is counted is kept in pieces until all
-    are there, in the folder of all runs.
+    An existing evaluation counts, by whichever method it was made. Otherwise the first method
+    is used that can sample from the weights. Finished pieces are kept in the folder of all runs
+    until the evaluation is complete.
 
     Args:
-        on_progress: called with how many problems are counted, and of how many.
-        on_change: called with why a way was given up, before the next is tried.
+        on_progress: receives the number of counted problems, and of all.
+        on_change: receives the reason why a method was given up, before the next is tried.
 
     Raises:
         ConfigError: the task has no such problems, or the weights cannot answer them.
-        SamplerError: the weights can be sampled from in none of the ways.
+        SamplerError: no method can sample from the weights.
     """
     task.check()
     task.check_consent()
@@ -146,68 +145,64 @@ def evaluate_subject(
     if not problems:
         what = split.value.replace("_", "-")
         raise ConfigError(f"task: expected {what} problems, which '{task.label}' has none of")
-    asked = _Asked(store, weights, task, settings, split, on_progress)
-    made = (way for way in weights.ways if store.evaluations.has(asked.identity(way)))
-    *others, last = [way] if (way := next(made, None)) else weights.ways
-    for way in others:
+    request = _EvaluationRequest(store, subject, task, settings, split, on_progress)
+    made = (m for m in subject.methods if store.evaluations.has(request.identity(m)))
+    *others, last = [method] if (method := next(made, None)) else subject.methods
+    for method in others:
         try:
-            return asked.make(way)
+            return request.make(method)
         except SamplerError as error:
             on_change(str(error))
-    return asked.make(last)
+    return request.make(last)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """An evaluation that may be made in several ways."""
+class _EvaluationRequest:
+    """An evaluation that may be made by several methods."""
 
     store: Store
-    weights: EvaluationSubject
+    subject: EvaluationSubject
     task: Task
     settings: EvaluationSettings
     split: Split
     on_progress: Callable[[int, int], None]
 
-    def identity(self, way: SamplingMethod) -> str:
+    def identity(self, method: SamplingMethod) -> str:
         return evaluation_identity(
-            self.weights.subject, self.task, self.settings, self.split, way.name
+            self.subject.subject, self.task, self.settings, self.split, method.name
         )
 
-    def make(self, way: SamplingMethod) -> EvaluationRecord:
-        store, weights, identity = self.store, self.weights, self.identity(way)
+    def make(self, method: SamplingMethod) -> EvaluationRecord:
+        store, subject, identity = self.store, self.subject, self.identity(method)
         with lock_of(store, identity):
             if not store.evaluations.has(identity):
-                folder = store.runs_directory / ".evaluations" / identity[:16]
-                results = evaluate_in_pieces(
-                    lambda: way.sampler(self.task, self.settings),
-                    self.task,
-                    self.settings,
-                    self.task.problems(self.split),
-                    folder,
-                    self.on_progress,
-                )
-                asked = {} if self.split is Split.HELD_OUT else {"split": self.split.value}
-                store.evaluations.add(
-                    NewEvaluation(
-                        identity=identity,
-                        subject=weights.subject,
-                        run_id=weights.run_id,
-                        step=weights.step,
-                        task=self.task.label,
-                        settings={
-                            **settings_of(
-                                self.settings,
-                                way.name,
-                                self.task,
-                                weights.answer_tokens(self.task),
-                            ),
-                            **weights.described,
-                            **asked,
-                        },
-                        problems=[counts_of(result) for result in results],
-                    )
-                )
-                shutil.rmtree(folder, ignore_errors=True)
-            elif weights.run_id is not None:
-                store.evaluations.link(weights.run_id, identity, weights.step)
-        return replace(store.evaluations.find(identity), run_id=weights.run_id, step=weights.step)
+                self._make(method, identity)
+            elif subject.run_id is not None:
+                store.evaluations.link(subject.run_id, identity, subject.step)
+        return replace(store.evaluations.find(identity), run_id=subject.run_id, step=subject.step)
+
+    def _make(self, method: SamplingMethod, identity: str) -> None:
+        subject, task = self.subject, self.task
+        folder = self.store.runs_directory / ".evaluations" / identity[:16]
+        results = evaluate_in_pieces(
+            lambda: method.sampler(task, self.settings),
+            task,
+            self.settings,
+            task.problems(self.split),
+            folder,
+            self.on_progress,
+        )
+        split = {} if self.split is Split.HELD_OUT else {"split": self.split.value}
+        settings = settings_of(self.settings, method.name, task, subject.answer_tokens(task))
+        self.store.evaluations.add(
+            NewEvaluation(
+                identity=identity,
+                subject=subject.subject,
+                run_id=subject.run_id,
+                step=subject.step,
+                task=task.label,
+                settings={**settings, **subject.described, **split},
+                problems=counts_of(results),
+            )
+        )
+        shutil.rmtree(folder, ignore_errors=True)

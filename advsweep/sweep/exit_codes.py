@@ -1,24 +1,102 @@
-"""Exit codes of a worker; all others mean that it ended without a word to the store."""
+"""Exit codes of a worker, and the cause of failure that each of them means."""
 
 from __future__ import annotations
 
+import signal
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+from advsweep.store import Failure, Status
+
 DONE = 0
-"""Everything that was asked for is made."""
+"""The run is trained and evaluated."""
 FAILED = 10
-"""The run failed, and why is recorded."""
+"""The run failed; the store has the error."""
 STOPPED = 11
-"""It was asked to stop and did, with a checkpoint where there was something to save."""
+"""The run was stopped on request, with a checkpoint if it had progress to save."""
 ELSEWHERE = 12
-"""Another process has the run."""
+"""Another process holds the run."""
 UNRECORDED = 13
-"""The store took nothing any more."""
+"""The store could not be written."""
 ORPHANED = 14
-"""The process that started it was gone, and it did not stop in time."""
+"""The parent process is gone and the run did not stop in time."""
 OUT_OF_MEMORY = 15
-"""The run failed for want of memory, and that is recorded."""
+"""The run ran out of memory; the store has the error."""
 PRUNED = 16
-"""A rule for early stopping ended the run, with a checkpoint."""
+"""An early-stopping rule ended the run, with a checkpoint."""
 STACKED = 17
-"""What came of each of the runs that were trained together is in its record."""
+"""Each of the runs that were trained together has its own outcome in the store."""
 DISK_FULL = 18
-"""The store took nothing any more: its disk is full, or its file may not grow."""
+"""The store could not be written: the disk is full, or a file may not grow."""
+
+OF_STATUS = {
+    Status.DONE: DONE,
+    Status.FAILED: FAILED,
+    Status.INTERRUPTED: STOPPED,
+    Status.PRUNED: PRUNED,
+}
+"""Exit code that a single-run worker returns for each final status."""
+
+
+_VMSTAT = Path("/proc/vmstat")
+
+
+class FailureCause(NamedTuple):
+    """Why a run failed: the class of failure, and a sentence for the user."""
+
+    failure: Failure
+    reason: str
+
+
+class ExitClassifier:
+    """Classifies the exit codes of workers that recorded no outcome."""
+
+    def __init__(self) -> None:
+        self._kernel_kills = deque([kernel_kills()], maxlen=3)
+
+    def sample(self) -> None:
+        """Samples the kernel's OOM counter; call it about once a second.
+
+        The counter is compared with an older sample, so that earlier kills are not blamed.
+        """
+        self._kernel_kills.append(kernel_kills())
+
+    def cause(self, code: int) -> FailureCause:
+        """Returns the cause of failure for an exit code."""
+        if code == OUT_OF_MEMORY:
+            return FailureCause(Failure.OOM, "out of memory")
+        if code == UNRECORDED:
+            return FailureCause(Failure.ERROR, "its process could not use the store any more")
+        if code in (DISK_FULL, -signal.SIGXFSZ):
+            reason = (
+                "its process could not write any more: the disk is full, or a quota or a limit on "
+                "the size of files (ulimit -f) is reached"
+            )
+            return FailureCause(Failure.DISK, reason)
+        # The kernel's OOM killer sends SIGKILL, as a user may: only the counter tells them apart.
+        if code == -signal.SIGKILL and kernel_kills() > self._kernel_kills[0]:
+            return FailureCause(Failure.OOM, "killed by the kernel, which had run out of memory")
+        if code < 0:
+            return FailureCause(Failure.KILLED, f"killed by signal {-code}{_signal_name(-code)}")
+        return FailureCause(Failure.ERROR, f"its process ended with exit status {code}")
+
+
+def kernel_kills() -> int:
+    """Returns how many processes the kernel has killed for lack of memory since boot.
+
+    Kills by the memory limit of a container count as well. 0 on systems without /proc.
+    """
+    try:
+        lines = _VMSTAT.read_text().splitlines()
+    except OSError:
+        return 0
+    counts = (line.partition(" ") for line in lines)
+    return next((int(count) for name, _, count in counts if name == "oom_kill"), 0)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""  # a real-time signal

@@ -1,4 +1,11 @@
-"""Requests to stop a training, from a signal or from another thread."""
+"""Requests to stop, from signals and from the store: what happens at SIGTERM.
+
+The scheduler's process turns SIGINT, SIGTERM and SIGHUP into `Scheduler.request_stop`
+(`handle_stop_signals`) and sends SIGTERM to its workers. In a worker, `StopRequest` receives the
+signal. The training checks `reason` after each step, writes a checkpoint and returns; where it
+has nothing to save, within `interruptible`, `RunStopped` unwinds it at once.
+`worker/lifecycle.py` then records the run as interrupted.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +13,49 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SCHEDULER_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def handle_stop_signals(handler: Callable[[], None]) -> Iterator[None]:
+    """Calls a handler at each stop signal, in a scheduler's process.
+
+    Only the main thread can do so; in others this does nothing. Ignored signals stay ignored:
+    that is how `nohup` and `&` keep a sweep running.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        handler()
+
+    taken = [n for n in _SCHEDULER_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in taken}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 class RunStopped(BaseException):
-    """Unwinds a training that was asked to stop where it has nothing to save.
+    """Unwinds a stopped training that has nothing to save.
 
-    Like KeyboardInterrupt it is no Exception, so that no handler of a backend holds it up.
+    Like KeyboardInterrupt it is no Exception, so that no handler of a backend catches it.
     """
 
 
-class Stop(Protocol):
-    """What a training looks at: whether it was asked to stop, and where that may break in."""
-
-    @property
-    def reason(self) -> str | None: ...
-
-    def interruptible(self) -> AbstractContextManager[None]: ...
-
-    def protect(self) -> None: ...
-
-
 class StopRequest:
-    """Whether the process was asked to stop, and why.
+    """Whether a worker's process should stop, and why.
 
-    A training looks at it after each step and ends with a checkpoint. Within a stretch that
-    `interruptible` marks, where that would take long and nothing is lost, `RunStopped` is
-    raised in the main thread at once.
+    A training checks `reason` after each step and ends with a checkpoint. Within a block that
+    `interruptible` marks, where a step would take long and nothing is lost, a request raises
+    `RunStopped` in the main thread at once.
     """
 
     def __init__(self) -> None:
@@ -46,8 +65,8 @@ class StopRequest:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Takes SIGTERM, and Ctrl-C where there is a terminal, as requests."""
-        before = {n: signal.signal(n, lambda *_: self._received()) for n in _SIGNALS}
+        """Treats SIGTERM, and Ctrl-C in a terminal, as requests."""
+        before = {n: signal.signal(n, lambda *_: self._receive()) for n in _WORKER_SIGNALS}
         try:
             yield
         finally:
@@ -55,14 +74,14 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def request(self, reason: str) -> None:
-        """Asks to stop, from any thread."""
+        """Requests a stop, from any thread."""
         self.reason = self.reason or reason
-        # Only a signal reaches into whatever the main thread is busy with.
+        # Only a signal interrupts whatever the main thread is busy with.
         os.kill(os.getpid(), signal.SIGTERM)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Marks a stretch that a request ends by `RunStopped`, at its start if it came before."""
+        """Marks a block that a request ends by `RunStopped`; an earlier request, at its start."""
         outer, self._interruptible = self._interruptible, True
         try:
             if self.reason is not None:
@@ -72,21 +91,21 @@ class StopRequest:
             self._interruptible = outer
 
     def protect(self) -> None:
-        """Ends the stretch that was marked: from here on there is something to save."""
+        """Ends the interruptible part of a block: from now on there is something to save."""
         self._interruptible = False
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Marks a stretch within another one that no request breaks into."""
+        """Marks a block within an interruptible one that no request interrupts."""
         outer, self._interruptible = self._interruptible, False
         try:
             yield
         finally:
             self._interruptible = outer
 
-    def _received(self) -> None:
+    def _receive(self) -> None:
         self.reason = self.reason or "asked to stop"
-        # Once only: a second request must not break into the unwinding of the first.
+        # Once only: a second request must not interrupt the unwinding of the first.
         if self._interruptible and not self._raised:
             self._raise(self.reason)
 
@@ -96,60 +115,38 @@ class StopRequest:
 
 
 class RunStopRequest:
-    """Whether one of the runs of a process was asked to stop, by itself or with all of them.
+    """Whether one of the runs of a process should stop, alone or with the whole process.
 
-    A request to it alone breaks into nothing: it is looked at after a step, and before a stretch
-    that is interruptible.
+    A request to the run alone interrupts nothing: it is checked after each step, and at the
+    start of an interruptible block.
 
     Args:
-        everyone: the request to the process.
+        process: the request to the process.
     """
 
-    def __init__(self, everyone: StopRequest) -> None:
-        self._everyone = everyone
+    def __init__(self, process: StopRequest) -> None:
+        self._process = process
         self._own: str | None = None
 
     @property
     def reason(self) -> str | None:
-        return self._own or self._everyone.reason
+        return self._own or self._process.reason
 
     def request(self, reason: str) -> None:
-        """Asks it to stop, from any thread."""
+        """Requests a stop of the run, from any thread."""
         self._own = self._own or reason
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """As of the process's request."""
+        """As `StopRequest.interruptible`."""
         if self._own is not None:
             raise RunStopped(self._own)
-        with self._everyone.interruptible():
+        with self._process.interruptible():
             yield
 
     def protect(self) -> None:
-        """As of the process's request."""
-        self._everyone.protect()
+        """As `StopRequest.protect`."""
+        self._process.protect()
 
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def stop_signals_handled(handler: Callable[[], None]) -> Iterator[None]:
-    """Takes the signals that ask to stop, in the main thread; elsewhere nobody can.
-
-    Those that are ignored stay so: that is how `nohup` and `&` keep a sweep going.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        handler()
-
-    taken = [number for number in _INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in taken}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+AnyStopRequest = StopRequest | RunStopRequest

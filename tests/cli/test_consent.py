@@ -18,8 +18,7 @@ from advsweep.cli.app import app
 from advsweep.cli.shared import screen
 from advsweep.errors import ConfigError
 from advsweep.store import Status, Store, open_store
-from advsweep.sweep.executors.base import Job
-from advsweep.sweep.executors.remote import RemoteJob
+from advsweep.sweep.executors.base import Job, RemoteJob
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.worker.main import work

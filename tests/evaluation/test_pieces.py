@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
-from advsweep.evaluation import evaluate, evaluate_in_pieces
+from advsweep.evaluation import evaluate_in_pieces
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
 
@@ -45,7 +46,8 @@ class Solver:
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(evaluate, "SAMPLES", 12)  # three problems of four samples
+    module = sys.modules["advsweep.evaluation.evaluate"]  # a function has its name, too
+    monkeypatch.setattr(module, "PIECE_SAMPLES", 12)  # three problems of four samples
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Evaluations that are asked for, where there are several ways to sample from the weights."""
+"""Evaluations on request, where several methods can sample from the weights."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def silent(task: Task, settings: EvaluationSettings) -> Sampler:
 
 @pytest.fixture
 def evaluated(store: Store) -> Callable[..., tuple[str | None, list[str]]]:
-    """`evaluated(*WAYS)`: what sampled, and why other ways were given up."""
+    """`evaluated(*METHODS)`: the sampler's name, and why other methods were given up."""
 
-    def call(*ways: SamplingMethod) -> tuple[str | None, list[str]]:
+    def call(*methods: SamplingMethod) -> tuple[str | None, list[str]]:
         reasons: list[str] = []
-        weights = EvaluationSubject("model:x", ways)
+        weights = EvaluationSubject("model:x", methods)
         made = evaluate_subject(store, weights, TASK, SETTINGS, on_change=reasons.append)
         return made.settings.get("sampler"), reasons
 
     return call
 
 
-def test_the_first_way_that_the_weights_fit_is_taken(evaluated):
+def test_uses_the_first_method_that_fits(evaluated):
     assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(silent)) == (None, ["too wide"])
 
 
-def test_what_was_made_in_any_way_is_not_made_again(evaluated):
+def test_does_not_repeat_an_evaluation_by_another_method(evaluated):
     assert evaluated(SamplingMethod(silent)) == (None, [])
     assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == (None, [])
-    # Asked for in one way alone, it is another evaluation.
+    # With one method alone, it is another evaluation.
     assert evaluated(SamplingMethod(silent, "fast")) == ("fast", [])
     assert evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit)) == ("fast", [])
 
 
-def test_the_last_way_fails_as_it_does(evaluated):
+def test_raises_the_error_of_the_last_method(evaluated):
     with pytest.raises(SamplerError, match="too wide"):
         evaluated(SamplingMethod(unfit, "fast"), SamplingMethod(unfit))

@@ -17,8 +17,12 @@ from advsweep.diagnostics.weight_changes import Values
 from advsweep.diagnostics.weights import alignment
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.estimators import build_estimator
-from advsweep.evaluation.hidden_states import ensure_hidden_states
-from advsweep.evaluation.weights import align_steps, ensure_analysis, steps_to_analyse
+from advsweep.evaluation.analyses import (
+    align_steps,
+    ensure_analysis,
+    ensure_hidden_states,
+    steps_to_analyse,
+)
 from advsweep.store import RunRecord, Store, open_store
 from advsweep.sweep.exit_codes import DONE
 from advsweep.sweep.planning.plan import make_plan
@@ -150,7 +154,11 @@ def test_the_analysis_changes_neither_the_training_nor_its_identity(made):
         twin, _ = trained(other, "backend.weight_analysis=false")
         assert other.analyses.select([twin.id], "weights") == []
         ours, theirs = (
-            {(name, at): v for name, at, v in s.points(r.id) if not name.startswith("time/")}
+            {
+                (name, at): v
+                for name, at, v in s.metrics.points(r.id)
+                if not name.startswith("time/")
+            }
             for s, r in ((store, record), (other, twin))
         )
         assert ours == theirs

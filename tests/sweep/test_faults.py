@@ -46,7 +46,7 @@ from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.scheduler.limits import held_bytes
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import LOOK_SECONDS, execute
+from advsweep.sweep.scheduler.scheduler import STORE_SECONDS, execute
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.main import work
 
@@ -710,7 +710,7 @@ def test_a_clock_that_is_set_back_takes_no_run_from_anybody(
             had = store.runs.select()
             stop_between_writes(had, store)
             clock.value = -3600
-            time.sleep(2 * LOOK_SECONDS)
+            time.sleep(2 * STORE_SECONDS)
             for run in had:
                 kill(run, signal.SIGCONT)
             assert [run.pid for run in store.runs.select()] == [run.pid for run in had]
@@ -756,7 +756,7 @@ def test_a_copy_of_the_store_made_in_the_middle_goes_on_by_itself(
     assert execute(forty, store, on_event=backup).exit_code == 0
     assert_sound(store, undisturbed, forty)
     with open_store(str(copy)) as copied:
-        assert {run.status for run in copied.runs()} == {Status.LOST}
+        assert {run.status for run in copied.runs.select()} == {Status.LOST}
         assert execute(forty, copied).exit_code == 0
         assert_sound(copied, undisturbed, forty)
 

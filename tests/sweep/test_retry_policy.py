@@ -17,7 +17,9 @@ from advsweep.cli.shared.execution import set_store_patience
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
+from advsweep.sweep import exit_codes
 from advsweep.sweep.executors.base import Handle, kill_session
+from advsweep.sweep.exit_codes import ExitClassifier
 from advsweep.sweep.retry_policy import (
     Policy,
     parse_duration,
@@ -28,7 +30,7 @@ from advsweep.sweep.retry_policy import (
     store_patience,
 )
 from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.limits import ExitClassifier, Worker
+from advsweep.sweep.scheduler.limits import Worker
 
 
 @pytest.mark.parametrize(
@@ -100,25 +102,25 @@ def test_a_worker_beyond_its_time_is_asked_and_then_killed(
     worker = Worker(handle, Policy(time_limit=90), [])
     now = time.monotonic() + 89
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    worker.check()
+    worker.check_limits()
     assert worker.cause is None
     now += 2
-    worker.check()
-    worker.check()
+    worker.check_limits()
+    worker.check_limits()
     assert worker.cause == (Failure.TIMEOUT, "took longer than its time limit of 1m30s")
     assert handle.told == ["stop"]
     now += limits.STOP_SECONDS + 1
-    worker.check()
+    worker.check_limits()
     assert handle.told == ["stop", "kill"]
 
 
 def test_a_worker_beyond_its_memory_is_killed() -> None:
     held = limits.held_bytes(os.getpid(), 0)
     handle = Noted(process=os.getpid())
-    Worker(handle, Policy(memory_limit=2 * held), []).check()
+    Worker(handle, Policy(memory_limit=2 * held), []).check_limits()
     assert handle.told == []
     worker = Worker(handle, Policy(memory_limit=held // 2), [])
-    worker.check()
+    worker.check_limits()
     assert handle.told == ["kill"]
     assert worker.cause is not None
     assert worker.cause.failure is Failure.OOM
@@ -131,14 +133,14 @@ def test_a_worker_that_stays_silent_is_killed(monkeypatch: pytest.MonkeyPatch) -
     handle = Noted()
     worker = Worker(handle, Policy(), [])
     # The machine slept: the heartbeat looks old once, and is renewed.
-    worker.look({Status.LOST})
+    worker.check_heartbeat({Status.LOST})
     now = 101.0
-    worker.look({Status.RUNNING})
+    worker.check_heartbeat({Status.RUNNING})
     now = 120.0
-    worker.look({Status.LOST})
+    worker.check_heartbeat({Status.LOST})
     assert handle.told == []
     now = 131.0
-    worker.look({Status.LOST})
+    worker.check_heartbeat({Status.LOST})
     assert handle.told == ["kill"]
     assert worker.cause == (Failure.KILLED, "gave no sign of life for 60 s and was killed")
 
@@ -208,23 +210,23 @@ def test_a_worker_that_is_killed_leaves_no_processes_behind(
         time.sleep(0.01)
 
 
-def test_what_the_kernel_killed_for_memory_is_told_from_other_kills(
+def test_only_new_kills_of_the_kernel_count_as_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_PROC", tmp_path)
     counts = tmp_path / "vmstat"
+    monkeypatch.setattr(exit_codes, "_VMSTAT", counts)
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
-    coroner = ExitClassifier()
-    coroner.look()
-    assert coroner.cause(-9).failure is Failure.KILLED
+    classifier = ExitClassifier()
+    classifier.sample()
+    assert classifier.cause(-9).failure is Failure.KILLED
     counts.write_text("nr_free_pages 7\noom_kill 4\n")
-    coroner.look()
+    classifier.sample()
     reason = "killed by the kernel, which had run out of memory"
-    assert coroner.cause(-9) == (Failure.OOM, reason)
-    assert coroner.cause(-15).failure is Failure.KILLED
+    assert classifier.cause(-9) == (Failure.OOM, reason)
+    assert classifier.cause(-15).failure is Failure.KILLED
     for _ in range(3):
-        coroner.look()
-    assert coroner.cause(-9).failure is Failure.KILLED
+        classifier.sample()
+    assert classifier.cause(-9).failure is Failure.KILLED
 
 
 def test_processes_of_runs_have_their_patience_from_the_environment(

@@ -8,7 +8,7 @@ import pytest
 
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.status import LOST_REASON
+from advsweep.sweep.status import LOST_REASON, read_status
 
 
 def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -> None:

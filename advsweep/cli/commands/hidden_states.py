@@ -67,7 +67,7 @@ def hidden_states(
     from advsweep.cli.shared.targets import find_targets
     from advsweep.diagnostics.hidden_states import Direction
     from advsweep.errors import BatchError, CheckpointError, ConfigError
-    from advsweep.evaluation.hidden_states import ensure_hidden_states
+    from advsweep.evaluation.analyses import ensure_hidden_states
     from advsweep.store import open_store
 
     options.give_consent(run_code, run_code_as_root)

@@ -16,7 +16,7 @@ from advsweep.cli.shared import options
 if TYPE_CHECKING:
     from advsweep.cli.shared.weight_tables import Analysed
     from advsweep.diagnostics.weight_changes import Values, WeightChange
-    from advsweep.evaluation.weights import StepChange
+    from advsweep.evaluation.analyses import StepChange
     from advsweep.store import RunRecord, Store
 
     OnMatrix = Callable[[int, int, str], None]
@@ -169,7 +169,7 @@ def _analyse(
 
 
 def _steps(store: Store, record: RunRecord, step: int | None, last: bool) -> list[int]:
-    from advsweep.evaluation.weights import steps_to_analyse
+    from advsweep.evaluation.analyses import steps_to_analyse
 
     if step is not None:
         return [step]
@@ -179,7 +179,7 @@ def _steps(store: Store, record: RunRecord, step: int | None, last: bool) -> lis
 
 def _one(store: Store, record: RunRecord, step: int, values: Values, delta: float) -> StepChange:
     from advsweep.backends.build import build_run
-    from advsweep.evaluation.weights import ensure_analysis
+    from advsweep.evaluation.analyses import ensure_analysis
 
     run = build_run(record.config)
     with _progress(f"run {record.id}, step {step}") as on_matrix:

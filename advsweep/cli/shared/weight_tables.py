@@ -19,12 +19,12 @@ from advsweep.cli.shared.output import (
     to_markdown,
 )
 from advsweep.diagnostics.weight_changes import HEAD
-from advsweep.evaluation.weights import align_steps
+from advsweep.evaluation.analyses import align_steps
 from advsweep.printable import markdown_text
 
 if TYPE_CHECKING:
     from advsweep.diagnostics.weight_changes import Alignment, PartChange, WeightChange
-    from advsweep.evaluation.weights import StepChange
+    from advsweep.evaluation.analyses import StepChange
     from advsweep.store import RunRecord
 
 Row = dict[str, Any]

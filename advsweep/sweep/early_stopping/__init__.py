@@ -1,1 +1,1 @@
-"""Rules that stop runs early, as pure functions of curves, and who applies them."""
+"""Early stopping: rules as pure functions of curves, and the check that applies them."""

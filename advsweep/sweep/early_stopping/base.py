@@ -1,4 +1,4 @@
-"""The contract of a rule that stops runs early: means in, a reason or None out."""
+"""The contract of an early-stopping rule: means in, a reason or None out."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from advsweep.components import Component, Plain, option
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedRun:
-    """What a rule sees of one run.
+    """A run as a rule sees it.
 
     Attributes:
         config_hash: runs that share it are replicates.
-        step: training steps done.
-        steps: training steps that are planned.
-        done: true when it was trained to the last of them.
-        mean: the mean of a metric over the steps from the first to the last that are given;
-            None where there is no number. Steps whose value is not finite are left out.
+        step: completed training steps.
+        steps: planned training steps.
+        done: true if the last of them is completed.
+        mean: `mean(metric, first, last)`, over the steps from the first to the last; None if
+            there is no value. Non-finite values count as missing.
     """
 
     config_hash: str
@@ -33,34 +33,34 @@ class ObservedRun:
 
 
 class Stopping(Component, ABC):
-    """Base of all rules. A rule keeps nothing between its judgements."""
+    """Base of all rules. A rule keeps no state between its judgements."""
 
     @property
     def least_configurations(self) -> int:
-        """How many configurations there must be for any run to be stopped."""
+        """The number of configurations below which no run is stopped."""
         return 1
 
     def rule(self) -> Plain | None:
-        """The rule as the store keeps it; None where nothing is ever stopped."""
+        """Returns the rule as the store keeps it; None if it never stops a run."""
         return self.plain()
 
     @abstractmethod
     def is_due(self, step: int) -> bool:
-        """Whether runs are judged after a step."""
+        """Returns whether runs are judged after a step."""
 
     @abstractmethod
     def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
-        """Why a run is to be stopped after a step; None to let it go on.
+        """Returns why a run should stop after a step; None if it should continue.
 
         Args:
-            own: the run, with what it measured up to this step.
-            others: the other runs of its sweeps, whatever became of them.
+            own: the run, with its metrics up to this step.
+            others: the other runs of its sweeps, in any state.
         """
 
 
 @dataclass(kw_only=True)
 class NoStopping(Stopping):
-    """No early stopping: every run goes to its last step."""
+    """No early stopping: every run trains to its last step."""
 
     name: ClassVar[str] = "none"
 
@@ -85,9 +85,9 @@ class MetricDirection(Enum):
 class ComparativeRule(Stopping):
     """Base of the rules that compare configurations by a metric near the same step.
 
-    What is compared is the mean over the last `window` steps, and of that the mean over the
-    replicates (seeds) of a configuration that have got so far: seeds are noise, and a rule
-    that judged each by itself would keep the lucky ones.
+    They compare the mean over the last `window` steps, averaged over the replicates (seeds) of
+    a configuration that have reached the step. Seeds are noise: a rule that judged each by
+    itself would keep the lucky ones.
     """
 
     metric: str = option("reward/mean", help="what is compared")
@@ -97,16 +97,16 @@ class ComparativeRule(Stopping):
     def compared(
         self, own: ObservedRun, others: Sequence[ObservedRun], step: int
     ) -> tuple[float, list[float]] | None:
-        """The run's configuration and the other configurations at a step.
+        """Compares the run's configuration with the others at a step.
 
         Returns:
-            Its value and those of the others that have one; None where it has none itself.
+            Its value, and those of the others that have one; None if it has none itself.
         """
         by_config: dict[str, list[float]] = {}
-        for trial in (own, *others):
-            value = trial.mean(self.metric, step - self.window + 1, step)
-            if value is not None and trial.step >= step:
-                by_config.setdefault(trial.config_hash, []).append(value)
+        for run in (own, *others):
+            value = run.mean(self.metric, step - self.window + 1, step)
+            if value is not None and run.step >= step:
+                by_config.setdefault(run.config_hash, []).append(value)
         means = {key: fmean(values) for key, values in by_config.items()}
         value = means.pop(own.config_hash, None)
         return None if value is None else (value, list(means.values()))
@@ -115,5 +115,5 @@ class ComparativeRule(Stopping):
         return value > than if self.better is MetricDirection.HIGHER else value < than
 
     def where(self, step: int) -> str:
-        """The metric and the steps that it is averaged over, for a reason."""
+        """Returns the metric and the steps that it is averaged over, for a reason."""
         return f"{self.metric} over steps {max(1, step - self.window + 1)} to {step}"

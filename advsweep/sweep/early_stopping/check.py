@@ -1,4 +1,4 @@
-"""Applies a rule to a run that is being trained: the means come from the store."""
+"""Applies a rule to a run in training, with the means of all runs from the store."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoppingCheck:
-    """Judges one run by a rule, beside all runs that share a sweep with it.
+    """Judges one run by a rule, in comparison with all runs that share a sweep with it.
 
-    The other runs may be on other machines: all that is known of them is in the store, as
-    of their last batch of points.
+    The other runs may be on other machines: the store has their points up to the last batch.
     """
 
     store: Store
@@ -30,7 +29,7 @@ class StoppingCheck:
 
     @classmethod
     def of(cls, store: Store, record: RunRecord) -> StoppingCheck | None:
-        """The judge of a run; None where no rule may stop it."""
+        """Makes the check of a run; None if no rule may stop it."""
         if record.stopping is None:
             return None
         return cls(store, record.id, STOPPINGS.build(record.stopping, where="stopping"))
@@ -38,23 +37,23 @@ class StoppingCheck:
     def is_due(self, step: int) -> bool:
         return self.rule.is_due(step)
 
-    def verdict(self, step: int) -> str | None:
-        """Why the run is to be stopped after a step; None to let it go on.
+    def judge(self, step: int) -> str | None:
+        """Returns why the run should stop after a step; None if it should continue.
 
-        What was measured up to this step must be in the store.
+        The points up to this step must be in the store.
         """
         [own] = self.store.runs.select(ids=[self.run_id])
         if own.stopping != self.rule.plain():
-            # Whoever planned the run since wants it to go by another rule, or to its end.
+            # The run was planned again meanwhile, with another rule or none.
             return None
         means = functools.cache(functools.partial(self.store.metrics.peers_means, self.run_id))
-        trials = {peer.id: _trial(peer, means) for peer in self.store.runs.peers(self.run_id)}
-        judged = trials.pop(self.run_id)
-        return self.rule.judge(judged, list(trials.values()), step)
+        runs = {peer.id: _observed(peer, means) for peer in self.store.runs.peers(self.run_id)}
+        own_curve = runs.pop(self.run_id)
+        return self.rule.judge(own_curve, list(runs.values()), step)
 
 
-def _trial(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> ObservedRun:
-    """A run whose means are looked up, with those of all others, when a rule first asks."""
+def _observed(peer: Peer, means: Callable[[str, int, int], Mapping[int, float]]) -> ObservedRun:
+    """Returns a run whose means are read, with those of all others, at the first use."""
     return ObservedRun(
         config_hash=peer.config_hash,
         step=peer.step,

@@ -1,4 +1,4 @@
-"""Early advantage collapse as a sign of how a run will end."""
+"""The early-stopping rules: early advantage collapse, ASHA and the median rule."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class EarlyAcr(Stopping):
       the 95 % prediction interval of that regression, over the runs of its sweeps that are
       done, is below the median of their final values by more than `margin`.
 
-    The interval takes care that a regression that explains little stops nothing. The early
-    ACR of a run is the mean over the replicates (seeds) that have got so far.
+    Because of the interval, a regression that explains little stops nothing. The early ACR of a
+    run is the mean over the replicates (seeds) that have reached `first`.
 
-    Departures: 50 steps rather than 100, as runs here have some hundred steps; the final
-    value is the mean of a training metric, unless `metric` names that of an evaluation.
+    Departures: 50 steps rather than 100, as runs here have some hundred steps; the final value
+    is the mean of a training metric, unless `metric` names that of an evaluation.
     """
 
     name: ClassVar[str] = "acr"
@@ -48,9 +48,9 @@ class EarlyAcr(Stopping):
     def judge(self, own: ObservedRun, others: Sequence[ObservedRun], step: int) -> str | None:
         early = [
             value
-            for trial in (own, *others)
-            if trial.config_hash == own.config_hash and trial.step >= self.first
-            if (value := self._early(trial)) is not None
+            for run in (own, *others)
+            if run.config_hash == own.config_hash and run.step >= self.first
+            if (value := self._early(run)) is not None
         ]
         if not early:
             return None
@@ -58,24 +58,24 @@ class EarlyAcr(Stopping):
         where = f"ACR over the first {self.first} steps is {acr:.3f}"
         if acr > self.threshold:
             return f"{where}, above {self.threshold:g}"
-        if forecast := self._hopeless(acr, others):
+        if forecast := self._predicted_low(acr, others):
             return f"{where}: {forecast}"
         return None
 
-    def _early(self, trial: ObservedRun) -> float | None:
-        return trial.mean(ACR, 1, self.first)
+    def _early(self, run: ObservedRun) -> float | None:
+        return run.mean(ACR, 1, self.first)
 
-    def _hopeless(self, acr: float, others: Sequence[ObservedRun]) -> str | None:
+    def _predicted_low(self, acr: float, others: Sequence[ObservedRun]) -> str | None:
         from advsweep.statistics import predict
 
         points = [
             (x, y)
-            for trial in others
-            if trial.done
-            and (x := self._early(trial)) is not None
-            and (y := trial.mean(self.metric, trial.steps - self.last + 1, trial.steps)) is not None
+            for run in others
+            if run.done
+            and (x := self._early(run)) is not None
+            and (y := run.mean(self.metric, run.steps - self.last + 1, run.steps)) is not None
         ]
-        # A line and its spread take three points.
+        # A line with a residual variance needs three points.
         if self.runs == 0 or len(points) < max(3, self.runs):
             return None
         xs, ys = zip(*points, strict=True)
@@ -93,12 +93,12 @@ class Asha(ComparativeRule):
     """Lets the best 1/`factor` of the configurations pass each rung.
 
     Rungs are at `grace`, `grace · factor`, `grace · factor²`, ... steps. Of the n
-    configurations that have got to a rung so far, the best max(1, ⌊n/factor⌋) go on; while
+    configurations that have reached a rung, the best max(1, ⌊n/factor⌋) continue; while
     n < `factor` all do. Li et al., "A System for Massively Parallel Hyperparameter Tuning"
     (2020), arXiv:1810.05934.
 
-    Departures: a run is stopped at a rung rather than paused until it may go on, so that
-    early ones pass that later ones would have held; replicates count as one configuration.
+    Departures: a run is stopped at a rung rather than paused, so that early runs pass where
+    later ones would have held them back; replicates count as one configuration.
     """
 
     name: ClassVar[str] = "asha"

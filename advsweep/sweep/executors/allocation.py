@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from advsweep.sweep.executors.base import Resources
 
-LOOK_SECONDS = 2.0
+MEMORY_SECONDS = 2.0
 """How often the memory of devices is looked at anew."""
 SPARE = 0.1
 """The part of a share of memory that may be gone: drivers and contexts keep some of it."""
@@ -149,7 +149,7 @@ class SlotAllocator:
         return not self._taken
 
     def _pick(self) -> tuple[str, ...] | None:
-        if time.monotonic() - self._looked >= LOOK_SECONDS:
+        if time.monotonic() - self._looked >= MEMORY_SECONDS:
             self._devices, self._looked = self._look(), time.monotonic()
         gpus = self._resources.gpus
         counts = Counter(name for slot in self._taken for name in slot.devices)

@@ -1,26 +1,47 @@
-"""The contract of an executor: starts the processes of runs, watches them, ends them."""
+"""The contract of an executor, and the worker processes that all executors start."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
+from advsweep.local_files import make_private_folder, open_private
+from advsweep.redaction import redacted, redacted_arguments
+from advsweep.sweep.worker.environment import COMMAND_VARIABLE
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.sweep.retry_policy import Policy
 
+STORE_VARIABLE = "ADVSWEEP_STORE"
+"""The environment variable with the store's URL. The URL may hold a password, and command lines
+are visible to all users of a machine."""
+
+_WORKER = "advsweep.sweep.worker.main"
+_OWN_PREFIX = "ADVSWEEP_"
+
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
 
 @dataclass(kw_only=True)
 class Resources(Component):
-    """What each run of a sweep occupies of the machine that it runs on."""
+    """What each run of a sweep occupies of its machine."""
 
     name: ClassVar[str] = "default"
 
@@ -41,15 +62,14 @@ class Resources(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one worker process does: train a run as far as it is missing, and evaluate it.
+    """What one worker process does: complete a run's training and evaluations.
 
     Attributes:
-        others: runs that the same process trains together with it; for executors that can have
-            that alone.
+        others: runs that the same process trains together with it, where the executor `stacks`.
         store_url: the store that holds the run.
-        directory: the run's folder; its log goes there, and what the process has to say.
-        evaluations: settings to evaluate by, the first of them during training too; those
-            of the run's own config when empty.
+        directory: the run's folder, which also takes the worker's log.
+        evaluations: evaluation settings, the first of them used during training too; those of
+            the run's own config when empty.
     """
 
     run_id: int
@@ -58,49 +78,139 @@ class Job:
     evaluations: tuple[Plain, ...] = ()
     others: tuple[int, ...] = ()
 
+    @property
+    def log(self) -> Path:
+        """The file that takes the worker's output."""
+        return self.directory / "log.txt"
+
+    def arguments(self) -> list[str]:
+        """Returns the worker's arguments; the worker ends when this process is gone."""
+        arguments = []
+        for run_id in (self.run_id, *self.others):
+            arguments += ["--run", str(run_id)]
+        arguments += ["--parent-pid", str(os.getpid())]
+        for settings in self.evaluations:
+            arguments += ["--evaluation", json.dumps(settings)]
+        return arguments
+
+    def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Starts the worker in a session of its own, which keeps Ctrl-C to the parent.
+
+        Raises:
+            OSError: the run's folder or the process cannot be made.
+        """
+        make_private_folder(self.directory)
+        with open_private(self.log, "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", _WORKER, *self.arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+
+def worker_environment(threads: int, store_url: str) -> dict[str, str]:
+    """Returns the variables that a worker with so many threads needs besides the user's own."""
+    return {
+        **dict.fromkeys(_THREADS, str(threads)),
+        # Threads that spin cost several times over where runs share a machine.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        STORE_VARIABLE: store_url,
+        COMMAND_VARIABLE: redacted_arguments(sys.argv),
+    }
+
 
 class Handle(ABC):
     """A worker process that was started."""
 
     @abstractmethod
     def poll(self) -> int | None:
-        """None while it lives; then its exit code, negative for the signal that ended it."""
+        """Returns the exit code, negative for the signal that ended it; None while it lives."""
 
     def pid(self) -> int | None:
-        """The process's id, where it is one of this machine that has the run to itself."""
+        """Returns the process id of a worker on this machine; None for any other."""
         return None
 
     @abstractmethod
     def stop(self) -> None:
-        """Asks it to write a checkpoint and end; may be repeated, harmless after its end."""
+        """Requests a checkpoint and the end; may be repeated, harmless after the end."""
 
     @abstractmethod
     def kill(self) -> None:
         """Ends it at once; harmless after its end."""
 
 
+@dataclass
+class ForkedProcess:
+    """A worker that was forked: an adopted child, with the methods of `subprocess.Popen`."""
+
+    pid: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        """Returns the exit code, negative for the signal that ended it; None while it lives."""
+        if self.code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if ended else None
+        return self.code
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+@dataclass
+class ProcessHandle(Handle):
+    """A worker that is a child of this process."""
+
+    process: subprocess.Popen[bytes] | ForkedProcess
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            kill_session(self.process.pid)
+
+
 def kill_session(pid: int) -> None:
-    """Ends a worker that leads a session, and with it what it has started and left in there."""
+    """Kills a worker that leads a session, and the processes that it has started there."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        # It was forked this moment, and has yet to make its session.
+        # It was forked a moment ago and has not made its session yet.
         os.kill(pid, signal.SIGKILL)
 
 
 @dataclass(kw_only=True)
 class Executor(Component):
-    """Starts workers. What they do and record is the store's; the executor keeps nothing.
+    """Starts workers. Their results are in the store; the executor keeps no state of runs.
 
-    A plan calls `prepare` once; an execution then calls `check`, `start` as often as it has
-    runs and `close` at its end, after which it may all begin again.
+    A plan calls `prepare` once. A scheduler then calls `check`, `start` once per worker, and
+    `close` at its end, after which all of it may begin again.
 
     Attributes:
-        limits: the limits that its workers can be held to: `time` where `stop` and `kill`
-            reach a worker while it is busy, `memory` where its handle has a `pid` as well.
-        stacks: whether its workers can be given several runs to train together.
+        limits: the limits that its workers can be held to: `time` if `stop` and `kill` reach a
+            busy worker, `memory` if its handle has a `pid` as well.
+        stacks: whether a worker can train several runs together.
         resources: what each worker occupies.
-        modules: what the workers of the prepared runs will import for them.
+        modules: the modules that the workers of the prepared runs will import.
     """
 
     limits: ClassVar[frozenset[str]] = frozenset()
@@ -116,10 +226,10 @@ class Executor(Component):
         self.modules: frozenset[str] = frozenset()
 
     def prepare(self, resources: Resources, runs: Iterable[Run]) -> None:
-        """Takes in what a sweep's runs are and what each of them occupies.
+        """Notes the runs of a sweep and what each of them occupies.
 
         Raises:
-            ConfigError: a run computes with more than it is given.
+            ConfigError: a run computes with more threads than it is given cores.
         """
         modules = set()
         for run in runs:
@@ -135,37 +245,37 @@ class Executor(Component):
         self.resources, self.modules = resources, frozenset(modules)
 
     def check(self) -> None:
-        """Refuses what was prepared where it could never be started.
+        """Refuses prepared runs that could never start.
 
         Raises:
-            ConfigError: a run is to have more than there is.
+            ConfigError: a run needs more than there is.
         """
 
     @abstractmethod
     def capacity(self) -> int:
-        """How many workers run side by side: `jobs`, or as many as there is room for."""
+        """Returns the number of workers side by side: `jobs`, or as many as fit."""
 
     @abstractmethod
     def start(self, job: Job) -> Handle | None:
-        """Starts a worker (`python -m advsweep.sweep.worker.main`) for a job and returns at once.
+        """Starts a worker (`python -m advsweep.sweep.worker.main`) and returns at once.
 
-        None where there is no room for it at the moment: ask again.
+        Returns None if there is no room now; the scheduler then tries again.
 
         Raises:
             OSError: its process cannot be made.
         """
 
     def close(self) -> None:
-        """Gives back what is kept between one start and the next; workers go on."""
+        """Releases what is kept between two starts; workers continue."""
 
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """Where a submission stands in its queue.
+    """The state of a job in its queue.
 
     Attributes:
         state: in the queue's own words, such as `PENDING`.
-        reason: why it is not running, such as `Priority`; empty where nothing is told.
+        reason: why it is not running, such as `Priority`; empty if the queue gives none.
     """
 
     state: str
@@ -174,33 +284,75 @@ class QueueEntry:
 
 @dataclass(kw_only=True)
 class QueueExecutor(Executor):
-    """Submits workers to a queue, which starts them when it pleases.
+    """Submits workers to a queue, which starts them at a time of its own.
 
-    Nobody watches them: their jobs do what an execution does for its runs (`attending`), and
-    what becomes of them is in the store.
+    No scheduler watches them: each job acts as the scheduler of its run
+    (`scheduler/queue_job.py`), and the store has the results.
     """
 
     @abstractmethod
     def queued(self, names: Iterable[str]) -> dict[str, QueueEntry]:
-        """Those of these submissions that the queue has yet to start or to end, by name.
+        """Returns, by name, those of these jobs that the queue has yet to start or to end.
 
         Raises:
-            ConfigError: the queue cannot be asked.
+            ConfigError: the queue cannot be queried.
         """
 
     @abstractmethod
     def submit(
         self, jobs: Sequence[Job], folder: Path, side_by_side: int, policy: Policy
     ) -> Iterator[Mapping[int, str]]:
-        """Submits jobs, some at a time, and tells under which name the queue has each run.
+        """Submits jobs in batches and yields the job names of each batch, by run.
 
         Args:
-            folder: what the queue needs to keep goes there.
-            policy: retries and limits, which each job sees to for its own run.
+            folder: takes the files that the queue needs.
+            policy: retries and limits, which each job applies to its own run.
 
         Raises:
-            ConfigError: the queue cannot be had, or does not take them.
+            ConfigError: the queue cannot be reached, or refuses the jobs.
         """
 
     def start(self, job: Job) -> Handle:
-        raise AssertionError("what is submitted is not watched, and has no handle")
+        raise AssertionError("submitted jobs are not watched and have no handle")
+
+
+@dataclass(frozen=True)
+class RemoteJob:
+    """A job in the form that is sent to another process or machine.
+
+    The Python environment, the run's folder and the store must exist there under the same
+    names.
+
+    Attributes:
+        job: without the store's URL, which the environment holds.
+        environment: variables to set there, the ADVSWEEP_ variables of this process included.
+    """
+
+    job: Job
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, job: Job, threads: int) -> Self:
+        """Makes the job of a worker that computes with so many threads."""
+        environment = {k: v for k, v in os.environ.items() if k.startswith(_OWN_PREFIX)}
+        environment |= worker_environment(threads, job.store_url)
+        return cls(replace(job, store_url=""), environment)
+
+    def without_secrets(self) -> Self:
+        """Removes the store's URL if it holds a password, for a job that is kept in a file.
+
+        The process that runs the job must then find the URL in its own environment.
+        """
+        url = self.environment[STORE_VARIABLE]
+        if redacted(url) == url:
+            return self
+        environment = {k: v for k, v in self.environment.items() if k != STORE_VARIABLE}
+        return replace(self, environment=environment)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Starts the worker as a child of this process.
+
+        Raises:
+            OSError: the run's folder or the process cannot be made.
+        """
+        return self.job.start(os.environ | self.environment)

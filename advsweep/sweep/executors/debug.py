@@ -12,9 +12,9 @@ from advsweep.sweep.exit_codes import STOPPED
 
 @dataclass(kw_only=True)
 class DebugExecutor(Executor):
-    """Works on a run before `start` returns. What ends the process ends the sweep.
+    """Completes a run before `start` returns. A crash ends the sweep.
 
-    Nothing is given out: a run has the cores and GPUs that the process has.
+    Nothing is allocated: a run has the cores and GPUs of this process.
     """
 
     name: ClassVar[str] = "debug"
@@ -26,27 +26,21 @@ class DebugExecutor(Executor):
     def start(self, job: Job) -> Handle:
         from advsweep.store import Owner, open_store
         from advsweep.sweep.retry_policy import store_patience
-        from advsweep.sweep.worker.main import work
-        from advsweep.sweep.worker.stacked import train_stacked
+        from advsweep.sweep.worker.main import work_on
 
-        me = Owner.current()
         patience = store_patience()
         with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
-            if job.others:
-                ids = [job.run_id, *job.others]
-                code = train_stacked(store, ids, job.evaluations, None, holder=me)
-            else:
-                [record] = store.runs.select(ids=[job.run_id])
-                code = work(store, record, job.evaluations, None, holder=me)
+            run_ids = [job.run_id, *job.others]
+            code = work_on(store, run_ids, job.evaluations, None, holder=Owner.current())
         if code == STOPPED:
-            # The request reached the run alone; the sweep is to hear of it too.
+            # The signal stopped the run alone; the scheduler must receive it as well.
             signal.raise_signal(signal.SIGTERM)
-        return Ended(code)
+        return EndedHandle(code)
 
 
 @dataclass(frozen=True)
-class Ended(Handle):
-    """Work that is over."""
+class EndedHandle(Handle):
+    """The handle of a run that has ended."""
 
     code: int
 
@@ -54,7 +48,7 @@ class Ended(Handle):
         return self.code
 
     def stop(self) -> None:
-        """There is nothing left to stop."""
+        """Does nothing."""
 
     def kill(self) -> None:
-        """There is nothing left to kill."""
+        """Does nothing."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import subprocess
-import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import AdvsweepWarning, ConfigError
-from advsweep.local_files import cache_folder, make_private_folder, open_private
-from advsweep.redaction import redacted_arguments
+from advsweep.local_files import cache_folder, make_private_folder
 from advsweep.sweep.executors.allocation import (
     VISIBLE,
     CorePool,
@@ -27,13 +23,19 @@ from advsweep.sweep.executors.allocation import (
     room,
     visible_devices,
 )
-from advsweep.sweep.executors.base import Executor, Handle, Job, kill_session
-from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
-from advsweep.sweep.worker.environment import COMMAND_VARIABLE
+from advsweep.sweep.executors.base import (
+    Executor,
+    ForkedProcess,
+    Handle,
+    Job,
+    ProcessHandle,
+    Resources,
+    worker_environment,
+)
+from advsweep.sweep.executors.forkserver import ForkServer, can_adopt
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.executors.base import Resources
 
 PRELOADED = (
     "advsweep.backends.build",
@@ -43,33 +45,19 @@ PRELOADED = (
     "advsweep.sweep.worker.stacked",
     "advsweep.sweep.worker.main",
 )
-"""What every worker imports, whatever its run is made of."""
-
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
-_QUIET = {
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONUNBUFFERED": "1",
-}
-"""Threads that spin cost several times over where runs are side by side."""
+"""The modules that every worker imports, whatever its run."""
 
 
 @dataclass(kw_only=True)
 class LocalExecutor(Executor):
-    """One process per worker, in a session of its own, on as many cores as a run has threads.
+    """Starts one process per worker, in a session of its own, on as many cores as it has threads.
 
-    A worker has one run, or several that are trained together. The session keeps Ctrl-C to the
-    parent, which asks its workers to stop. A worker's output goes to `log.txt` in the run's
-    folder, the first one's of several. It sees the GPUs it was given and no other.
-    Runs on CPUs alone are forked from a process that has everything imported, which saves
-    each of them seconds; CUDA does not survive a fork.
+    A worker trains one run, or several together. Its session keeps Ctrl-C to the parent, which
+    stops the workers. Its output goes to `log.txt` in the run's folder, or the first run's. It
+    sees only the GPUs that it is given.
+
+    Runs on CPUs are forked from a process that has everything imported, which saves each of
+    them seconds; CUDA does not survive a fork.
     """
 
     name: ClassVar[str] = "local"
@@ -92,7 +80,7 @@ class LocalExecutor(Executor):
         runs = list(runs)
         super().prepare(resources, runs)
         self._devices = len(_devices()) if resources.gpus else 0
-        # A run alone would wait for the same imports in another process.
+        # A single run would wait for the same imports in another process.
         self._forks = self.preload and len(runs) > 1 and not resources.gpus and can_adopt()
         self._slots = self._empty_slots()
 
@@ -122,7 +110,7 @@ class LocalExecutor(Executor):
             return None
         slot = self._slots.take()
         if slot is None:
-            self._tell_who_waits()
+            self._warn_if_blocked()
             return None
         try:
             make_private_folder(job.directory)
@@ -140,56 +128,49 @@ class LocalExecutor(Executor):
     def _empty_slots(self) -> SlotAllocator:
         folder = cache_folder() / "cores" / platform.node()
         pinned = self.pin and hasattr(os, "sched_setaffinity")
-        return SlotAllocator(self.resources, CorePool(_cores() if pinned else (), folder), _devices)
+        pool = CorePool(_cores() if pinned else (), folder)
+        return SlotAllocator(self.resources, pool, _devices)
 
     def _is_ready(self, job: Job) -> bool:
-        """Whether a worker can be started at once; what has to be there for that is made."""
+        """Returns whether a worker can start now; starts the fork server if there is none."""
         if not self._forks:
             return True
         try:
             if self._server is None:
                 modules = sorted({*PRELOADED, *self.modules})
-                self._server = ForkServer(modules, self._environment() | _told(job))
+                self._server = ForkServer(modules, self._environment(job))
             return self._server.is_ready()
         except OSError:
-            # A module cannot be imported, most likely: the logs of the workers will say why.
+            # Most likely a module cannot be imported: the workers' own logs will give the reason.
             self._forks = False
             self.close()
             return True
 
-    def _fork(self, job: Job, slot: Slot) -> Forked | None:
+    def _fork(self, job: Job, slot: Slot) -> ForkedProcess | None:
         if self._server is None:
             return None
-        environment = self._environment(slot.devices) | _told(job)
+        environment = self._environment(job, slot)
         try:
-            return self._server.fork(_arguments(job), environment, _log(job), slot.cores)
+            return self._server.fork(job.arguments(), environment, job.log, slot.cores)
         except OSError:
-            # Somebody ended it. This run gets a process by itself, and the next a new server.
+            # The server was killed. This run is spawned, and the next one gets a new server.
             self.close()
             return None
 
     def _spawn(self, job: Job, slot: Slot) -> subprocess.Popen[bytes]:
-        with open_private(_log(job), "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "advsweep.sweep.worker.main", *_arguments(job)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment(slot.devices) | _told(job),
-                start_new_session=True,
-            )
+        process = job.start(self._environment(job, slot))
         if slot.cores:
-            # Long before it has a second thread, which would have to be moved as well.
+            # Before it starts further threads, which would have to be moved one by one.
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(process.pid, slot.cores)
         return process
 
-    def _environment(self, devices: Sequence[str] = ()) -> dict[str, str]:
-        """What every worker has, before what it is told of its job."""
-        threads = dict.fromkeys(_THREADS, str(self.resources.cpus))
-        return os.environ | threads | _QUIET | {VISIBLE: ",".join(devices)}
+    def _environment(self, job: Job, slot: Slot | None = None) -> dict[str, str]:
+        devices = ",".join(slot.devices) if slot else ""
+        own = worker_environment(self.resources.cpus, job.store_url)
+        return os.environ | own | {VISIBLE: devices}
 
-    def _tell_who_waits(self) -> None:
+    def _warn_if_blocked(self) -> None:
         if self._slots.are_empty():
             share = f"{min(self.resources.gpus, 1):.0%} of its memory"
             warnings.warn(
@@ -200,28 +181,17 @@ class LocalExecutor(Executor):
 
 
 @dataclass
-class LocalHandle(Handle):
+class LocalHandle(ProcessHandle):
     """A child process in its slot."""
 
-    process: subprocess.Popen[bytes] | Forked
     slot: Slot
     slots: SlotAllocator
 
     def poll(self) -> int | None:
-        code = self.process.poll()
+        code = super().poll()
         if code is not None:
             self.slots.give_back(self.slot)
         return code
-
-    def pid(self) -> int | None:
-        return self.process.pid
-
-    def stop(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            kill_session(self.process.pid)
 
 
 def _cores() -> list[int]:
@@ -232,22 +202,3 @@ def _cores() -> list[int]:
 
 def _devices() -> list[Device]:
     return visible_devices(os.environ)
-
-
-def _log(job: Job) -> Path:
-    return job.directory / "log.txt"
-
-
-def _arguments(job: Job) -> list[str]:
-    arguments = []
-    for run_id in (job.run_id, *job.others):
-        arguments += ["--run", str(run_id)]
-    arguments += ["--parent-pid", str(os.getpid())]
-    for settings in job.evaluations:
-        arguments += ["--evaluation", json.dumps(settings)]
-    return arguments
-
-
-def _told(job: Job) -> dict[str, str]:
-    # The store's URL may hold a password, and command lines are there for all to read.
-    return {"ADVSWEEP_STORE": job.store_url, COMMAND_VARIABLE: redacted_arguments(sys.argv)}

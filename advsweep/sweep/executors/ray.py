@@ -1,4 +1,4 @@
-"""Actors of a Ray cluster (https://ray.io): one on this machine, or one that is there already."""
+"""Ray (https://ray.io): runs as actors of a local cluster or of an existing one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.components import option
 from advsweep.errors import ConfigError
-from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.remote import RemoteJob
+from advsweep.sweep.executors.base import Executor, Handle, Job, RemoteJob
 from advsweep.sweep.exit_codes import STOPPED
 
 if TYPE_CHECKING:
@@ -28,27 +27,27 @@ LOCAL = "local"
 CONNECT_SECONDS = 10.0
 
 _OBJECT_STORE_BYTES = 80 * 2**20
-"""Nearly the least that Ray takes; nothing but exit codes goes through it."""
+"""Close to the minimum that Ray accepts; only exit codes pass through it."""
 _CALLS = 4
-"""Threads of an actor: one waits for the worker, the others take what is asked meanwhile."""
+"""Threads of an actor: one waits for the worker, the others serve calls meanwhile."""
 
 _CLIENT = "ray://"
-"""Begins the address of a cluster whose own process connects in place of this one."""
+"""Prefix of the addresses of Ray Client servers, which connect to the cluster themselves."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
 class RayExecutor(Executor):
-    """One Ray actor per run, whose child is the run's worker; Ray finds it a machine.
+    """Starts one Ray actor per run, with the worker as its child; Ray places it on a machine.
 
-    Every machine has to reach the store: a SQLite file will do for a cluster of one.
+    Every machine must reach the store: a SQLite file suffices for a cluster of one machine.
 
-    Runs end with the command that started them, as Ray ends all that a driver has left when
-    it is gone. Then, and when an actor or its machine dies, they are lost: free again at once
-    on the same machine and after their lease elsewhere, to go on from their last checkpoint.
+    Runs end with the command that started them, as Ray ends the actors of a driver that is
+    gone. Then, and when an actor or its machine dies, they are lost: free at once on the same
+    machine, elsewhere after their lease, to resume from their last checkpoint.
 
-    A cluster of the command's own listens on the loopback interface alone and requires a random
+    The command's own cluster listens on the loopback interface alone and requires a random
     token (Ray 2.52 and newer), which its processes get through their environment.
     """
 
@@ -68,7 +67,7 @@ class RayExecutor(Executor):
         if self.jobs is not None:
             return self.jobs
         if self.address == LOCAL:
-            # Starting the cluster takes seconds, and a plan that is only looked at needs none.
+            # Starting the cluster takes seconds, and `plan` needs none.
             return max(1, _cores() // self.resources.cpus)
         return self._room()
 
@@ -84,13 +83,13 @@ class RayExecutor(Executor):
 
     @cached_property
     def _ray(self) -> Any:
-        """The module, connected to a cluster that has room for a run."""
+        """The ray module, connected to a cluster that has room for a run."""
         if self.address == LOCAL:
             _protect_own_cluster()
         ray = _import_ray()
         if not ray.is_initialized():
             self._connect(ray)
-        # A cluster that grows on demand has room for what does not fit at the moment.
+        # With `jobs` set, the cluster may grow until it has room.
         if self.jobs is None and not _room(ray.nodes(), self._needs()):
             needs = ", ".join(f"{key} {value:g}" for key, value in self._needs().items())
             raise ConfigError(
@@ -100,7 +99,7 @@ class RayExecutor(Executor):
         return ray
 
     def _connect(self, ray: Any) -> None:
-        # Nobody agreed to have their use reported.
+        # The user has not agreed to usage reports.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address == LOCAL:
@@ -111,7 +110,7 @@ class RayExecutor(Executor):
         host, _, port = self.address.removeprefix(_CLIENT).rpartition(":")
         try:
             if port.isdecimal():
-                # Ray itself tries for minutes where nobody listens.
+                # Ray itself retries for minutes when no server listens.
                 socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
             with _signals_kept():
                 ray.init(address=self.address, **options)
@@ -125,73 +124,73 @@ class RayExecutor(Executor):
         return _room(self._ray.nodes(), self._needs())
 
     def _needs(self) -> dict[str, float]:
-        """What a run takes of a machine, by Ray's names."""
+        """Returns what a run occupies of a machine, by Ray's names."""
         cores, gpus = self.resources.cpus, self.resources.gpus
         needs = {"CPU": float(cores), "GPU": gpus, "memory": (self.memory or 0) * 1e9}
         return {key: value for key, value in needs.items() if value}
 
 
 class WorkerActor:
-    """The actor of one run: the parent of its worker, wherever Ray has put it."""
+    """The actor of one run: the parent of its worker, on the machine that Ray chose."""
 
-    def __init__(self, order: RemoteJob) -> None:
-        self._process: subprocess.Popen[bytes] = order.start()
+    def __init__(self, job: RemoteJob) -> None:
+        self._process: subprocess.Popen[bytes] = job.start()
 
     def wait(self) -> int:
-        """The worker's exit code, when it has ended."""
+        """Waits for the worker and returns its exit code."""
         return self._process.wait()
 
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, number: int) -> None:
-        """Sends a signal to the worker; nothing happens after its end."""
+        """Sends a signal to the worker; does nothing after its end."""
         self._process.send_signal(number)
 
 
 class RayHandle(Handle):
-    """A worker in the care of an actor, which may still wait for its machine."""
+    """A worker of an actor, which may still be waiting for a machine."""
 
     def __init__(self, ray: Any, actor: Any, run_id: int) -> None:
         self._ray = ray
         self._actor = actor
         self._run_id = run_id
-        self._up = actor.pid.remote()
+        self._started = actor.pid.remote()
         self._code = actor.wait.remote()
         self._stopped_early = False
 
     def poll(self) -> int | None:
-        if not self._is_there(self._code):
+        if not self._is_ready(self._code):
             return None
         if self._stopped_early:
             return STOPPED
         try:
             return int(self._ray.get(self._code))
         except self._ray.exceptions.RayError as error:
-            # Whatever has ended the actor gave the worker no time to say anything.
+            # The actor died, and its worker with it, before it could report an exit code.
             _log.warning("run %d: %s", self._run_id, str(error).partition("\n")[0])
             return -signal.SIGKILL
 
     def stop(self) -> None:
-        if self._is_there(self._up):
+        if self._is_ready(self._started):
             self._actor.send.remote(signal.SIGTERM)
         else:
             self._stopped_early = True
             self._ray.kill(self._actor)
 
     def kill(self) -> None:
-        if self._is_there(self._up):
+        if self._is_ready(self._started):
             self._actor.send.remote(signal.SIGKILL)
         else:
             self._ray.kill(self._actor)
 
-    def _is_there(self, result: Any) -> bool:
+    def _is_ready(self, result: Any) -> bool:
         ready, _ = self._ray.wait([result], timeout=0)
         return bool(ready)
 
 
 def _room(nodes: list[dict[str, Any]], needs: Mapping[str, float]) -> int:
-    """How many runs the machines have room for, each run within one of them."""
+    """Returns how many runs fit on the machines, each run on a single one."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     return sum(
         int(min(machine.get(key, 0) / amount for key, amount in needs.items()))
@@ -206,12 +205,12 @@ def _cores() -> int:
 
 
 def _protect_own_cluster() -> None:
-    """Has Ray start its own cluster on the loopback interface, with a token of this process.
+    """Makes Ray start its own cluster on the loopback interface, with a random token.
 
-    Ray reads these variables when it is imported. What the user has set stays.
+    Ray reads these variables when it is imported. Values that the user has set stay.
     """
-    # Its name notwithstanding, Ray obeys this on each system; ray.init replaces an address of
-    # the loopback interface by one of the network.
+    # Ray reads this variable on every system, despite its name. Without it, ray.init replaces
+    # a loopback address by one of the network.
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "ray" in sys.modules or os.environ.keys() & _AUTHENTICATION:
         return
@@ -222,14 +221,13 @@ _AUTHENTICATION = {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 
 
 class _NoFolders(list[str]):
-    """Folders that the actors search for modules: stays empty.
+    """An import path for actors that stays empty.
 
-    Ray adds the working folder, in front of all others: a `json.py` in it would run in each
-    actor.
+    Ray puts the working folder in front of it: a `json.py` there would run in each actor.
     """
 
     def extend(self, folders: Iterable[str]) -> None:
-        """Adds nothing."""
+        """Ignores the folders."""
 
 
 def _job_config() -> Any:
@@ -254,7 +252,7 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Puts the handlers of signals back that Ray replaces by its own."""
+    """Restores the signal handlers that Ray replaces by its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Jobs of a Slurm cluster, submitted as arrays by submitit."""
+"""Slurm: jobs of a cluster, submitted as arrays by submitit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.base import Job, QueueEntry, QueueExecutor
-from advsweep.sweep.executors.remote import STORE_VARIABLE, RemoteJob
+from advsweep.sweep.executors.base import (
+    STORE_VARIABLE,
+    Job,
+    QueueEntry,
+    QueueExecutor,
+    RemoteJob,
+    Resources,
+)
 from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.executors.base import Resources
     from advsweep.sweep.scheduler.queue_job import QueueJob
 
 SIDE_BY_SIDE = 256
@@ -32,7 +37,7 @@ SQUEUE_SECONDS = 120
 
 
 class Cluster(Enum):
-    """Where submitit has the jobs run."""
+    """Where submitit runs the jobs."""
 
     SLURM = "slurm"
     LOCAL = "local"
@@ -40,15 +45,15 @@ class Cluster(Enum):
 
 @dataclass(kw_only=True)
 class SlurmExecutor(QueueExecutor):
-    """One job of an array per run; the command returns when all are submitted.
+    """Submits one job of an array per run; the command returns when all are submitted.
 
-    Every machine has to have the same folders and to reach the store: a SQLite file will do
-    for one machine, several need a server.
+    Every machine must have the same folders and reach the store: a SQLite file suffices for one
+    machine, several need a database server.
 
-    Near the end of its time, and when it is preempted, a run writes a checkpoint and its job
-    is queued again, by the time limit at most three times. The job tries its run again as often
-    as `--retries` says, those tries included that it made before it was queued again. What has
-    failed for good, or is lost with its job, is submitted when the command is given again.
+    Near the end of its time limit, and when it is preempted, a run writes a checkpoint and its
+    job is queued again, at most three times for the time limit. A job retries its run as often
+    as `--retries` allows, counted over all its requeues. Runs that have failed, or are lost with
+    their job, are submitted when the command is repeated.
 
     Departures: submitit's default of 5 minutes is a day here.
     """
@@ -92,10 +97,10 @@ class SlurmExecutor(QueueExecutor):
         return dict.fromkeys(alive, QueueEntry("RUNNING")) | self._in_slurm(names - local)
 
     def _in_slurm(self, names: set[str]) -> dict[str, QueueEntry]:
-        """Those of these jobs that squeue lists."""
+        """Returns those of these jobs that squeue lists."""
         if not names:
             return {}
-        # All that the user has: of jobs by name, one that is long gone would be an error.
+        # All jobs of the user: squeue exits with an error for a job id that is long gone.
         what = ("--noheader", "--array", "--format=%i %T %r", f"--user={getpass.getuser()}")
         try:
             done = subprocess.run(
@@ -106,9 +111,9 @@ class SlurmExecutor(QueueExecutor):
                 timeout=SQUEUE_SECONDS,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            told = getattr(error, "stderr", None) or error
+            output = getattr(error, "stderr", None) or error
             raise ConfigError(
-                f"executor: expected squeue to tell which runs are queued, got: {str(told).strip()}"
+                f"executor: expected squeue to list the queued runs, got: {str(output).strip()}"
             ) from error
         listed = (line.split(maxsplit=2) for line in done.stdout.splitlines())
         return {
@@ -122,12 +127,12 @@ class SlurmExecutor(QueueExecutor):
     ) -> Iterator[Mapping[int, str]]:
         batches, threads = list(_batches(jobs, self.array_size)), self.resources.cpus
         for batch in batches:
-            # The limit is an array's own; those of one command share what there may be.
+            # Slurm limits each array by itself; the arrays of one command share `side_by_side`.
             executor = self._executor(folder, max(1, side_by_side // len(batches)))
             try:
                 with _passed_on(batch[0].store_url), executor.batch():
-                    orders = [RemoteJob.of(job, threads).without_secrets() for job in batch]
-                    submitted = [executor.submit(SlurmJob(order, policy)) for order in orders]
+                    remote = [RemoteJob.of(job, threads).without_secrets() for job in batch]
+                    submitted = [executor.submit(SlurmJob(job, policy)) for job in remote]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -145,7 +150,7 @@ class SlurmExecutor(QueueExecutor):
                 f"executor: expected a machine of a Slurm cluster: {error} "
                 "(executor.cluster=local tries it out without one)"
             ) from error
-        wanted = {
+        parameters = {
             "name": "advsweep",
             "timeout_min": self.minutes,
             "cpus_per_task": self.resources.cpus,
@@ -156,7 +161,7 @@ class SlurmExecutor(QueueExecutor):
             "slurm_array_parallelism": side_by_side,
             f"{self.cluster.value}_setup": list(self.setup) or None,
         }
-        executor.update_parameters(**{k: v for k, v in wanted.items() if v is not None})
+        executor.update_parameters(**{k: v for k, v in parameters.items() if v is not None})
         return executor
 
     def _name(self, job_id: str) -> str:
@@ -165,45 +170,45 @@ class SlurmExecutor(QueueExecutor):
 
 @dataclass
 class SlurmJob:
-    """What a job does: it executes its run.
+    """The function that a job calls: it executes one run.
 
     Attributes:
-        retries: how often the job tried its run again before it was queued again.
+        retries: number of retries before the job was queued again.
     """
 
-    order: RemoteJob
+    job: RemoteJob
     policy: Policy
     retries: int = 0
-    _attending: QueueJob | None = None
+    _scheduler: QueueJob | None = None
 
     def __call__(self) -> str:
-        """How the run ended, in a word."""
-        # Not on the machine that submits, where a job's modules may take their time.
+        """Returns how the run ended, in a word."""
+        # Imported on the machine of the job alone: the command that submits stays quick.
         from advsweep.sweep.scheduler.queue_job import QueueJob
 
-        self._attending = QueueJob(self.order, self.policy, self.retries)
-        self._attending.run()
-        return self._attending.end.value if self._attending.end else "elsewhere"
+        self._scheduler = QueueJob(self.job, self.policy, self.retries)
+        self._scheduler.run()
+        return self._scheduler.end.value if self._scheduler.end else "elsewhere"
 
     def checkpoint(self) -> Any:
-        """Stops the worker; what is left of its run, for submitit to queue again.
+        """Stops the worker and returns the job for submitit to queue again.
 
-        submitit calls it in a signal's handler, before the time is up or on preemption.
+        submitit calls it in a signal handler, before the time is up or on preemption.
         """
         retries = self.retries
-        if self._attending is not None:
-            self._attending.interrupt()
-            retries = self._attending.retries
+        if self._scheduler is not None:
+            self._scheduler.interrupt()
+            retries = self._scheduler.retries
         return _import_submitit().helpers.DelayedSubmission(
-            SlurmJob(self.order, self.policy, retries)
+            SlurmJob(self.job, self.policy, retries)
         )
 
 
 @contextmanager
 def _passed_on(store_url: str) -> Iterator[None]:
-    """A stretch in which jobs are submitted: Slurm gives them the environment of `sbatch`.
+    """Sets the store's URL in the environment, which `sbatch` passes on to its jobs.
 
-    The files that submitit writes for them hold no URL with a password.
+    The files that submitit writes for jobs hold no URL with a password.
     """
     # submitit starts its local jobs without `-P`.
     changes = {STORE_VARIABLE: store_url, "PYTHONSAFEPATH": "1"}
@@ -220,14 +225,14 @@ def _passed_on(store_url: str) -> Iterator[None]:
 
 
 def _batches(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
-    """The jobs in as few parts as there have to be, all of about the same size."""
+    """Yields the jobs in as few batches as possible, all of about the same size."""
     number = math.ceil(len(jobs) / size)
     for part in range(number):
         yield jobs[part * len(jobs) // number : (part + 1) * len(jobs) // number]
 
 
 def _process_name(pid: str) -> str:
-    """A process of this machine, told from later ones of the same pid by when it started."""
+    """Returns a name for a local process: its start time sets it apart from reused pids."""
     return f"{pid}@{process_started(int(pid))}"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.components import Plain
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.store import Status
-from advsweep.sweep.worker.costs import RUN_SECONDS
+from advsweep.sweep.worker.environment import RUN_SECONDS
 
 if TYPE_CHECKING:
     from advsweep.store import RunOutline, RunRecord, Store

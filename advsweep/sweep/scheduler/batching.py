@@ -1,4 +1,8 @@
-"""Which runs of an execution are trained together by one worker, and what came of each of them."""
+"""Decides which runs one worker trains together.
+
+The backend tells which runs fit together (`stack_key`) and how many (`stack_size`);
+`worker/stacked.py` trains them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from advsweep.store import Status
-from advsweep.sweep import exit_codes
 
 if TYPE_CHECKING:
     from advsweep.backends.base import StackKey
@@ -18,52 +21,47 @@ if TYPE_CHECKING:
 
 _UNTRAINED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 
-CODES = {
-    Status.DONE: exit_codes.DONE,
-    Status.FAILED: exit_codes.FAILED,
-    Status.INTERRUPTED: exit_codes.STOPPED,
-    Status.PRUNED: exit_codes.PRUNED,
-}
-"""With what a worker would have ended that had such a run alone."""
-
 
 def must_be_alone(record: RunRecord) -> bool:
-    """Whether a run is to have its own process: it had failed, or is to be evaluated alone."""
+    """Returns whether a run needs its own process: it failed before, or is only evaluated."""
     return record.status not in _UNTRAINED
 
 
 def companions(
     scheduled: ScheduledRun, queue: Iterable[ScheduledRun], free: int
 ) -> list[ScheduledRun]:
-    """Which queued runs are to be trained together with one that is about to be started.
+    """Returns the queued runs to train together with one that is about to start.
 
-    Those of its kind come first. They are no more than its backend trains together, and leave
-    as much for each of the other slots that are free.
+    Runs of the same kind come first. The batch holds at most as many runs as the backend can
+    stack, and leaves an equal share for each of the other free slots.
 
     Args:
-        queue: the runs to choose from, in the order in which they would be started.
-        free: slots that are free, its own among them.
+        queue: the candidates, in the order in which they would start.
+        free: number of free slots, its own included.
     """
-    key = _key(scheduled)
+    key = _stack_key(scheduled)
     if key is None:
         return []
-    fitting = [(other, its) for other in queue if (its := _key(other)) and its.shape == key.shape]
+    fitting = [
+        (other, its) for other in queue if (its := _stack_key(other)) and its.shape == key.shape
+    ]
     fitting.sort(key=lambda pair: pair[1].kind != key.kind)
-    size = scheduled.wanted[0].run.backend.stack_size()
+    size = scheduled.planned[0].run.backend.stack_size()
     share = math.ceil((1 + len(fitting)) / free)
     return [other for other, _ in fitting[: min(size, share) - 1]]
 
 
-def are_alike(
+def can_share_worker(
     first: tuple[ScheduledRun, RunRecord], second: tuple[ScheduledRun, RunRecord]
 ) -> bool:
-    """Whether one worker can be given both, as far as their records tell."""
-    asked = [scheduled.evaluations(record) for scheduled, record in (first, second)]
-    return not must_be_alone(second[1]) and asked[0] == asked[1]
+    """Returns whether the second run may join the worker of the first, by their records."""
+    own, other = (scheduled.evaluations(record) for scheduled, record in (first, second))
+    # A worker takes one list of evaluation settings for all its runs.
+    return not must_be_alone(second[1]) and own == other
 
 
 def count_stackable(plan: Plan) -> int:
-    """How many runs of a plan can be trained together with another one of it."""
+    """Returns how many runs of a plan can be trained together with another one of it."""
     if not plan.executor.stacks:
         return 0
     runs = {planned.run.identity: planned.run for planned in plan.runs}.values()
@@ -72,19 +70,16 @@ def count_stackable(plan: Plan) -> int:
     return sum(count for count in shapes.values() if count > 1)
 
 
-def has_ended(scheduled: ScheduledRun, record: RunRecord) -> bool:
-    """Whether a worker recorded how the run ended."""
-    return record.finished is not None and record.finished != scheduled.finished
+def has_final_end(scheduled: ScheduledRun, record: RunRecord) -> bool:
+    """Returns whether a run has ended for good while its worker trains others.
 
-
-def is_settled(scheduled: ScheduledRun, record: RunRecord) -> bool:
-    """Whether a run has ended for good while its worker goes on with others.
-
-    One that was interrupted may be so since its worker gave up all of them.
+    An interruption that nobody requested is not final: the worker may have given up the whole
+    stack, whose runs are then trained one by one.
     """
     interrupted = record.status is Status.INTERRUPTED and not record.stop_requested
-    return has_ended(scheduled, record) and not interrupted
+    return scheduled.has_ended(record) and not interrupted
 
 
-def _key(scheduled: ScheduledRun) -> StackKey | None:
+def _stack_key(scheduled: ScheduledRun) -> StackKey | None:
+    # A retry runs alone, so that a run that fails does not take others with it again.
     return None if scheduled.alone or scheduled.retries else scheduled.stack_key

@@ -1,4 +1,4 @@
-"""What an execution tells whoever watches it."""
+"""Events of a scheduler, and the result that it returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EventKind(Enum):
-    """What happened to a run; `RETRYING` is a failure after which it is tried again."""
+    """What happened to a run; `RETRYING` is a failure before another try."""
 
     SKIPPED = "skipped"
     STARTED = "started"
@@ -31,7 +31,7 @@ class RunEvent:
 
     Attributes:
         run: the run's record just after it.
-        message: why, for people; empty where the kind says it all.
+        message: the reason, for the user; empty where the kind says it all.
     """
 
     kind: EventKind
@@ -41,12 +41,12 @@ class RunEvent:
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """How far an execution is; sent several times a second.
+    """The state of a sweep; sent several times a second.
 
     Attributes:
         active: ids of the runs whose workers are alive.
-        waiting: ids of the runs that another execution works on.
-        queued: runs that have not been started, or are to be started again.
+        waiting: ids of the runs that another process trains.
+        queued: number of runs that are to be started, or started again.
         stopping: true while the runs are being stopped.
     """
 
@@ -58,12 +58,12 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class RunsAdded:
-    """Runs join an execution that is under way.
+    """Runs join a sweep that has started.
 
     Attributes:
-        message: which, for people.
-        labels: what to call each of them, by identity.
-        total: runs of the execution in all, as far as is known.
+        message: names them, for the user.
+        labels: the label of each of them, by identity.
+        total: number of runs in the sweep, as far as is known.
     """
 
     message: str
@@ -76,19 +76,19 @@ Event = RunEvent | SweepProgress | RunsAdded
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of an execution.
+    """The result of executing a plan.
 
     Attributes:
         run_ids: the plan's runs in the store, each once, in the plan's order.
-        done: runs that this execution brought to their end.
-        skipped: runs that were done before.
-        failed: why runs failed, by id.
-        pruned: why runs were stopped early, now or before, by id.
-        unfinished: runs that were interrupted or never started.
-        stopped: true when the user asked to stop.
-        halted: true when so many runs failed that no more were started.
-        submitted: runs that were handed to a queue, which starts them when it pleases.
-        queued: runs that a queue, or another process, had before.
+        done: number of runs that were completed now.
+        skipped: number of runs that were complete before.
+        failed: reasons of failed runs, by id.
+        pruned: reasons of runs that were stopped early, now or before, by id.
+        unfinished: number of runs that were interrupted or never started.
+        stopped: true when the user stopped the sweep.
+        halted: true when too many failures kept further runs from starting.
+        submitted: number of runs that were submitted to a queue now.
+        queued: number of runs that a queue, or another process, has already.
     """
 
     run_ids: Sequence[int]
@@ -104,7 +104,7 @@ class SweepResult:
 
     @property
     def exit_code(self) -> int:
-        """0 all is well, 1 a run failed or is unfinished, 130 stopped by the user."""
+        """0: success, 1: a run failed or is unfinished, 130: stopped by the user."""
         if self.stopped:
             return 130
         return 1 if self.failed or self.unfinished else 0

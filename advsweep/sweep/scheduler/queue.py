@@ -1,4 +1,4 @@
-"""Hands what is missing of a plan to a queue, each run only once, and looks where it stands."""
+"""Submits the missing runs of a plan to a queue, each once, and lists what the queue has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
@@ -20,30 +20,19 @@ from advsweep.sweep.registry import EXECUTORS
 from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
 
 if TYPE_CHECKING:
-    from advsweep.components import Plain
-    from advsweep.store import RunRecord, Store
+    from advsweep.store import Store
     from advsweep.sweep.retry_policy import Policy
-
+    from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 
 _JOB = re.compile(r"[0-9]+([_+][0-9]+|@[0-9.]+|@None)?")
-"""What jobs are called: `123_4` by Slurm, `PID@STARTED` for processes of this machine."""
-
-
-class Wanted(Protocol):
-    """A run of the store, with what a plan wants of it."""
-
-    run_id: int
-
-    def is_done(self, record: RunRecord, store: Store) -> bool: ...
-
-    def evaluations(self, record: RunRecord) -> tuple[Plain, ...]: ...
+"""Names of jobs: `123_4` in Slurm, `PID@STARTED` for processes of this machine."""
 
 
 def check_policy(policy: Policy, executor: QueueExecutor) -> None:
-    """Refuses what takes somebody who sees all runs.
+    """Refuses a policy that only a process that sees all runs can apply.
 
     Raises:
-        ConfigError: failures are to be counted.
+        ConfigError: the policy counts failures.
     """
     if policy.counts_failures:
         option = "--fail-fast" if policy.fail_fast else "--max-failures"
@@ -54,23 +43,22 @@ def check_policy(policy: Policy, executor: QueueExecutor) -> None:
 
 
 def submit(
-    runs: Sequence[Wanted],
+    runs: Sequence[ScheduledRun],
     store: Store,
     executor: QueueExecutor,
     side_by_side: int,
     on_event: Callable[[Event], None],
     policy: Policy,
 ) -> SweepResult:
-    """Submits the runs that are neither done, nor being trained, nor queued before.
+    """Submits the runs that are not completed, being trained or queued already.
 
-    Requests to stop are withdrawn from those that are queued now or were before.
-
-    What was submitted is kept in `jobs.json`, in a folder of the executor's own beside the
-    runs' folders, for the next time to ask the queue about.
+    Stop requests of runs that are queued, now or before, are withdrawn. The names of the jobs
+    are kept in `jobs.json`, in the executor's folder beside the runs' folders, so that the next
+    call can look them up in the queue.
 
     Raises:
-        ConfigError: the queue cannot be had, or does not take them.
-        StoreError: a run's folder is another run's.
+        ConfigError: the queue cannot be reached, or refuses the jobs.
+        StoreError: a run's folder belongs to another run.
     """
     ids = [scheduled.run_id for scheduled in runs]
     folder = store.runs_directory / executor.name
@@ -123,12 +111,12 @@ def submit(
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedRun:
-    """A run that a queue has.
+    """A run in a queue.
 
     Attributes:
-        executor: whose queue it is.
-        job: what the run's job is called there.
-        state, reason: as the queue tells them, see `detached.Place`.
+        executor: name of the executor that submitted it.
+        job: name of its job in the queue.
+        state, reason: see `executors.base.QueueEntry`.
     """
 
     id: int
@@ -141,12 +129,12 @@ class QueuedRun:
 
 
 def queued_runs(store: Store, sweep: str | None = None) -> list[QueuedRun]:
-    """The runs of a sweep, or of the store, that were submitted and that a queue still has.
+    """Returns the submitted runs of a sweep, or of the store, that a queue still has.
 
-    A queue is asked once, and only where runs that were submitted to it are not at their end.
+    Each queue is queried once, and only if submitted runs of it have not ended.
 
     Raises:
-        ConfigError: a queue cannot be asked.
+        ConfigError: a queue cannot be queried.
         NotFoundError: there is no such sweep.
     """
     submitted = list(_submitted(store))
@@ -175,20 +163,20 @@ def queued_runs(store: Store, sweep: str | None = None) -> list[QueuedRun]:
 
 
 def _submitted(store: Store) -> Iterator[tuple[QueueExecutor, Mapping[int, str]]]:
-    """Each queue that runs of this store were submitted to, with their jobs' names."""
+    """Yields each queue that has runs of this store, with the names of their jobs by run."""
     for name in EXECUTORS.names():
         if names := _read(store.runs_directory / name):
             executor = EXECUTORS.build(name)
-            # Somebody else's folder may hold a file of that name for any executor.
+            # A store of unknown origin may hold such a file for any executor.
             if isinstance(executor, QueueExecutor):
                 yield executor, names
 
 
 def _read(folder: Path) -> dict[int, str]:
-    """Under which name each run was submitted, as far as that is known.
+    """Reads the job name of each submitted run.
 
     Raises:
-        StoreError: the file is none that advsweep writes.
+        StoreError: advsweep did not write the file.
     """
     path = folder / "jobs.json"
     try:

@@ -1,7 +1,7 @@
-"""What a queue's job does where it runs: it executes one run, as a sweep does its many.
+"""Executes one run in the job of a queue.
 
-Nobody watches the job. So it tries its run again itself, holds it to its limits, and records
-the end of a worker that could not do so.
+No scheduler watches the job from outside. So the job itself retries the run, enforces its limits
+and records the end of a worker that could not record it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.components import Plain
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store, owners
-from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.remote import STORE_VARIABLE, ProcessHandle, RemoteJob
+from advsweep.sweep.executors.base import (
+    STORE_VARIABLE,
+    Executor,
+    Handle,
+    Job,
+    ProcessHandle,
+    RemoteJob,
+)
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
 from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
@@ -33,17 +39,17 @@ _log = logging.getLogger(__name__)
 
 
 class QueueJob(Scheduler):
-    """The execution of a single run, by the job that was submitted for it.
+    """The scheduler of a single run, in the job that was submitted for it.
 
-    Signals are the queue's: `interrupt` is for whoever handles them.
+    The queue's library handles signals and calls `interrupt`.
 
     Args:
-        retries: how often this job has tried the run again before it was interrupted.
+        retries: number of retries before the job was interrupted and queued again.
     """
 
-    def __init__(self, order: RemoteJob, policy: Policy, retries: int) -> None:
-        # The store's URL, unless it holds a password, and the folder of its runs are among them.
-        os.environ.update(order.environment)
+    def __init__(self, job: RemoteJob, policy: Policy, retries: int) -> None:
+        # These include the folder of all runs and, unless it has a password, the store's URL.
+        os.environ.update(job.environment)
         if STORE_VARIABLE not in os.environ:
             raise ConfigError(
                 f"expected the store's URL in the job's environment as ${STORE_VARIABLE}, got "
@@ -52,80 +58,81 @@ class QueueJob(Scheduler):
                 "jobs run and leave the password out of the URL"
             )
         store = open_store(create=False, patience=store_patience(), wait=True)
-        self._here = _Here(order)
-        # It is no scheduled from the start: those that were asked to stop would be started.
-        super().__init__(store, self._here, 1, _tell, policy, [])
-        self._unit = _Ordered(order.run_id, [], retries=retries, asked=order.evaluation_settings())
-        self._queue.append(self._unit)
-        self._waits_since: float | None = None
+        self._child = _ChildExecutor(job)
+        # The run joins the queue directly: `_enqueue` would withdraw a request to stop it.
+        super().__init__(store, self._child, 1, _log_event, policy, [])
+        own = job.job
+        self._run = _JobRun(own.run_id, [], retries=retries, settings=own.evaluations)
+        self._queue.append(self._run)
+        self._waiting_since: float | None = None
 
     @property
     def retries(self) -> int:
-        """How often the run was tried again."""
-        return self._unit.retries
+        """The number of retries of the run."""
+        return self._run.retries
 
     @property
     def end(self) -> EventKind | None:
-        """How the run ended; None where it did not."""
-        return self._unit.end
+        """How the run ended; None if it did not."""
+        return self._run.end
 
     def interrupt(self) -> None:
-        """Stops the worker and waits for its end, in the handler of a signal."""
-        process = self._here.process
+        """Stops the worker and waits for its end; called from a signal handler."""
+        process = self._child.process
         if process is None:
             return
         process.terminate()
-        # A `poll` may have been interrupted, with a lock that another one would want.
+        # The signal may have interrupted `Popen.poll`, whose lock `Popen.wait` would wait for.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def _has_more(self) -> bool:
-        """As of any execution, but a run that another process has is not waited for long."""
+        """As of any scheduler, but waits a limited time for a run of another process."""
         if not self._waiting:
-            self._waits_since = None
+            self._waiting_since = None
             return super()._has_more()
         now = time.monotonic()
-        self._waits_since = self._waits_since or now
-        return now - self._waits_since < 2 * owners.LEASE.total_seconds()
+        self._waiting_since = self._waiting_since or now
+        return now - self._waiting_since < 2 * owners.LEASE.total_seconds()
 
 
 @dataclass(eq=False)
-class _Ordered(ScheduledRun):
-    """The run of an order.
+class _JobRun(ScheduledRun):
+    """The run of a job.
 
     Attributes:
-        asked: settings to evaluate by; those of the run's record when empty.
+        settings: evaluation settings; those of the run's record when empty.
     """
 
-    asked: tuple[Plain, ...] = field(default=(), kw_only=True)
+    settings: tuple[Plain, ...] = field(default=(), kw_only=True)
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
-        return self.asked
+        return self.settings
 
     def is_done(self, record: RunRecord, store: Store) -> bool:
-        """True when it is trained; which evaluations are missing only a worker can tell."""
-        return record.status is Status.DONE and not self.asked
+        """Returns whether the run is trained; a worker checks for missing evaluations."""
+        return record.status is Status.DONE and not self.settings
 
 
-class _Here(Executor):
-    """Starts the ordered worker as a child of this process."""
+class _ChildExecutor(Executor):
+    """Starts the job's worker as a child of this process."""
 
     name: ClassVar[str] = "here"
 
-    def __init__(self, order: RemoteJob) -> None:
+    def __init__(self, job: RemoteJob) -> None:
         super().__init__()
-        self._order = order
+        self._job = job
         self.process: subprocess.Popen[bytes] | None = None
 
     def capacity(self) -> int:
         return 1
 
     def start(self, job: Job) -> Handle:
-        self.process = self._order.start()
+        self.process = self._job.start()
         return ProcessHandle(self.process)
 
 
-def _tell(event: Event) -> None:
+def _log_event(event: Event) -> None:
     if isinstance(event, RunEvent):
         level = logging.WARNING if event.message else logging.INFO
         _log.log(level, "run %d %s: %s", event.run.id, event.kind.value, event.message)

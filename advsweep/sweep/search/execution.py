@@ -58,7 +58,7 @@ def execute_search(
 
 
 class SearchScheduler(Scheduler):
-    """An execution whose runs come trial by trial."""
+    """A scheduler whose runs come trial by trial."""
 
     def __init__(self, *arguments: Any, study: Study, overlaps: bool) -> None:
         super().__init__(*arguments)
@@ -71,17 +71,17 @@ class SearchScheduler(Scheduler):
     def _has_more(self) -> bool:
         return super()._has_more() or not self._exhausted
 
-    def _fill(self) -> None:
-        super()._fill()
+    def _fill_slots(self) -> None:
+        super()._fill_slots()
         while self._has_room() and self._next_trial():
-            super()._fill()
+            super()._fill_slots()
 
     def _has_room(self) -> bool:
         return not self._over and not self._queue and self._free_slots > 0
 
     def _next_trial(self) -> bool:
         """Takes in one more trial; False where none is to be had for the time being."""
-        idle = not (self._workers or self._waiting or self._resting)
+        idle = not (self._workers or self._waiting or self._paused)
         if not idle and (self._enough or not self._overlaps):
             return False
         # If another process adds a trial after this, the number is taken.
@@ -117,4 +117,4 @@ class SearchScheduler(Scheduler):
         labels = {p.run.identity: f"trial {number} seed={p.run.seed}" for p in plan.runs}
         message = f"trial {number}: {spell(params)}"
         self._on_event(RunsAdded(message, labels, len(self._runs) + to_come))
-        self._admit(runs)
+        self._enqueue(runs)

@@ -1,4 +1,4 @@
-"""Where and with what a run was made: code, versions and hardware."""
+"""Describes the process of a run: code, versions, hardware, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,36 @@ import functools
 import importlib.metadata
 import os
 import platform
+import resource
 import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.components import Plain
 from advsweep.redaction import redacted_arguments
 
+if TYPE_CHECKING:
+    from advsweep.store import Store
+
 COMMAND_VARIABLE = "ADVSWEEP_COMMAND"
-"""Through it an executor passes to its workers what the user typed, without secrets."""
+"""The environment variable with the user's command, without secrets, for workers."""
+
+RUN_SECONDS = "time/run"
+"""Seconds that all processes of a run took, evaluations included; its share of them where they
+trained other runs too."""
+
+PEAK_MEMORY = "memory/peak"
+"""Bytes of memory that the largest process of a run held at once."""
 
 _PACKAGES = ("torch", "numpy", "scipy", "sqlalchemy", "hydra-core", "transformers", "trl")
 
 
 def describe_environment() -> Plain:
-    """The code's git state, versions of what computes, the machine and the command.
+    """Returns the code's git state, package versions, the machine and the command.
 
     Secrets in the command are masked.
     """
@@ -31,9 +45,9 @@ def describe_environment() -> Plain:
 
 @functools.cache
 def _of_this_process() -> Plain:
-    """What stays as it is while the process lives, and in all that are forked from it.
+    """Returns what is constant for the process and its forks.
 
-    The code is the one that was imported, whatever has happened to its files since.
+    Cached: the code is the one that was imported, even if its files change later.
     """
     return {
         "advsweep": advsweep.__version__,
@@ -59,7 +73,7 @@ def _versions() -> dict[str, str]:
 
 
 def _git_state(directory: Path) -> Plain | None:
-    """Commit and dirtiness of the checkout that holds the package; None for a wheel."""
+    """Returns commit and dirtiness of the checkout with the package; None for a wheel."""
     commit = _git(directory, "rev-parse", "HEAD")
     if commit is None or _git(directory, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
@@ -87,3 +101,41 @@ def _cpu_model() -> str:
         return platform.processor()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor())
+
+
+class ProcessCosts:
+    """Measures what this process costs and adds it to the summaries of its runs.
+
+    Runs that are trained together share the time equally while they are in the process, so that
+    their times add up to its own. Each of them counts the memory of the whole process.
+    """
+
+    def __init__(self, run_ids: Iterable[int]) -> None:
+        self._seconds = dict.fromkeys(run_ids, 0.0)
+        self._divided = time.monotonic()
+
+    def leave(self, run_id: int) -> float:
+        """Takes a run out; returns its seconds, 0 if it was out before."""
+        now = time.monotonic()
+        for other in self._seconds:
+            self._seconds[other] += (now - self._divided) / len(self._seconds)
+        self._divided = now
+        return self._seconds.pop(run_id, 0.0)
+
+    def record(self, store: Store, run_id: int) -> None:
+        """Takes a run out, and adds its costs to those of its earlier processes."""
+        seconds = self.leave(run_id)
+        earlier = store.metrics.summaries([run_id]).get(run_id, {})
+        store.metrics.set_summaries(
+            run_id,
+            {
+                RUN_SECONDS: earlier.get(RUN_SECONDS, 0.0) + seconds,
+                PEAK_MEMORY: max(earlier.get(PEAK_MEMORY, 0.0), _peak_memory()),
+            },
+        )
+
+
+def _peak_memory() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, other systems kilobytes.
+    return float(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,4 +1,4 @@
-"""The thread that keeps a worker's lease and watches its parent."""
+"""The thread that renews a worker's leases and watches its parent."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 5.0
 STOP_SECONDS = 1.0
-"""How often a request to stop is looked for."""
+"""Interval at which the store is checked for requests to stop."""
 PARENT_SECONDS = 0.5
 ORPHAN_SECONDS = 10.0
-"""What a run whose parent is gone has to write a checkpoint, before it is ended."""
+"""Time that a run without a parent has to write a checkpoint before it is ended."""
 
 _log = logging.getLogger(__name__)
 
 
 class Heartbeat(threading.Thread):
-    """Beats for a run while it is open as a context manager.
+    """Renews the lease of a run while it is open as a context manager.
 
     Args:
-        run_id: the run whose lease is kept; None to watch the parent alone.
-        parent_pid: ends the process when that is no longer its parent; None: never.
+        run_id: the run whose lease is renewed; None to watch the parent alone.
+        parent_pid: the process ends when this is no longer its parent; None: never.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Heartbeat(threading.Thread):
         self._stop_request = stop
         self._parent_pid = parent_pid
         self._ended = threading.Event()
-        self._orphaned: float | None = None
+        self._orphaned_since: float | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -54,37 +54,38 @@ class Heartbeat(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        beaten = looked = time.monotonic()
+        beaten = checked = time.monotonic()
         while not self._ended.wait(PARENT_SECONDS):
             self._watch_parent()
             now = time.monotonic()
-            if now - looked >= STOP_SECONDS:
-                looked = now
-                self._try(self._look)
+            if now - checked >= STOP_SECONDS:
+                checked = now
+                self._try(self._check_stop_requests)
             if now - beaten >= BEAT_SECONDS:
                 beaten = now
-                self._try(self._beat)
+                self._try(self._renew_leases)
 
     def _try(self, act: Callable[[], None]) -> None:
-        """Uses the store once; it may recover before the next time comes."""
+        """Uses the store without waiting for it: it may recover before the next attempt."""
         try:
             with self._store.without_retries():
                 act()
         except StoreUnavailableError:
-            pass  # of which the store has written to the log
+            pass  # the store has logged it
         except StoreError as error:
             _log.warning("no heartbeat: %s", error)
 
-    def _look(self) -> None:
+    def _check_stop_requests(self) -> None:
         if self._run_id is not None and self._store.leases.stop_requested(self._run_id):
             self._stop_request.request("asked to stop")
 
-    def _beat(self) -> None:
+    def _renew_leases(self) -> None:
         if self._run_id is None:
             return
         try:
             self._store.leases.heartbeat(self._run_id)
         except LeaseLostError as error:
+            # Another process trains the run now: this one must not write any more.
             _log.error("%s", error)
             os._exit(ELSEWHERE)
 
@@ -92,10 +93,10 @@ class Heartbeat(threading.Thread):
         if self._parent_pid is None or os.getppid() == self._parent_pid:
             return
         now = time.monotonic()
-        if self._orphaned is None:
-            self._orphaned = now
+        if self._orphaned_since is None:
+            self._orphaned_since = now
             _log.warning("the process that started this run is gone")
             self._stop_request.request("the process that started it is gone")
-        elif now - self._orphaned > ORPHAN_SECONDS:
+        elif now - self._orphaned_since > ORPHAN_SECONDS:
             _log.error("still busy %g s after the parent's end: ending now", ORPHAN_SECONDS)
             os._exit(ORPHANED)

@@ -1,4 +1,4 @@
-"""What a process does for a run, whether it has that one alone or several."""
+"""The life of a run in a worker, alone or among others: from its claim to its recorded end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from advsweep.components import Plain
 from advsweep.errors import (
@@ -44,21 +44,18 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.stop_request import Stop
+    from advsweep.sweep.stop_request import AnyStopRequest
+    from advsweep.sweep.worker.environment import ProcessCosts
     from advsweep.sweep.worker.reporter import StoreReporter
+
+RESERVED_BYTES = 512 * 1024
 
 _log = logging.getLogger(__name__)
 
 
-class Measured(Protocol):
-    """What tells what a run has cost, see `summaries`."""
-
-    def record(self, store: Store, run_id: int) -> None: ...
-
-
 @dataclass(frozen=True)
 class RunEnd:
-    """How the work on a run ended."""
+    """How the work on a run ended, and the exit code that says so."""
 
     code: int
     status: Status
@@ -67,7 +64,7 @@ class RunEnd:
     failure: Failure | None = None
 
     def log(self) -> None:
-        """Says so in the run's log."""
+        """Writes the end to the run's log."""
         if self.traceback:
             _log.error("%s", self.traceback)
         _log.info("%s", f"{self.status.value}: {self.error}" if self.error else self.status.value)
@@ -76,12 +73,87 @@ class RunEnd:
 FINISHED = RunEnd(DONE, Status.DONE)
 
 
-def end_of(error: BaseException) -> RunEnd:
-    """What becomes of a run in whose work something was raised.
+def make_evaluators(
+    store: Store, record: RunRecord, evaluations: Sequence[Plain]
+) -> list[Evaluator]:
+    """Builds a run and an evaluator per evaluation setting; its own setting if none is given."""
+    # Imported here, under supervision: this takes seconds, and may fail with the run's parts.
+    from advsweep.backends.build import build_run
+    from advsweep.evaluation.run_evaluator import Evaluator
+
+    runs = [
+        build_run(record.config | {"evaluation": settings})
+        for settings in evaluations or [record.config["evaluation"]]
+    ]
+    runs[0].task.check_consent()
+    return [Evaluator(store, run, record.id, record.attempt) for run in runs]
+
+
+def begin_training(
+    store: Store,
+    record: RunRecord,
+    evaluator: Evaluator,
+    stop: AnyStopRequest,
+    *,
+    runs_in_process: int = 1,
+) -> StoreReporter:
+    """Prepares a run's folder and record for training, and returns the training's reporter.
 
     Raises:
-        LeaseLostError: it is that one: there is no record to write to, as another process has
-            the run.
+        ConfigError: the config now builds another run than the one that was planned.
+        StoreError: the folder belongs to another run.
+    """
+    from advsweep.sweep.early_stopping.check import StoppingCheck
+    from advsweep.sweep.worker.reporter import StoreReporter
+
+    run = evaluator.run
+    store.runs.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
+    if run.identity != record.identity:
+        raise ConfigError(
+            f"expected the run that was planned, {record.identity[:12]}, and its config now makes "
+            f"{run.identity[:12]}: its data, or advsweep itself, has changed since; start the "
+            f"sweep again, which plans it anew"
+        )
+    claim_folder(record.directory, record.identity)
+    _discard_foreign_checkpoints(record)
+    _log.info(
+        "training %s, seed %d, %d steps, identity %s",
+        *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
+    )
+    check = StoppingCheck.of(store, record)
+    return StoreReporter(store, evaluator, stop, check, runs_in_process=runs_in_process)
+
+
+def end_training(
+    store: Store, record: RunRecord, reporter: StoreReporter, run: Run, stop: AnyStopRequest
+) -> RunEnd | None:
+    """Returns how the training ended before its last step; None if that is done."""
+    reporter.flush()
+    if reporter.step == run.steps:
+        if run.backend.analyses_weights():
+            with stop.interruptible():
+                _analyse_weights(store, record, run)
+        return None
+    if reporter.prune_reason is not None:
+        return RunEnd(PRUNED, Status.PRUNED, reporter.prune_reason)
+    return RunEnd(STOPPED, Status.INTERRUPTED, stop.reason)
+
+
+def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
+    """Makes the evaluations of a completed training that the store lacks."""
+    for evaluator in evaluators:
+        run = evaluator.run
+        for step in evaluator.missing():
+            _log.info("evaluating step %d with n=%d", step, run.evaluation.n)
+            sampler = partial(run.backend.sampler, run, record.directory, step)
+            evaluator.ensure(step, sampler)
+
+
+def end_of(error: BaseException) -> RunEnd:
+    """Returns the end of a run whose work raised an error.
+
+    Raises:
+        LeaseLostError: the error is one. Another process has the run, so it is not recorded.
     """
     if isinstance(error, LeaseLostError):
         raise error
@@ -91,6 +163,7 @@ def end_of(error: BaseException) -> RunEnd:
     if isinstance(error, NoMemoryError):
         return RunEnd(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
     failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
+    # The message of an AdvsweepError suffices for the user; a traceback would hide it.
     if isinstance(error, AdvsweepError):
         return RunEnd(FAILED, Status.FAILED, str(error), failure=failure)
     message = f"{type(error).__name__}: {error}"
@@ -99,19 +172,14 @@ def end_of(error: BaseException) -> RunEnd:
     return RunEnd(FAILED, Status.FAILED, message, where, failure)
 
 
-def unrecorded(error: StoreError) -> int:
-    """Exit code of a worker whose store does not take its runs' ends."""
-    return DISK_FULL if is_disk_full(error) else UNRECORDED
-
-
 def record_end(
-    store: Store, record: RunRecord, end: RunEnd, costs: Measured, reserve: DiskReserve
+    store: Store, record: RunRecord, end: RunEnd, costs: ProcessCosts, reserve: DiskReserve
 ) -> None:
     """Records how a run ended.
 
     Raises:
         LeaseLostError: another process has the run.
-        StoreError: the store takes nothing, even with the reserve given up.
+        StoreError: the store cannot be written, even with the disk reserve released.
     """
 
     def finish() -> None:
@@ -130,117 +198,15 @@ def record_end(
         finish()
 
 
-def make_evaluators(
-    store: Store, record: RunRecord, evaluations: Sequence[Plain]
-) -> list[Evaluator]:
-    """Those of all settings that a run is evaluated by; of its own where none are given."""
-    # Imported here, under supervision: this takes seconds and loads what the run is made of.
-    from advsweep.backends.build import build_run
-    from advsweep.evaluation.run_evaluator import Evaluator
-
-    runs = [
-        build_run(record.config | {"evaluation": settings})
-        for settings in evaluations or [record.config["evaluation"]]
-    ]
-    runs[0].task.check_consent()
-    return [Evaluator(store, run, record.id, record.attempt) for run in runs]
-
-
-def begin_training(
-    store: Store,
-    record: RunRecord,
-    evaluator: Evaluator,
-    stop: Stop,
-    *,
-    together: int = 1,
-) -> StoreReporter:
-    """Makes a run's folder ready to go on from, and the reporter that its training is told.
-
-    Args:
-        together: how many runs this process trains.
-
-    Raises:
-        ConfigError: by now it is another run than the one that was planned.
-        StoreError: its folder is another run's.
-    """
-    from advsweep.sweep.early_stopping.check import StoppingCheck
-    from advsweep.sweep.worker.reporter import StoreReporter
-
-    run = evaluator.run
-    if run.identity != record.identity:
-        raise ConfigError(
-            f"expected the run that was planned, {record.identity[:12]}, and its config now makes "
-            f"{run.identity[:12]}: its data, or advsweep itself, has changed since; start the "
-            f"sweep again, which plans it anew"
-        )
-    claim_folder(record.directory, record.identity)
-    store.runs.set_environment(record.id, {**describe_environment(), REVISIONS: run.revisions})
-    _discard_strange_checkpoints(record)
-    _log.info(
-        "training %s, seed %d, %d steps, identity %s",
-        *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
-    )
-    judge = StoppingCheck.of(store, record)
-    return StoreReporter(store, evaluator, stop, judge, together=together)
-
-
-def end_training(
-    store: Store, record: RunRecord, reporter: StoreReporter, run: Run, stop: Stop
-) -> RunEnd | None:
-    """What the training came to; None where the last step is done."""
-    reporter.flush()
-    if reporter.step == run.steps:
-        if run.backend.analyses_weights():
-            with stop.interruptible():
-                _analyse(store, record, run)
-        return None
-    if reporter.verdict is not None:
-        return RunEnd(PRUNED, Status.PRUNED, reporter.verdict)
-    return RunEnd(STOPPED, Status.INTERRUPTED, stop.reason)
-
-
-def evaluate_missing(record: RunRecord, evaluators: Sequence[Evaluator]) -> None:
-    """Makes the evaluations of a finished training that the store does not have."""
-    for evaluator in evaluators:
-        run = evaluator.run
-        for step in evaluator.missing():
-            _log.info("evaluating step %d with n=%d", step, run.evaluation.n)
-            sampler = partial(run.backend.sampler, run, record.directory, step)
-            evaluator.ensure(step, sampler)
-
-
-def _analyse(store: Store, record: RunRecord, run: Run) -> None:
-    """Compares the last weights with the base model's; a run does not fail of it."""
-    from advsweep.evaluation.weights import ensure_analysis
-
-    try:
-        ensure_analysis(store, record, run, run.steps)
-    except (CheckpointError, ConfigError) as error:
-        _log.warning("the weights were not compared with the base model's: %s", error)
-
-
-def _discard_strange_checkpoints(record: RunRecord) -> None:
-    """Deletes checkpoints past the last step that the store has metrics of.
-
-    They are left of another store in the same place, or of an earlier go on this machine after
-    which another one had no checkpoint to go on from and began anew. Going on from them would
-    leave the metrics of the steps before them out.
-    """
-    paths = (record.directory / "checkpoints").glob("step-*")
-    ahead = [p for p in paths if int(p.name.removeprefix("step-")) > record.step]
-    for path in ahead:
-        shutil.rmtree(path)
-    if ahead:
-        _log.warning("%d checkpoints past step %d: not of this store", len(ahead), record.step)
-
-
-RESERVED_BYTES = 512 * 1024
+def unrecorded(error: StoreError) -> int:
+    """Returns the exit code of a worker that cannot write to its store."""
+    return DISK_FULL if is_disk_full(error) else UNRECORDED
 
 
 class DiskReserve:
-    """A file of no use but its size, given up when the disk is full.
+    """A file that occupies space, deleted when the disk is full.
 
-    A run that fails since the disk is full could not say so either: its record needs room.
+    A run that fails because the disk is full needs space to record that.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -248,10 +214,10 @@ class DiskReserve:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The stretch for which the room is kept, where there is any."""
+        """Keeps the space meanwhile, if there is any."""
         with contextlib.suppress(OSError):
             make_private_folder(self._path.parent)
-            # Made anew: an old one may be a link in a folder that somebody else has made.
+            # Created anew: an existing file may be a link that another user has made.
             self.release()
             with open_private(self._path, "xb") as file:
                 file.write(bytes(RESERVED_BYTES))
@@ -261,5 +227,30 @@ class DiskReserve:
             self.release()
 
     def release(self) -> None:
-        """Makes room."""
+        """Frees the space."""
         self._path.unlink(missing_ok=True)
+
+
+def _analyse_weights(store: Store, record: RunRecord, run: Run) -> None:
+    """Compares the last weights with the base model's; a failure does not fail the run."""
+    from advsweep.evaluation.analyses import ensure_analysis
+
+    try:
+        ensure_analysis(store, record, run, run.steps)
+    except (CheckpointError, ConfigError) as error:
+        _log.warning("the weights were not compared with the base model's: %s", error)
+
+
+def _discard_foreign_checkpoints(record: RunRecord) -> None:
+    """Deletes checkpoints past the last step that the store has metrics of.
+
+    They belong to another store in the same place, or to an earlier try on this machine that
+    another machine repeated from the start. Resuming from them would skip the metrics of the
+    steps in between.
+    """
+    paths = (record.directory / "checkpoints").glob("step-*")
+    ahead = [p for p in paths if int(p.name.removeprefix("step-")) > record.step]
+    for path in ahead:
+        shutil.rmtree(path)
+    if ahead:
+        _log.warning("%d checkpoints past step %d: not of this store", len(ahead), record.step)

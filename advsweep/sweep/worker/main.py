@@ -1,8 +1,8 @@
 """The process of a run, or of several: `python -m advsweep.sweep.worker.main --run ID`.
 
-Claims the run under a lease, trains what is missing from its last checkpoint, makes the
-evaluations that are missing and records what came of it. It ends by itself when the process
-that started it is gone, and stops with a checkpoint on SIGTERM.
+It claims the run under a lease, trains from the last checkpoint, makes the missing evaluations
+and records the outcome. It stops with a checkpoint at SIGTERM (see `advsweep.sweep.stop_request`)
+and ends when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from advsweep.store import Owner, Status, open_store
 from advsweep.sweep.exit_codes import ELSEWHERE
 from advsweep.sweep.retry_policy import store_patience
 from advsweep.sweep.stop_request import StopRequest
-from advsweep.sweep.worker.costs import Costs
-from advsweep.sweep.worker.environment import describe_environment
+from advsweep.sweep.worker.environment import ProcessCosts
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.lifecycle import (
     FINISHED,
@@ -45,10 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> int:
-    """Works on the runs that are given; returns the exit code.
+    """Works on the runs of a command line; returns the exit code.
 
     Args:
-        store: one that is open already, in place of the one that the arguments name.
+        store: an open store, in place of the one that the arguments name.
     """
     parser = argparse.ArgumentParser(prog="advsweep-worker", description=__doc__)
     parser.add_argument(
@@ -79,15 +78,31 @@ def main(arguments: Sequence[str] | None = None, store: Store | None = None) -> 
     try:
         if store is None:
             store = open_store(options.store, create=False, patience=store_patience(), wait=True)
-        if len(options.run) > 1:
-            return train_stacked(
-                store, options.run, options.evaluation, options.parent_pid, holder=holder
-            )
-        [record] = store.runs.select(ids=options.run)
-        return work(store, record, options.evaluation, options.parent_pid, holder)
+        return work_on(store, options.run, options.evaluation, options.parent_pid, holder)
     except StoreError as error:
         _log.error("%s", error)
         return unrecorded(error)
+
+
+def work_on(
+    store: Store,
+    run_ids: Sequence[int],
+    evaluations: Sequence[Plain],
+    parent_pid: int | None,
+    holder: Owner | None = None,
+) -> int:
+    """Trains and evaluates one run, or several together; returns the exit code.
+
+    Args:
+        evaluations: evaluation settings, the first of them used during training too; those of
+            the run's config when empty.
+        parent_pid: the process ends when this is no longer its parent; None: never.
+        holder: a process that may have claimed the runs for this one.
+    """
+    if len(run_ids) > 1:
+        return train_stacked(store, run_ids, evaluations, parent_pid, holder)
+    [record] = store.runs.select(ids=run_ids)
+    return work(store, record, evaluations, parent_pid, holder)
 
 
 def work(
@@ -97,18 +112,13 @@ def work(
     parent_pid: int | None,
     holder: Owner | None = None,
 ) -> int:
-    """Trains and evaluates a run as far as that is missing; returns the exit code.
-
-    Args:
-        evaluations: settings to evaluate by, the first of them during training too; those
-            of the run's config when empty.
-        holder: a process that may have claimed the run for this one.
-    """
-    costs = Costs()
+    """Trains and evaluates a run as far as that is missing; see `work_on`."""
+    costs = ProcessCosts([record.id])
     claimed = store.leases.claim(record.id, Owner.current(), holder=holder)
     [record] = store.runs.select(ids=[record.id])
     if not claimed and record.status is not Status.DONE:
         return ELSEWHERE
+    # A completed run is evaluated without a lease: nothing of its training is written.
     lease = record.id if claimed else None
     stop = StopRequest()
     reserve = DiskReserve(record.directory)
@@ -136,21 +146,19 @@ def _supervised(
     *,
     train: bool,
 ) -> RunEnd:
-    """Does the work; whatever goes wrong in it becomes part of the record.
+    """Does the work, and turns every error in it into the end of the run.
 
     Raises:
-        LeaseLostError: there is no record to write to: another process has the run.
+        LeaseLostError: another process has the run, so its record must not be written.
     """
     try:
-        if train:
-            store.runs.set_environment(record.id, describe_environment())
         with stop.interruptible():
             evaluators = make_evaluators(store, record, evaluations)
         if train and (early := _train(store, record, evaluators[0], stop)):
             return early
         with stop.interruptible():
             evaluate_missing(record, evaluators)
-    except BaseException as error:  # noqa: BLE001 - no run takes down a sweep, whatever it raises
+    except BaseException as error:  # noqa: BLE001 - no run may end a sweep, whatever it raises
         return end_of(error)
     return FINISHED
 
@@ -158,7 +166,7 @@ def _supervised(
 def _train(
     store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest
 ) -> RunEnd | None:
-    """Trains from the last checkpoint on; None when the last step is done."""
+    """Trains from the last checkpoint; returns None when the last step is done."""
     run = evaluator.run
     reporter = begin_training(store, record, evaluator, stop)
     try:

@@ -1,4 +1,4 @@
-"""What a training tells the store: the reporter that a worker hands to a backend."""
+"""Writes the metrics of a training to the store: the reporter that a backend gets."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from advsweep.sweep.stop_request import RunStopped
 if TYPE_CHECKING:
     from advsweep.store import Store
     from advsweep.sweep.early_stopping.check import StoppingCheck
-    from advsweep.sweep.stop_request import Stop
+    from advsweep.sweep.stop_request import AnyStopRequest
     from advsweep.tasks.base import Sampler
 
 BATCH_POINTS = 1000
 BATCH_SECONDS = 0.5
 WRITES_PER_SECOND = 32
-"""Of all runs of a process together, where each has few points."""
+"""Writes of all runs of a process together, if each has few points."""
 
 AWAY_SECONDS = 30.0
-"""How often a training tries to write to a store that is away; each try may take a while."""
+"""Interval between two tries to write to a store that is away; each try may take seconds."""
 
 LOG_LINES = 20
-"""How many lines a whole training writes to its log, evaluations apart."""
+"""Lines that a whole training writes to its log, evaluations excluded."""
 
 _LOGGED = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
 
@@ -37,46 +37,46 @@ _log = logging.getLogger(__name__)
 
 
 class StoreReporter:
-    """Writes what a run reports to the store, metric points in batches.
+    """Writes a run's reports to the store, metric points in batches.
 
-    The points of a step are in the store before a checkpoint of that step is in place, so
-    that a run killed at any moment goes on without a gap: the last step, the steps at which
-    the backend's policy writes a checkpoint and the step of a stop are flushed at once, however
-    long the store is away. Other steps leave their points here until it is back.
+    The points of a step are in the store before a checkpoint of that step exists, so that a run
+    killed at any moment resumes without a gap: the last step, the steps with a checkpoint and
+    the step of a stop are flushed at once, and wait for a store that is away. The points of
+    other steps stay in memory until it is back.
 
     Args:
-        together: how many runs the process trains; the more they are, the longer points wait.
+        runs_in_process: number of runs that the process trains; the more, the larger the batches.
 
     Attributes:
-        step: training steps done.
-        verdict: why the run is stopped early; None while it is not.
+        step: number of completed training steps.
+        prune_reason: why the run is stopped early; None if it is not.
     """
 
     def __init__(
         self,
         store: Store,
         evaluator: Evaluator,
-        stop: Stop,
-        judge: StoppingCheck | None = None,
+        stop: AnyStopRequest,
+        stopping: StoppingCheck | None = None,
         *,
-        together: int = 1,
+        runs_in_process: int = 1,
     ) -> None:
         self._store = store
         self._evaluator = evaluator
         self._run = evaluator.run
         self._run_id = evaluator.run_id
         self._stop = stop
-        self._judge = judge
-        self._together = together
+        self._stopping = stopping
+        self._runs_in_process = runs_in_process
         self._points: list[tuple[str, int, float]] = []
         self._positioned = False
         self._flushed = time.monotonic()
-        self._offered = -math.inf
+        self._tried = -math.inf
         self._staged = 0.0
         self._saved = 0
-        self._told_to_stop = False
+        self._stop_reported = False
         self.step = 0
-        self.verdict: str | None = None
+        self.prune_reason: str | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._position(step - 1)
@@ -88,12 +88,12 @@ class StoreReporter:
             self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
         every = self._run.backend.checkpoint_every
         checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
-        patience = max(BATCH_SECONDS, (self._together - 1) / WRITES_PER_SECOND)
+        patience = max(BATCH_SECONDS, (self._runs_in_process - 1) / WRITES_PER_SECOND)
         stale = time.monotonic() - self._flushed >= patience
         if checkpoint:
             self.flush()
         elif stale or len(self._points) >= BATCH_POINTS:
-            self._offer()
+            self._try_writing()
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         self._position(step)
@@ -104,10 +104,10 @@ class StoreReporter:
         except RunStopped:
             if self.step == self._saved:
                 raise
-            # The steps before it are to be saved first; it is made when the training goes on.
+            # The training saves its steps first, and repeats the evaluation when it resumes.
             return
         values = evaluation.scores(self._run.evaluation.k)
-        # As a metric this is the name of the training rollouts' own.
+        # As a metric, this name belongs to the training rollouts.
         del values["entropy/token"]
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
         self.log(f"evaluation after step {step}: {numbers}")
@@ -132,21 +132,21 @@ class StoreReporter:
         if self._stop.reason is None and not self._is_pruned():
             return False
         self.flush()
-        self._told_to_stop = True
+        self._stop_reported = True
         return True
 
     @property
     def is_over(self) -> bool:
-        """Whether the checkpoint is written that a training ends with."""
-        at_end = self.step == self._run.steps or self._told_to_stop
+        """Whether the last checkpoint of the training is written."""
+        at_end = self.step == self._run.steps or self._stop_reported
         return at_end and self._saved == self.step
 
     def _is_pruned(self) -> bool:
         early = self.step < self._run.steps
-        if early and self._judge is not None and self._judge.is_due(self.step):
+        if early and self._stopping is not None and self._stopping.is_due(self.step):
             self.flush()
-            self.verdict = self._judge.verdict(self.step)
-        return self.verdict is not None
+            self.prune_reason = self._stopping.judge(self.step)
+        return self.prune_reason is not None
 
     def log(self, message: str) -> None:
         _log.info("%s", message)
@@ -159,21 +159,21 @@ class StoreReporter:
                 self._store.leases.heartbeat(self._run_id, stage=f"{stage} {done}/{total}")
 
     def flush(self) -> None:
-        """Writes what is waiting; after it the store holds all that was reported.
+        """Writes the waiting points; the store then has everything that was reported.
 
         Raises:
-            LeaseLostError: another process has the run now, and nothing was written.
+            LeaseLostError: another process has the run, and nothing was written.
         """
         if self._points:
             self._write()
 
-    def _offer(self) -> None:
-        """Writes what is waiting, or keeps it where the store is away."""
+    def _try_writing(self) -> None:
+        """Writes the waiting points, or keeps them while the store is away."""
         now = time.monotonic()
-        # The heartbeat notices that it is back.
-        if self._store.is_away and now - self._offered < AWAY_SECONDS:
+        # The heartbeat notices when the store is back.
+        if self._store.is_away and now - self._tried < AWAY_SECONDS:
             return
-        self._offered = now
+        self._tried = now
         with suppress(StoreUnavailableError), self._store.without_retries():
             self._write()
 
@@ -183,7 +183,7 @@ class StoreReporter:
         self._flushed = time.monotonic()
 
     def _position(self, step: int) -> None:
-        """Voids what an earlier process reported past the step that this one starts from."""
+        """Deletes the points of an earlier process past the step that this one starts from."""
         if not self._positioned:
             self._positioned = True
             self._store.metrics.truncate(self._run_id, after_step=step)

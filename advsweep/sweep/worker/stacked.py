@@ -1,8 +1,8 @@
-"""Trains several runs side by side in one process, as far as each of them is missing.
+"""Trains several runs together in one process, as far as each of them is missing.
 
-Each has a record, a lease, a log, checkpoints and evaluations of its own, and is recorded as
-soon as it has ended, whatever becomes of the others. What ends the process leaves those that
-have not ended without a word; they are then trained one by one (`engine`).
+Each run keeps a record, a lease, a log, checkpoints and evaluations of its own, and is recorded
+as soon as it ends, whatever happens to the others. A crash of the process leaves the others
+without a recorded end; the scheduler then trains them one by one (`scheduler/outcomes.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from advsweep.local_files import make_private_folder, open_private
 from advsweep.store import Owner, Status
 from advsweep.sweep.exit_codes import STACKED, STOPPED, UNRECORDED
 from advsweep.sweep.stop_request import RunStopped, RunStopRequest, StopRequest
-from advsweep.sweep.worker.costs import SharedCosts
-from advsweep.sweep.worker.environment import describe_environment
+from advsweep.sweep.worker.environment import ProcessCosts
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.lifecycle import (
     FINISHED,
@@ -42,7 +41,10 @@ if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.worker.reporter import StoreReporter
 
+LOG_NAME = "log.txt"
+
 _log = logging.getLogger(__name__)
+_log_file: ContextVar[Path | None] = ContextVar("log_file", default=None)
 
 
 def train_stacked(
@@ -52,17 +54,17 @@ def train_stacked(
     parent_pid: int | None,
     holder: Owner | None = None,
 ) -> int:
-    """Trains and evaluates runs; returns an exit code.
+    """Trains and evaluates several runs; returns an exit code.
 
-    Those that another process has, or that are done, are left alone. What the process as a whole
-    has to say is in the log of the first.
+    Runs of other processes, and completed ones, are left alone. Messages about the process as a
+    whole are in the log of the first run.
 
     Args:
-        evaluations, holder: as for `worker.work`.
+        evaluations, parent_pid, holder: as for `main.work_on`.
     """
-    costs = SharedCosts(run_ids)
-    everyone = StopRequest()
-    with everyone.installed():
+    costs = ProcessCosts(run_ids)
+    process_stop = StopRequest()
+    with process_stop.installed():
         mine = [i for i in run_ids if store.leases.claim(i, Owner.current(), holder=holder)]
         others = [i for i in run_ids if i not in mine]
         for run_id in others:
@@ -74,49 +76,52 @@ def train_stacked(
             return STACKED
         records = store.runs.select(ids=mine)
         reserve = DiskReserve(records[0].directory)
-        seats = [StackedRun(store, record, everyone, costs, reserve) for record in records]
-        with reserve.held(), SharedHeartbeat(store, seats, everyone, parent_pid):
-            return _work(seats, evaluations, everyone, run_ids[0])
+        runs = [StackedRun(store, record, process_stop, costs, reserve) for record in records]
+        with reserve.held(), StackHeartbeat(store, runs, process_stop, parent_pid):
+            return _train(runs, evaluations, process_stop, run_ids[0])
 
 
-def _work(
-    seats: Sequence[StackedRun], evaluations: Sequence[Plain], everyone: StopRequest, first: int
+def _train(
+    runs: Sequence[StackedRun],
+    evaluations: Sequence[Plain],
+    process_stop: StopRequest,
+    first_id: int,
 ) -> int:
-    for seat in seats:
-        with seat.guard():
-            seat.take(evaluations, len(seats), first)
-    trained = [seat for seat in seats if seat.goes_on]
+    for run in runs:
+        with run.guard():
+            run.prepare(evaluations, len(runs), first_id)
+    trained = [run for run in runs if run.is_active]
     try:
         if trained:
-            with everyone.interruptible():
+            with process_stop.interruptible():
                 backend = trained[0].member.run.backend
-                backend.train_together([seat.member for seat in trained])
+                backend.train_together([run.member for run in trained])
     except RunStopped:
-        pass  # nothing was begun that could be saved
-    except BaseException as error:  # noqa: BLE001 - each is trained by itself then
+        pass  # stopped before there was anything to save
+    except BaseException as error:  # noqa: BLE001 - each run is then trained alone
         failed = end_of(error)
         failed.log()
-        for seat in trained:
-            if seat.goes_on:
-                with seat.guard():
-                    seat.give_up(failed)
-        return next((seat.unrecorded for seat in seats if seat.is_open), failed.code)
-    for seat in trained:
-        if seat.goes_on:
-            with seat.guard():
-                seat.finish()
-    told = STOPPED if everyone.reason is not None else STACKED
-    return next((seat.unrecorded for seat in seats if seat.is_open), told)
+        for run in trained:
+            if run.is_active:
+                with run.guard():
+                    run.give_up(failed)
+        return next((run.unrecorded for run in runs if run.is_open), failed.code)
+    for run in trained:
+        if run.is_active:
+            with run.guard():
+                run.finish()
+    code = STOPPED if process_stop.reason is not None else STACKED
+    return next((run.unrecorded for run in runs if run.is_open), code)
 
 
 class StackedRun:
-    """The place of one of the runs that are trained together, from its claim to its end.
+    """One of the runs of a stack, from its claim to its end.
 
     Attributes:
-        member: what its backend trains, once it is taken.
-        end: how it ended; None while it has not, or where it is another process's by now.
-        is_open: whether its end is yet to be recorded by this process.
-        unrecorded: the exit code of a process that cannot record it.
+        member: the run as its backend trains it, once it is prepared.
+        end: how it ended; None before, and if another process has taken it over.
+        is_open: whether this process has yet to record its end.
+        unrecorded: the exit code of the process if it cannot record the end.
     """
 
     member: StackMember
@@ -125,85 +130,83 @@ class StackedRun:
         self,
         store: Store,
         record: RunRecord,
-        everyone: StopRequest,
-        costs: SharedCosts,
+        process_stop: StopRequest,
+        costs: ProcessCosts,
         reserve: DiskReserve,
     ) -> None:
         self._store = store
         self._record = record
-        self._everyone = everyone
+        self._process_stop = process_stop
         self._costs = costs
         self._reserve = reserve
         self._evaluators: Sequence[Evaluator] = ()
         self._reporter: StoreReporter | None = None
         self._log_file = record.directory / LOG_NAME
         self.run_id = record.id
-        self.stop = RunStopRequest(everyone)
+        self.stop = RunStopRequest(process_stop)
         self.end: RunEnd | None = None
         self.is_open = True
         self.unrecorded = UNRECORDED
 
     @property
-    def goes_on(self) -> bool:
-        """Whether something is left to do for it here."""
+    def is_active(self) -> bool:
+        """Whether this process still works on it."""
         return self.is_open and self.end is None
 
-    def take(self, evaluations: Sequence[Plain], together: int, first: int) -> None:
-        """Makes ready what it takes to train and to evaluate the run.
+    def prepare(self, evaluations: Sequence[Plain], runs_in_process: int, first_id: int) -> None:
+        """Builds the run and prepares its training.
 
         Args:
-            together: how many they are.
-            first: the run whose log the process writes to.
+            first_id: the run whose log the process writes to.
         """
         from advsweep.backends.base import StackMember
 
         record = self._record
         make_private_folder(record.directory)
-        self._store.runs.set_environment(record.id, describe_environment())
         with self.stop.interruptible():
             self._evaluators = make_evaluators(self._store, record, evaluations)
-        if record.id != first:
-            _log.info("trained together with others, of which the log of run %d tells", first)
+        if record.id != first_id:
+            _log.info("trained together with others: see the log of run %d as well", first_id)
         evaluator = self._evaluators[0]
         self._reporter = begin_training(
-            self._store, record, evaluator, self.stop, together=together
+            self._store, record, evaluator, self.stop, runs_in_process=runs_in_process
         )
         self.member = StackMember(evaluator.run, record.directory, self._reporter, self.guard)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """A stretch of the work on this run; what goes wrong in it, or ends it, is recorded."""
+        """Surrounds the work on this run: an error in it, or its end, is recorded."""
         with logging_to(self._log_file):
             try:
                 yield
-                if self.goes_on and self._reporter is not None and self._reporter.is_over:
+                if self.is_active and self._reporter is not None and self._reporter.is_over:
                     self.finish()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is this run's alone
-                with self._everyone.shielded():
+            except BaseException as error:  # noqa: BLE001 - any error must end this run alone
+                with self._process_stop.shielded():
                     self._fail(error)
 
     def finish(self) -> None:
-        """Ends a run that is trained as far as it will be; what else is wanted is made first."""
+        """Ends a run whose training is over, after the missing evaluations."""
         assert self._reporter is not None
         evaluator = self._evaluators[0]
         end = end_training(self._store, self._record, self._reporter, evaluator.run, self.stop)
         if end is None:
             with self.stop.interruptible():
                 evaluate_missing(self._record, self._evaluators)
-        with self._everyone.shielded():
+        with self._process_stop.shielded():
             self._end(end or FINISHED)
 
     def give_up(self, failed: RunEnd) -> None:
         """Leaves the run to be trained alone.
 
         Args:
-            failed: what befell all of them.
+            failed: the end of the whole stack.
         """
         error = f"could not be trained together with others: {failed.error}"
         self._end(RunEnd(failed.code, Status.INTERRUPTED, error))
 
-    def lose(self) -> None:
-        """Another process has the run: it is left at the next step."""
+    def stop_as_lost(self) -> None:
+        """Stops the run at its next step: another process has taken it over."""
         _log.error("run %d was taken over by another process", self.run_id)
         self.stop.request("taken over by another process")
 
@@ -239,39 +242,34 @@ class StackedRun:
         self.is_open = False
 
 
-class SharedHeartbeat(Heartbeat):
-    """Beats for all runs that are trained together, as long as each has not ended."""
+class StackHeartbeat(Heartbeat):
+    """Renews the leases of the runs of a stack until each has ended."""
 
     def __init__(
         self,
         store: Store,
-        seats: Sequence[StackedRun],
-        everyone: StopRequest,
+        runs: Sequence[StackedRun],
+        process_stop: StopRequest,
         parent_pid: int | None,
     ) -> None:
-        super().__init__(store, None, everyone, parent_pid)
-        self._seats = {seat.run_id: seat for seat in seats}
+        super().__init__(store, None, process_stop, parent_pid)
+        self._runs = {run.run_id: run for run in runs}
 
-    def _look(self) -> None:
-        for run_id in self._store.leases.stops_requested(self._open()):
-            self._seats[run_id].stop.request("asked to stop")
+    def _check_stop_requests(self) -> None:
+        for run_id in self._store.leases.stops_requested(self._open_ids()):
+            self._runs[run_id].stop.request("asked to stop")
 
-    def _beat(self) -> None:
-        for run_id in self._store.leases.renew(self._open()):
-            self._seats.pop(run_id).lose()
+    def _renew_leases(self) -> None:
+        for run_id in self._store.leases.renew(self._open_ids()):
+            self._runs.pop(run_id).stop_as_lost()
 
-    def _open(self) -> list[int]:
-        return [run_id for run_id, seat in self._seats.items() if seat.is_open]
-
-
-LOG_NAME = "log.txt"
-
-_log_file: ContextVar[Path | None] = ContextVar("log_file", default=None)
+    def _open_ids(self) -> list[int]:
+        return [run_id for run_id, run in self._runs.items() if run.is_open]
 
 
 @contextmanager
 def logging_to(file: Path) -> Iterator[None]:
-    """The stretch in which what is logged, in this thread, is about one run alone."""
+    """Sends this thread's log records to the log of one run."""
     token = _log_file.set(file)
     try:
         yield
@@ -280,9 +278,9 @@ def logging_to(file: Path) -> Iterator[None]:
 
 
 class RunLogs(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to the file of the run that the work is on, and else to the process's output.
+    """Writes to the log of the current run, or to the process's output.
 
-    The file is opened for each line: the runs of a process may be more than it may have files.
+    The file is opened for each line: a process may have more runs than file descriptors.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""What a worker asks of its store, asked once where it leaves no trace."""
+"""Compiles the SQL statements of a worker by running each of them on an empty store."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def warm_up(store: Store) -> None:
-    """Has the statements of a worker compiled, for the workers that are forked from here.
+    """Compiles a worker's statements, for the workers that are forked from this process.
 
-    Compiling them takes a third of what a worker that trains nothing costs. A store on a
-    server has no file to put another one in the place of, and is left alone.
+    Compiling them takes a third of the time of a worker that trains nothing. A store on a
+    database server is left alone: only a file can be replaced by a scratch copy.
     """
     if store.file is None:
         return
@@ -24,9 +24,9 @@ def warm_up(store: Store) -> None:
 
 
 def _work(store: Store) -> None:
-    """A run from its claim to its end, in the words of `worker`, `reporter` and `evaluations`."""
+    """Issues the statements of a run from its claim to its end, in the order of a worker."""
     me, checkpoint = Owner.current(), Path("checkpoint")
-    # Several rows are another statement than one.
+    # Several rows compile to another statement than one.
     points, summaries = [("a", 1, 0.0), ("b", 1, 0.0)], {"c": 0.0, "d": 0.0}
     [run_id] = store.runs.add([_RUN])
     store.leases.claim(run_id, me, holder=me)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from advsweep.store.owners import process_started
-from advsweep.sweep.executors.forkserver import Forked, ForkServer, can_adopt
+from advsweep.sweep.executors.base import ForkedProcess
+from advsweep.sweep.executors.forkserver import ForkServer, can_adopt
 
 pytestmark = pytest.mark.skipif(not can_adopt(), reason="workers are forked on Linux alone")
 
@@ -28,7 +29,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return met
 
 
-def end_of(process: Forked) -> int:
+def end_of(process: ForkedProcess) -> int:
     wait_for(lambda: process.poll() is not None)
     code = process.poll()
     assert code is not None
@@ -75,7 +76,7 @@ def test_a_worker_is_a_child_of_this_process_in_a_session_of_its_own(
 
 
 def test_ends_are_told_as_of_any_child(server: ForkServer, tmp_path: Path) -> None:
-    def start(does: str) -> Forked:
+    def start(does: str) -> ForkedProcess:
         return server.fork([], {"DOES": does}, tmp_path / f"{does}.txt", [])
 
     assert end_of(start("exit")) == 70

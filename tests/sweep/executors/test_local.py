@@ -159,7 +159,7 @@ def test_a_run_on_several_gpus_sees_them_all(
 def test_runs_wait_for_memory_that_others_have(
     executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocation, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "MEMORY_SECONDS", 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     free_memory(20000)
     local = executor(2, Resources(gpus=1))
@@ -262,8 +262,8 @@ describe_environment()
 with open_store(sys.argv[1]) as store:
     schedule_runs(plan, store, force=False)
     before = set(sys.modules)
-    run = store.runs.select()[0]
-    assert sys.modules["advsweep.sweep.worker.main"].work(store, run, (), None) == 0
+    work = sys.modules["advsweep.sweep.worker.main"].work
+    assert work(store, store.runs.select()[0], (), None) == 0
     print(*sorted(set(sys.modules) - before))
 """
 

@@ -80,7 +80,7 @@ def test_devices_are_looked_at_again_after_a_moment(monkeypatch: pytest.MonkeyPa
         assert slot is not None
         assert not books.are_empty()
         books.give_back(slot)
-    monkeypatch.setattr(allocation, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "MEMORY_SECONDS", 0.0)
     assert books.take() is None
 
 

@@ -22,8 +22,7 @@ from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Failure, Owner, Status, Store, open_store, owners
 from advsweep.sweep import retry_policy
-from advsweep.sweep.executors.base import Job, QueueEntry
-from advsweep.sweep.executors.remote import RemoteJob
+from advsweep.sweep.executors.base import Job, QueueEntry, RemoteJob
 from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, _batches
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy

@@ -192,6 +192,6 @@ def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
 def test_a_plan_tells_how_many_runs_can_be_trained_together(plan: Planner) -> None:
     stacked = replace(plan(*STACK, "seed=0,1"), executor=Noting())
     other = plan(*STACK, "seed=0", "task.train_per_level=60")
-    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs.select])) == 2
+    assert count_stackable(replace(stacked, runs=[*stacked.runs, *other.runs])) == 2
     assert count_stackable(replace(stacked, executor=Apart())) == 0
     assert count_stackable(plan(*STACK[1:], "seed=0,1")) == 0

@@ -16,7 +16,7 @@ import pytest
 from advsweep.errors import ConfigError, StoreError
 from advsweep.store import Failure, Owner, Status, Store, open_store
 from advsweep.sweep.executors.base import Executor, Handle, Job
-from advsweep.sweep.executors.debug import Ended
+from advsweep.sweep.executors.debug import EndedHandle
 from advsweep.sweep.exit_codes import ELSEWHERE, FAILED
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
@@ -167,7 +167,7 @@ def test_a_run_that_another_process_has_is_waited_for(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     quick = plan()
     units = schedule_runs(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
@@ -182,7 +182,7 @@ def test_a_run_that_another_process_has_is_waited_for(
 def test_a_run_that_another_process_leaves_is_taken_up(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     quick = plan()
     units = schedule_runs(quick, store, force=False)
     other = other_process(store, units[0].run_id, Owner.current())
@@ -308,7 +308,7 @@ def test_a_run_that_is_killed_goes_on_by_itself(
 
     def killed_once(executor: Executor, job: Job) -> Handle:
         code = next(starts, None)
-        return start(job) if code is None else Ended(code)
+        return start(job) if code is None else EndedHandle(code)
 
     monkeypatch.setattr(type(quick.executor), "start", killed_once)
     _, events = run(quick, store)
@@ -338,10 +338,10 @@ def test_pauses_are_short_again_once_a_run_gets_further(
         with open_store(store.url) as worker:
             assert worker.leases.claim(job.run_id, Owner.current())
             worker.leases.heartbeat(job.run_id, step=next(steps))
-        return Ended(-9)
+        return EndedHandle(-9)
 
     monkeypatch.setattr(type(quick.executor), "start", killed_at_a_step)
-    monkeypatch.setattr(store, "claim", partial(store.leases.claim, holder=Owner.current()))
+    monkeypatch.setattr(store.leases, "claim", partial(store.leases.claim, holder=Owner.current()))
     _, events = run(quick, store, policy=Policy(retries=6))
     messages = [e.message for e in events if isinstance(e, RunEvent) and "retry" in e.message]
     assert [message.split()[-2] for message in messages] == [
@@ -359,7 +359,7 @@ def test_what_a_run_recorded_of_its_end_counts_whatever_ended_its_process(
 
     def killed_in_the_end(executor: Executor, job: Job) -> Handle:
         start(job)
-        return Ended(-9)
+        return EndedHandle(-9)
 
     monkeypatch.setattr(type(both.executor), "start", killed_in_the_end)
     outcome, events = run(both, store)
@@ -411,7 +411,7 @@ def test_no_more_workers_than_slots(plan: Planner, store: Store) -> None:
 def test_a_run_that_was_taken_between_look_and_start_is_waited_for(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     told, _ = scripted(plan(), ELSEWHERE, 70)
     _, events = run(told, store)
     assert kinds(events) == ["started", "waiting", "started", "failed"]
@@ -435,7 +435,7 @@ def test_a_store_without_room_does_not_end_the_sweep(
             raise StoreError("the disk is full")
         finish(*args, **options)
 
-    monkeypatch.setattr(store, "finish", full_once)
+    monkeypatch.setattr(store.leases, "finish", full_once)
     told, _ = scripted(plan("seed=0,1"), -9, 70)
     outcome, _ = run(told, store, policy=Policy(retries=0))
     assert set(outcome.failed) == {1, 2}

@@ -12,7 +12,7 @@ from advsweep.sweep.scheduler.scheduled_runs import new_run
 from advsweep.sweep.search.optuna import State
 from advsweep.sweep.search.progress import Outlook, look_out
 from advsweep.sweep.search.study import Study, plan_search
-from advsweep.sweep.worker.costs import RUN_SECONDS
+from advsweep.sweep.worker.environment import RUN_SECONDS
 
 QUICK = ["backend=fake", "executor=debug", "evaluation.n=4", "evaluation.k=[1,4]"]
 

@@ -179,18 +179,23 @@ def test_a_full_disk_fails_the_run_and_keeps_its_metrics(
     reserve = record.directory / "reserve"
     full: list[bool] = []
 
-    def takes(method: str) -> None:
-        plain = getattr(store, method)
+    def takes(face: Any, method: str) -> None:
+        plain = getattr(face, method)
 
         def limited(*arguments: Any, **options: Any) -> Any:
             if full and reserve.exists():
                 raise StoreError("the disk is full")
             return plain(*arguments, **options)
 
-        monkeypatch.setattr(store, method, limited)
+        monkeypatch.setattr(face, method, limited)
 
-    for method in ("heartbeat", "add_points", "set_summaries", "finish"):
-        takes(method)
+    for face, method in (
+        (store.leases, "heartbeat"),
+        (store.metrics, "record"),
+        (store.metrics, "set_summaries"),
+        (store.leases, "finish"),
+    ):
+        takes(face, method)
     in_step(monkeypatch, 12, lambda: full.append(True))
     assert work(store, record, (), None) == FAILED
     [failed] = store.runs.select()
@@ -210,10 +215,10 @@ def test_a_store_that_takes_nothing_at_all_is_told_by_the_exit_code(
 
     record = added(plan(), store)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "finish", refuse)
+        patch.setattr(store.leases, "finish", refuse)
         assert work(store, record, (), None) == code
     with monkeypatch.context() as patch:
-        patch.setattr(store, "claim", refuse)
+        patch.setattr(store.leases, "claim", refuse)
         patch.setattr(logging, "captureWarnings", lambda capture: None)
         assert main(["--run", str(record.id)], store) == code
 

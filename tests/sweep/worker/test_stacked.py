@@ -19,6 +19,7 @@ from advsweep.backends import fake
 from advsweep.backends.training_loop import InTurn
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
+from advsweep.store.leases import Leases
 from advsweep.sweep.early_stopping.check import StoppingCheck
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.exit_codes import STACKED, STOPPED
@@ -29,9 +30,9 @@ from advsweep.sweep.scheduler.events import Event, RunEvent, SweepResult
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import execute
 from advsweep.sweep.stop_request import RunStopRequest, StopRequest
-from advsweep.sweep.worker import costs, heartbeat, main
-from advsweep.sweep.worker.costs import SharedCosts
-from advsweep.sweep.worker.stacked import RunLogs, SharedHeartbeat, logging_to, train_stacked
+from advsweep.sweep.worker import environment, heartbeat, main
+from advsweep.sweep.worker.environment import ProcessCosts
+from advsweep.sweep.worker.stacked import RunLogs, StackHeartbeat, logging_to, train_stacked
 
 Planner = Callable[..., Plan]
 Measured = dict[str, Any]
@@ -216,7 +217,7 @@ def test_one_that_a_rule_stops_early_leaves_the_others(
 ) -> None:
     monkeypatch.setattr(StoppingCheck, "is_due", lambda judge, step: step == 10)
     monkeypatch.setattr(
-        StoppingCheck, "verdict", lambda judge, _: "poor" if judge.run_id == 2 else None
+        StoppingCheck, "judge", lambda judge, _: "poor" if judge.run_id == 2 else None
     )
     outcome, _ = run(plan(*STACK, "stopping=acr"), store)
     assert (outcome.done, outcome.pruned) == (2, {2: "poor"})
@@ -309,7 +310,7 @@ def test_one_heart_beats_for_all_and_tells_which_are_lost(
     before = {r.id: r.heartbeat for r in store.runs.select()}
     seats: Any = [Seated(1), Seated(2), Seated(3, is_open=False)]
     take_over(store.url, 2)
-    with SharedHeartbeat(store, seats, None, None):  # type: ignore[arg-type]
+    with StackHeartbeat(store, seats, None, None):  # type: ignore[arg-type]
         assert all_lost.wait(60)
     assert losses == [2]
     after = {r.id: r.heartbeat for r in store.runs.select()}
@@ -344,15 +345,15 @@ def test_what_befalls_all_of_them_is_tried_with_each_alone(
 def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, refusals = Store.finish, iter(range(2))
+    plain, refusals = Leases.finish, iter(range(2))
 
-    def finish(its: Store, run_id: int, *arguments: Any, **options: Any) -> None:
+    def finish(its: Leases, run_id: int, *arguments: Any, **options: Any) -> None:
         # The second time is after the reserve was given up.
         if run_id == 2 and next(refusals, None) is not None:
             raise StoreError("the store is broken")
         plain(its, run_id, *arguments, **options)
 
-    monkeypatch.setattr(Store, "finish", finish)
+    monkeypatch.setattr(Leases, "finish", finish)
     outcome, _ = run(plan(*STACK), store)
     assert outcome.done == 2
     assert list(outcome.failed) == [2]
@@ -446,7 +447,7 @@ def test_the_end_of_a_run_is_told_while_the_others_go_on(
     plan: Planner, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The longer run waits in step 9 until it was told that the shorter one is done."""
-    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     told = tmp_path / "told"
 
     def wait() -> None:
@@ -468,7 +469,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run that fails does so in step 7; the other one waits in step 9 to be asked to stop."""
-    monkeypatch.setattr(scheduler, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
     received, plain = [], StopRequest._received
 
     def noted(request: StopRequest) -> None:
@@ -504,8 +505,8 @@ def test_a_signal_to_the_process_stops_all_with_checkpoints(
 
 def test_the_time_of_the_process_is_divided_among_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 110.0, 130.0])
-    monkeypatch.setattr(costs.time, "monotonic", lambda: next(times))
-    shared = SharedCosts([1, 2])
+    monkeypatch.setattr(environment.time, "monotonic", lambda: next(times))
+    shared = ProcessCosts([1, 2])
     assert shared.leave(1) == 5.0  # half of ten seconds
     assert shared.leave(2) == 25.0  # and all of the twenty after them
 
