@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import SamplerError
 from advsweep.evaluation.standalone import EvaluationSubject, SamplingMethod, evaluate_subject
-from advsweep.store import Store
+from advsweep.store import Store, open_store
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Sampler, Task
 
@@ -32,6 +33,12 @@ def unfit(task: Task, settings: EvaluationSettings) -> Sampler:
 
 def silent(task: Task, settings: EvaluationSettings) -> Sampler:
     return Silent()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(str(tmp_path / "advsweep.db")) as opened:
+        yield opened
 
 
 @pytest.fixture

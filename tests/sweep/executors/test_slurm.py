@@ -222,7 +222,7 @@ def test_a_queue_that_cannot_be_asked_is_given_nothing(
     (slurm / "refuse").unlink()
     execute(plan(*ON_SLURM), store)
     (slurm / "down").touch()
-    with pytest.raises(ConfigError, match=r"expected squeue to tell .* no controller"):
+    with pytest.raises(ConfigError, match=r"expected squeue to list .* no controller"):
         execute(plan(*ON_SLURM), store)
 
 
@@ -355,7 +355,7 @@ def test_a_job_gives_up_a_run_that_another_process_keeps(
     def beat(self: object, sofar: object = None) -> None:
         store.leases.heartbeat(run_id)
 
-    monkeypatch.setattr(QueueJob, "_tell_progress", beat)
+    monkeypatch.setattr(QueueJob, "_emit_progress", beat)
     assert SlurmJob(its, Policy())() == "elsewhere"
 
 
@@ -439,7 +439,7 @@ def test_status_says_what_is_queued_and_does_without_a_queue(
     (slurm / "down").touch()
     done = status("two")
     assert (done.exit_code, done.stdout) == (0, head + "\n")
-    assert "advsweep: executor: expected squeue to tell" in done.stderr
+    assert "advsweep: executor: expected squeue to list" in done.stderr
     assert json.loads(status("two", "--format", "json").stdout)["queued"] is None
 
 

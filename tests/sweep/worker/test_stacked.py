@@ -297,20 +297,20 @@ def test_one_heart_beats_for_all_and_tells_which_are_lost(
     all_lost = threading.Event()
 
     @dataclass
-    class Seated:
+    class OpenRun:
         run_id: int
         is_open: bool = True
 
-        def lose(self) -> None:
+        def stop_as_lost(self) -> None:
             losses.append(self.run_id)
             all_lost.set()
 
     for run_id in ids:
         assert store.leases.claim(run_id, Owner.current())
     before = {r.id: r.heartbeat for r in store.runs.select()}
-    seats: Any = [Seated(1), Seated(2), Seated(3, is_open=False)]
+    runs: Any = [OpenRun(1), OpenRun(2), OpenRun(3, is_open=False)]
     take_over(store.url, 2)
-    with StackHeartbeat(store, seats, None, None):  # type: ignore[arg-type]
+    with StackHeartbeat(store, runs, None, None):  # type: ignore[arg-type]
         assert all_lost.wait(60)
     assert losses == [2]
     after = {r.id: r.heartbeat for r in store.runs.select()}
@@ -438,7 +438,7 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     assert "5 runs trained together: 1, 2, 3, 4, 5" in logs[1]
     assert "step 3 of 3" in logs[1]
     assert "step 3 of 20" not in logs[1]
-    assert "of which the log of run 1 tells" in logs[2]
+    assert "see the log of run 1" in logs[2]
     assert "training grpo, seed 0" in logs[2]
     assert "seed 1" not in logs[2]
 
@@ -470,7 +470,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
 ) -> None:
     """The run that fails does so in step 7; the other one waits in step 9 to be asked to stop."""
     monkeypatch.setattr(scheduler, "STORE_SECONDS", 0.05)
-    received, plain = [], StopRequest._received
+    received, plain = [], StopRequest._receive
 
     def noted(request: StopRequest) -> None:
         received.append(1)
@@ -481,7 +481,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
         while not received and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    monkeypatch.setattr(StopRequest, "_received", noted)
+    monkeypatch.setattr(StopRequest, "_receive", noted)
     in_step(monkeypatch, 0, 9, wait)
     both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=Forking())
     outcome, _ = run(both, store, policy=Policy(fail_fast=True))
