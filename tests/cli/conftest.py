@@ -1,12 +1,20 @@
-"""The command line as a user has it: a process of its own in an empty folder."""
+"""The command line as a user has it: a process in an empty folder."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import typer
@@ -22,15 +30,72 @@ FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "ev
 def _advsweep(
     folder: Path, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    """Runs `advsweep ARGUMENTS` in a process that is forked from this one.
+
+    A fork has everything imported: a command takes milliseconds, where a new interpreter takes
+    seconds to import torch.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        pid = os.fork()
+        if pid == 0:
+            _become_advsweep(folder, arguments, environment, out.fileno(), err.fileno())
+        deadline = time.monotonic() + 240
+        while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise subprocess.TimeoutExpired(["advsweep", *arguments], 240)
+            time.sleep(0.005)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    code = os.waitstatus_to_exitcode(ended[1])
+    return subprocess.CompletedProcess(["advsweep", *arguments], code, *texts)
+
+
+def _become_advsweep(
+    folder: Path, arguments: Sequence[str], environment: Mapping[str, str], out: int, err: int
+) -> NoReturn:
+    """Turns this forked process into a command as a shell would start it."""
+    code = 1
+    try:
+        os.chdir(folder)
+        os.environ.update(environment)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for target, source in enumerate((nothing, out, err)):
+            os.dup2(source, target)
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+        # pytest collects warnings and log records; a command prints them.
+        logging.getLogger().handlers.clear()
+        warnings.resetwarnings()
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.simplefilter("ignore", ResourceWarning, append=True)
+        warnings.showwarning = _show_warning
+        sys.argv = ["advsweep", *arguments]
+        main()
+        code = 0
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    except BaseException:  # noqa: BLE001 (nothing may get back into pytest)
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: str | None = None,
+) -> None:
+    sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
