@@ -10,6 +10,7 @@ import re
 import pytest
 
 FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
+IN_PROCESS = [*FAKE, "executor=debug"]
 
 
 def test_help_names_every_command(finished):
@@ -144,11 +145,11 @@ def test_a_dry_run_starts_nothing(advsweep, tmp_path):
 
 
 def test_what_is_done_is_not_repeated_unless_forced(advsweep):
-    first = json.loads(advsweep("run", "--format", "json", *FAKE).stdout)
-    again = json.loads(advsweep("run", "--format", "json", *FAKE).stdout)
+    first = json.loads(advsweep("run", "--format", "json", *IN_PROCESS).stdout)
+    again = json.loads(advsweep("run", "--format", "json", *IN_PROCESS).stdout)
     assert again["id"] == first["id"]
     assert again["started"] == first["started"]
-    forced = json.loads(advsweep("run", "--force", "--format", "json", *FAKE).stdout)
+    forced = json.loads(advsweep("run", "--force", "--format", "json", *IN_PROCESS).stdout)
     assert forced["identity"] == first["identity"]
     assert forced["attempt"] == 2
     assert forced["id"] != first["id"]
@@ -170,8 +171,8 @@ def test_a_doubtful_alias_is_a_warning_in_one_line(advsweep):
 
 
 def test_runs_that_share_a_base_may_ask_for_other_k(advsweep):
-    assert advsweep("run", *FAKE).returncode == 0
-    other = advsweep("run", "seed=1", *FAKE, "evaluation.k=[1,4]")
+    assert advsweep("run", *IN_PROCESS).returncode == 0
+    other = advsweep("run", "seed=1", *IN_PROCESS, "evaluation.k=[1,4]")
     assert other.returncode == 0, other.stderr
     assert "pass@4" in other.stdout
     assert "pass@8" not in other.stdout
