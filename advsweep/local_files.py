@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import platformdirs
 
@@ -48,6 +50,25 @@ def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
 
 def _open(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading that may come from somebody else.
+
+    Raises:
+        OSError: as `open` does, and for a link or a special file.
+    """
+    try:
+        # Opening a FIFO would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise OSError(errno.EINVAL, "no regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file")
+    return open(descriptor, "rb")
 
 
 def outside_working_folder() -> AbstractContextManager[None]:

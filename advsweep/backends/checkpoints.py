@@ -22,14 +22,13 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from advsweep.errors import CheckpointError
-from advsweep.local_files import make_private_folder, open_private
+from advsweep.local_files import make_private_folder, open_private, open_regular
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -231,8 +230,8 @@ class _DamagedError(CheckpointError):
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        _require_regular(path / MANIFEST)
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        with open_regular(path / MANIFEST) as file:
+            manifest = json.load(file)
     except OSError as error:
         raise _DamagedError(f"{MANIFEST}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -284,14 +283,7 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _require_regular(path: Path) -> None:
-    # A checkpoint may come from somebody else, and opening a FIFO waits for a writer.
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "no regular file")
-
-
 def _sum(path: Path) -> dict[str, Any]:
-    _require_regular(path)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}

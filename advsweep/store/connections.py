@@ -1,8 +1,8 @@
-"""Connections: which database a store is, how it is opened, and what its errors mean.
+"""Connections: where a store is, how its database is opened, and what its errors mean.
 
-There are two engines for each. On SQLite writers begin IMMEDIATE, so that one who reads before
-it writes waits for its turn instead of failing halfway; readers do not, and in WAL mode never
-wait. On PostgreSQL writers see what others have committed meanwhile, and readers do not.
+A store has two engines. On SQLite, writers begin IMMEDIATE, so that a writer that reads first
+waits for its turn instead of failing halfway. Readers do not, and never wait in WAL mode. On
+PostgreSQL, writers see what others commit meanwhile, and readers do not.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from advsweep.errors import StoreError, StoreUnavailableError
 from advsweep.store import postgres
-from advsweep.store.documents import parse_document
 from advsweep.store.patience import WAITED_SECONDS, Patience
+from advsweep.store.tables import parse_document
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -42,8 +42,7 @@ class Location:
     """Where a store is.
 
     Attributes:
-        name: what to call it in a message: the path as it was given, or the URL without its
-            password.
+        name: how messages call it: the path as given, or the URL without its password.
         file: the SQLite file; None for a server.
     """
 
@@ -53,10 +52,10 @@ class Location:
 
 
 def locate(text: str | None) -> Location:
-    """Reads a URL or a path; None means `$ADVSWEEP_STORE`, else `advsweep.db` here.
+    """Parses a URL or a path; None means `$ADVSWEEP_STORE`, else `advsweep.db`.
 
     Raises:
-        StoreError: it is no URL of a database that a store can be in.
+        StoreError: it is not a URL of a supported database.
     """
     text = text or os.environ.get("ADVSWEEP_STORE") or DEFAULT_FILE
     if "://" not in text:
@@ -74,10 +73,10 @@ def locate(text: str | None) -> Location:
                 "runs have to share it"
             )
         return _locate_file(url.database)
-    # Parameters are left out of the name: a password may be among them.
+    # The name has no parameters, because a password may be among them.
     name = url.set(query={}).render_as_string()
     if "@" in (url.host or ""):
-        # Part of the password is taken for the host then, which messages name.
+        # Otherwise part of the password is parsed as the host, which messages show.
         raise StoreError(
             f"{url.drivername}://...: expected one @ in the URL, got more; write an @ of the user "
             "or the password as %40"
@@ -101,11 +100,11 @@ def _locate_file(path: str) -> Location:
 
 @dataclass(frozen=True)
 class Database:
-    """The two ways into a store.
+    """The database of a store: its two engines and their transactions.
 
     Attributes:
-        patience: how long calls are repeated while the store cannot be used.
-        clock: the server's time; None for a SQLite file.
+        patience: how long calls are repeated while the store is unavailable.
+        clock: the clock of the server; None for a SQLite file.
     """
 
     location: Location
@@ -115,15 +114,15 @@ class Database:
     clock: postgres.ServerClock | None
 
     def write(self) -> AbstractContextManager[Connection]:
-        """A transaction that may change things; on SQLite it is the only one of its kind."""
+        """Returns a transaction that can write; on SQLite there is one at a time."""
         return self._begun(self.writer)
 
     @contextmanager
     def write_alone(self) -> Iterator[Connection]:
-        """A transaction beside which no other of this kind runs, on a server neither.
+        """Returns a transaction of which there is only one at a time, on a server too.
 
-        For those that make something out of what they find, such as the next number, and
-        those that write rows which others may write in another order.
+        For transactions that derive what they write from what they read, such as the next
+        number, and for those that write rows which others may write in another order.
         """
         with self.write() as connection:
             if self.location.file is None:
@@ -131,7 +130,7 @@ class Database:
             yield connection
 
     def read(self) -> AbstractContextManager[Connection]:
-        """A transaction that sees the store as it was at its first query."""
+        """Returns a transaction that sees the store as it was at its first query."""
         return self._begun(self.reader)
 
     def _lock_holder(self) -> str:
@@ -152,7 +151,7 @@ class Database:
 
     @contextmanager
     def elsewhere(self, file: Path) -> Iterator[None]:
-        """A stretch in which every connection of a SQLite store is to another file."""
+        """Returns a context in which all connections of a SQLite store use another file."""
 
         def connect(dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
             return dialect.connect(str(file), **options)
@@ -173,26 +172,26 @@ class Database:
 
 
 def connect(location: Location, patience: float | None = None) -> Database:
-    """Engines for a store; nothing is opened yet.
+    """Creates the engines for a store; opens nothing yet.
 
     Args:
-        patience: seconds for which a call is repeated while the store cannot be used; as long
-            as for a lock when None.
+        patience: seconds for which a call is repeated while the store is unavailable;
+            `BUSY_SECONDS` when None.
 
     Raises:
-        StoreError: the URL has a parameter that is unknown or cannot be used.
+        StoreError: the URL has an unknown or invalid parameter.
     """
     waits = Patience(BUSY_SECONDS if patience is None else patience)
     if location.file is None:
         writer, reader = postgres.server_engines(location.url, location.name, BUSY_SECONDS)
         return Database(location, writer, reader, waits, postgres.ServerClock())
     writer = _sqlite_engine(location.url, writes=True)
-    reader = _sqlite_engine(location.url, writes=False, read_only=is_read_only(location.file))
+    reader = _sqlite_engine(location.url, writes=False, read_only=_is_read_only(location.file))
     return Database(location, writer, reader, waits, None)
 
 
 def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine:
-    # Autocommit on the driver's side: it would begin transactions late and of the wrong kind.
+    # Autocommit in the driver, which would begin transactions late and of the wrong kind.
     arguments = {"timeout": BUSY_SECONDS, "isolation_level": None}
     engine = create_engine(
         url,
@@ -210,17 +209,17 @@ def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-        # NORMAL in WAL mode cannot corrupt the store; a power cut may take the last commits.
+        # In WAL mode, NORMAL cannot corrupt the store; a power cut may take the last commits.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        # Views and triggers of a file that somebody else made call no functions that act.
+        # Views and triggers of a file from elsewhere cannot call functions with side effects.
         connection.execute("PRAGMA trusted_schema = OFF")
 
     begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # Straight to the driver: SQLAlchemy's own way costs as much as a whole small commit.
+        # Straight to the driver: SQLAlchemy's own way takes as long as a whole small commit.
         driver = connection.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
         driver.execute(begin)
@@ -230,10 +229,10 @@ def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine
 
 @contextmanager
 def translated(location: Location, lock_holder: Callable[[], str] = str) -> Iterator[None]:
-    """Turns a database's errors into `StoreError`s that say what to do.
+    """Turns errors of the database into `StoreError`s that say what to do.
 
     Args:
-        lock_holder: describes the session that keeps a server's table locked.
+        lock_holder: describes the session that holds a lock on a server.
     """
     try:
         yield
@@ -245,7 +244,7 @@ def translated(location: Location, lock_holder: Callable[[], str] = str) -> Iter
 
 
 def _may_recover(location: Location, error: BaseException) -> bool:
-    """Whether the same call may succeed later, without a change to it."""
+    """Returns whether the same call may succeed later."""
     if location.file is None:
         return postgres.may_recover(error)
     return (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY")
@@ -267,7 +266,7 @@ def _meaning(location: Location, error: BaseException, lock_holder: Callable[[],
         )
     if code in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return "expected an advsweep store, got a file that is no SQLite database or a damaged one"
-    if location.file.exists() and not may(location.file, os.R_OK):
+    if location.file.exists() and not _may(location.file, os.R_OK):
         return "it cannot be opened for reading; give this user the permission to read it"
     if code.startswith("SQLITE_READONLY") or code == "SQLITE_CANTOPEN":
         return (
@@ -286,28 +285,28 @@ def _meaning(location: Location, error: BaseException, lock_holder: Callable[[],
 
 
 def _largest_file() -> int | None:
-    """How many bytes a file may have; None for no limit."""
+    """Returns the limit on the size of files (ulimit -f) in bytes; None without one."""
     import resource
 
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def is_read_only(file: Path) -> bool:
-    """Whether a file exists in a folder in which this process can make no other."""
-    return file.exists() and not may(file.parent, os.W_OK)
+def _is_read_only(file: Path) -> bool:
+    """Returns whether a file exists in a folder that this process cannot write to."""
+    return file.exists() and not _may(file.parent, os.W_OK)
 
 
-def may(path: Path, access: int) -> bool:
-    """Whether this process may read (`os.R_OK`) or write (`os.W_OK`) a path."""
+def _may(path: Path, access: int) -> bool:
+    """Returns whether this process may read (`os.R_OK`) or write (`os.W_OK`) a path."""
     return os.access(path, access, effective_ids=os.access in os.supports_effective_ids)
 
 
 class ReadOnlyFile:
-    """Opens connections to a database in a folder that cannot be written.
+    """Opens connections to a SQLite file in a folder that this process cannot write to.
 
-    Each connection is opened in the way that fits the files of that moment: another user, or
-    another machine, may still write to them.
+    Every connection checks the files again, because another user or machine may still write to
+    them.
     """
 
     def __init__(self, file: Path) -> None:
@@ -315,15 +314,15 @@ class ReadOnlyFile:
         self._folder: Path | None = None
 
     def connect(self, **options: Any) -> sqlite3.Connection:
-        """A connection that reads what was committed last.
+        """Opens a connection that reads the newest commit.
 
         Raises:
             sqlite3.Error: the file cannot be opened.
-            StoreError: its write-ahead log asks for a copy, and there is no room for one.
+            StoreError: its write-ahead log can only be read in a copy, which cannot be made.
         """
         log = self._beside("-wal")
         if not log.exists() or log.stat().st_size == 0:
-            # Nobody writes: SQLite then needs no lock and no file of its own.
+            # There is no writer, so SQLite needs no lock and no other file.
             return _open(self._file, "immutable=1", options)
         try:
             return _open(self._file, "mode=ro", options)
@@ -331,11 +330,11 @@ class ReadOnlyFile:
             return _open(self._copy(log), "mode=rw", options)
 
     def _copy(self, log: Path) -> Path:
-        """A private copy of the database and its log, made again only when they change."""
+        """Returns a private copy of the database and its log, renewed when they change."""
         stats = self._file.stat(), log.stat()
         state = "-".join(f"{each.st_size:x}-{each.st_mtime_ns:x}" for each in stats)
         try:
-            return self._copied(state, log) / self._file.name
+            return self._copied_folder(state, log) / self._file.name
         except OSError as error:
             raise StoreError(
                 f"{self._file}: its folder cannot be written, and its write-ahead log can only be "
@@ -343,7 +342,7 @@ class ReadOnlyFile:
                 "or name another folder with TMPDIR"
             ) from error
 
-    def _copied(self, state: str, log: Path) -> Path:
+    def _copied_folder(self, state: str, log: Path) -> Path:
         if self._folder is None:
             self._folder = Path(mkdtemp(prefix="advsweep-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -367,7 +366,7 @@ def _open(file: Path, mode: str, options: dict[str, Any]) -> sqlite3.Connection:
         f"file:{quote(str(file))}?{mode}", uri=True, **options
     )
     try:
-        # Opening alone reads nothing.
+        # Opening alone reads nothing and so finds no error.
         connection.execute("SELECT name FROM sqlite_master LIMIT 1")
     except sqlite3.Error:
         connection.close()

@@ -1,8 +1,8 @@
-"""How long a store that cannot be used is waited for: one policy for every call.
+"""Retries: how long a call to an unavailable store is repeated.
 
-A call that fails because the store does not answer, is locked or has no room is repeated with
-growing pauses. The connection may break while a commit is under way, so that a repeated call may
-find its own effect: what it does must be the same the second time (see `Patience.repeats`).
+A call that fails because the store is unreachable, locked or full is repeated with growing
+pauses. The connection may break during a commit, so a repeated call may find its own effect. It
+must have the same result the second time (see `Patience.repeats`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from advsweep.errors import StoreUnavailableError
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 WAITED_SECONDS = 5.0
-"""Who has waited for longer than this to use the store does not judge old heartbeats in it."""
+"""A process that waited for the store this long does not trust old heartbeats in it."""
 
 POLL_SECONDS = 0.2
-"""How soon `stop` ends a pause."""
+"""How quickly `stop` ends a pause."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 class Patience:
-    """The waiting of all threads for one store.
+    """The retries of all threads that use one store.
 
     Attributes:
-        seconds: for how long a call is repeated, counted from its start.
-        is_away: the last call of some thread failed, and none has succeeded since.
-        returned: when the store was last back after a failure or a long wait, in seconds of
-            the monotonic clock; minus infinity while there was none.
+        seconds: how long a call is repeated, counted from its start.
+        is_away: whether the last call of some thread failed and none has succeeded since.
+        returned: when the store was last available again after a failure or a long wait, in
+            seconds of the monotonic clock; minus infinity if that never happened.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -56,7 +56,7 @@ class Patience:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """A stretch in which this thread tries every call once."""
+        """Returns a context in which this thread tries every call once."""
         self._thread.suspended = True
         try:
             yield
@@ -64,14 +64,14 @@ class Patience:
             self._thread.suspended = False
 
     def stop(self) -> None:
-        """Ends the waiting of all threads, now and later; safe in a signal handler."""
+        """Ends the retries of all threads, now and later; safe in a signal handler."""
         self._stopped = True
 
     def call(self, function: Callable[[], T]) -> T:
-        """Calls a function until the store can be used.
+        """Calls a function, and repeats it while the store is unavailable.
 
         Raises:
-            StoreUnavailableError: it cannot be used for longer than `seconds`.
+            StoreUnavailableError: the store is unavailable for longer than `seconds`.
         """
         began = time.monotonic()
         try:
@@ -85,14 +85,14 @@ class Patience:
         """Repeats a call that failed.
 
         Args:
-            began: when it was made first, in seconds of the monotonic clock.
+            began: when the first call began, in seconds of the monotonic clock.
 
         Raises:
-            StoreUnavailableError: the store cannot be used for longer than `seconds`.
+            StoreUnavailableError: the store is unavailable for longer than `seconds`.
         """
         if not self.is_away:
             self.is_away, self._failed = True, began
-        # A call within one that is repeated is repeated with it.
+        # The outer call that is being repeated repeats this one too.
         if self.repeats:
             raise error
         suspended = getattr(self._thread, "suspended", False)
@@ -106,21 +106,21 @@ class Patience:
             raise error
         self._thread.repeats = True
         try:
-            result = self._until(deadline, function, error)
+            result = self._retry(deadline, function, error)
         finally:
             self._thread.repeats = False
         self.succeeded()
         return result
 
     def delayed(self) -> None:
-        """Takes note of a transaction that could not begin for a while.
+        """Notes that a transaction waited long before it began.
 
-        Other processes may have had to wait with it, and could not renew their leases.
+        Other processes may have waited too, unable to renew their leases.
         """
         self.returned = time.monotonic()
 
     def succeeded(self) -> None:
-        """Takes note of a call that succeeded."""
+        """Notes that a call succeeded."""
         if not self.is_away:
             return
         self.is_away, self.returned = False, time.monotonic()
@@ -128,10 +128,10 @@ class Patience:
             self._reported = False
             _log.warning("the store can be used again after %.0f s", self.returned - self._failed)
 
-    def _until(self, deadline: float, function: Callable[[], T], error: StoreUnavailableError) -> T:
+    def _retry(self, deadline: float, function: Callable[[], T], error: StoreUnavailableError) -> T:
         pause = FIRST_PAUSE
         while True:
-            # Processes that have lost the same server do not come back all at once.
+            # Random pauses, so that processes do not return to the server all at once.
             self._sleep(min(time.monotonic() + pause * random.uniform(0.5, 1.0), deadline))
             pause = min(2 * pause, LONGEST_PAUSE)
             try:

@@ -1,11 +1,11 @@
-"""Folders of runs: their names, their manifests, and copies of them.
+"""Run folders: their names, manifests and copies.
 
-A run's folder lies directly below the folder of all runs. Its manifest names the run, so that
-no command deletes, replaces or writes to the folder of another one:
+Run folders lie directly below one parent folder. The manifest of each names its run, so that no
+command deletes, replaces or writes to the folder of another run:
 
     run.json    {"format": 1, "run": IDENTITY}
 
-Folders of earlier versions have none; there the manifests of the checkpoints name the run.
+Folders of earlier versions lack it; there the manifests of the checkpoints name the run.
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from advsweep.errors import StoreError
-from advsweep.local_files import FILE_MODE, FOLDER_MODE, make_private_folder, open_private
+from advsweep.local_files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    make_private_folder,
+    open_private,
+    open_regular,
+)
 
 MANIFEST = "run.json"
 FORMAT = 1
 
 MAX_DEPTH = 16
-"""Folders inside one another that are copied; our own are 3 deep."""
+"""The depth to which folders are copied; advsweep makes folders 3 deep."""
 
 PREFIX = 12
-"""Digits of a run's identity that its folder is called by."""
+"""Digits of a run's identity in the name of its folder."""
 
 _MANIFEST_BYTES = 1 << 24
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -38,23 +43,23 @@ _NAME = re.compile(r"[a-z0-9_]{1,64}")
 
 
 def is_hash(value: object) -> bool:
-    """Whether a value is a sha256 in hex, as identities and hashes of configurations are."""
+    """Returns whether a value is a sha256 in hex, such as an identity or a config hash."""
     return isinstance(value, str) and _HEX.fullmatch(value) is not None
 
 
 def is_name(value: object) -> bool:
-    """Whether a value is a component's name: lower-case letters, digits and underscores."""
+    """Returns whether a value is a component name: lower-case letters, digits, underscores."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def folder_name(*, identity: object, attempt: object, estimator: object, seed: object) -> str:
-    """The name of a run's folder, always a plain one.
+    """Returns the name of a run's folder.
 
-    Whoever writes to a store chooses these values, so they are checked before they become a
-    path.
+    The values are checked before they become a path, because a store from elsewhere may hold
+    any value.
 
     Raises:
-        StoreError: a value is none that advsweep writes.
+        StoreError: advsweep does not write such a value.
     """
     if not is_hash(identity):
         raise _unexpected("identity", "64 hexadecimal digits", identity)
@@ -79,7 +84,7 @@ def _unexpected(what: str, expected: str, got: object) -> StoreError:
 
 
 def shown(value: object) -> str:
-    """A value for a message: short, and without control characters."""
+    """Returns a value for a message: short and without control characters."""
     if isinstance(value, (dict, list)):
         return f"a {type(value).__name__}"
     text = repr(value[:50] if isinstance(value, (str, bytes)) else value)
@@ -87,9 +92,9 @@ def shown(value: object) -> str:
 
 
 def owners(folder: Path) -> set[str]:
-    """The identities of the runs that a folder has manifests of; empty where it has none.
+    """Returns the identities in the manifests of a folder; empty without a readable manifest.
 
-    Its own manifest counts before those of its checkpoints. What cannot be read names nobody.
+    Its own manifest has precedence over those of its checkpoints.
     """
     if (own := _identity_in(folder / MANIFEST)) is not None:
         return {own}
@@ -99,29 +104,21 @@ def owners(folder: Path) -> set[str]:
 
 def _identity_in(path: Path) -> str | None:
     try:
-        # Opening a FIFO would wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        text = file.read(_MANIFEST_BYTES)
-    try:
-        manifest: Any = json.loads(text)
-    except (ValueError, RecursionError):
+        with open_regular(path) as file:
+            manifest: Any = json.loads(file.read(_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     found = manifest.get("run") if isinstance(manifest, dict) else None
     return found if is_hash(found) else None
 
 
 def claim_folder(folder: Path, identity: str) -> None:
-    """Makes a run's folder with its manifest, where that is not there yet.
+    """Creates a run's folder and its manifest unless they exist.
 
     Raises:
-        StoreError: the folder is another run's, or it is or holds a link or a special file, which
-            could lead what the run writes elsewhere.
-        OSError: the folder cannot be made.
+        StoreError: the folder belongs to another run, or it is or contains a link or a special
+            file, through which the run could write elsewhere.
+        OSError: the folder cannot be created.
     """
     make_private_folder(folder)
     if folder.is_symlink():
@@ -154,12 +151,12 @@ def _write_manifest(folder: Path, identity: str) -> None:
 
 
 def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
-    """Copies a run's folder into one that is not there yet, with a manifest of the run.
+    """Copies a run's folder to a new folder, with a manifest of the run.
 
-    Regular files alone are copied, and readable by their owner alone. Links are not followed.
+    Only regular files are copied, with permissions for their owner alone. Links are not followed.
 
     Returns:
-        What was left out: links, special files and folders that are too deep.
+        The paths that were left out: links, special files and folders that are too deep.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -177,7 +174,7 @@ def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the regular files that `copy_folder` would copy."""
+    """Returns the bytes that `copy_folder` would copy."""
     entries = _plain_entries(folder, folder, [])
     return sum(e.stat(follow_symlinks=False).st_size for e, _ in entries if not e.is_dir())
 
@@ -185,7 +182,7 @@ def size_of(folder: Path) -> int:
 def _plain_entries(
     source: Path, target: Path, left_out: list[Path], depth: int = 0
 ) -> Iterator[tuple[os.DirEntry[str], Path]]:
-    """Files and folders below a folder, each with its place below another; folders first."""
+    """Yields files and folders with their places below `target`, each folder before its files."""
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         place = target / entry.name
         if entry.is_file(follow_symlinks=False):

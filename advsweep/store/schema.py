@@ -1,7 +1,7 @@
-"""The version of a store's schema: new stores, older ones and newer ones.
+"""The schema version of a store: how stores are created, checked and migrated.
 
-Alembic is imported where it is needed, which is when a store is made or upgraded: opening
-one that is up to date compares two texts.
+Alembic is imported only to create or upgrade a store. Opening a current store compares two
+texts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from advsweep.local_files import FILE_MODE
 from advsweep.store.connections import Database, Location, translated
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
-"""The names of the migrations, oldest first; a test holds them to the files."""
+"""The names of the migrations, oldest first; a test compares them with the files."""
 
 HEAD = REVISIONS[-1]
 
@@ -25,15 +25,15 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
-    """Sees to it that the store is there and of our version.
+    """Creates or upgrades a store if necessary and allowed.
 
     Returns:
-        What was changed in a store that was there before, one line per migration.
+        One line for each migration of a store that existed before.
 
     Raises:
-        NoStoreError: it is not there and `create` is not set.
-        StoreError: it cannot be opened or written, is no store, is of a newer version, or of
-            an older one and `upgrade` is not set.
+        NoStoreError: it does not exist and `create` is False.
+        StoreError: it cannot be opened or written, is not a store, has a newer schema, or has
+            an older one and `upgrade` is False.
     """
     location = database.location
     if location.file is not None:
@@ -52,14 +52,14 @@ def prepare(database: Database, *, create: bool, upgrade: bool) -> list[str]:
     if version is None and location.file is not None:
         _use_write_ahead_log(database)
     with database.write_alone() as connection:
-        # Another process may have been quicker.
+        # Another process may have done it in the meantime.
         before = read_version(location, connection)
         changes = _migrate(connection, before)
     return [] if before is None else changes
 
 
 def read_version(location: Location, connection: Connection) -> str | None:
-    """The version of a store's schema; None for an empty database.
+    """Returns the schema version of a store; None for an empty database.
 
     Raises:
         StoreError: it is another program's database, or newer than this advsweep.
@@ -111,14 +111,14 @@ def _check_file(location: Location, file: Path, *, create: bool) -> None:
             "or name another place with --store"
         )
     if create:
-        # For its owner alone; SQLite gives its other files the same mode. Where the file exists,
-        # or cannot be made, SQLite goes on from there.
+        # Readable by its owner alone; SQLite gives its other files the same mode. If the file
+        # exists or cannot be created, SQLite opens it or reports why.
         with contextlib.suppress(OSError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL, FILE_MODE))
 
 
 def _use_write_ahead_log(database: Database) -> None:
-    # The mode is kept in the file. It cannot be changed within a transaction.
+    # The file stores the mode, which cannot be changed within a transaction.
     with translated(database.location):
         connection = database.writer.raw_connection()
         try:

@@ -1,10 +1,12 @@
-"""A store in SQLite and in PostgreSQL, a clock that tests turn, and runs to put in."""
+"""Fixtures: a store in SQLite and in PostgreSQL, a clock and planned runs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from advsweep.store import NewRun, Store, open_store
 
 @dataclass
 class Clock:
-    """A time of day that stands still until it is told to move."""
+    """A clock that a test moves forward."""
 
     now: datetime = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -33,20 +35,60 @@ def clock() -> Clock:
     return Clock()
 
 
-# Tests of what one of the two alone has parametrise it with the one, indirectly.
+# Tests of one database parametrise it indirectly.
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store is to be: in a file, and in a server's database."""
+    """The place of a new store: a file, then a database of a server."""
     if request.param == "sqlite":
         return str(tmp_path / "advsweep.db")
     url: str = request.getfixturevalue("postgres_url")
     return url
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store: copying it is quicker than running the migrations for each test."""
+    path = tmp_path_factory.mktemp("empty") / "advsweep.db"
+    open_store(str(path)).close()
+    return path
+
+
 @pytest.fixture
-def store(store_url: str, clock: Clock) -> Iterator[Store]:
+def store(store_url: str, clock: Clock, empty_file: Path) -> Iterator[Store]:
+    if "://" not in store_url:
+        shutil.copyfile(empty_file, store_url)
     with open_store(store_url, clock=clock) as opened:
         yield opened
+
+
+def _side_by_side(works: Sequence[Callable[[], Any]]) -> list[Any]:
+    # Forked: a fresh interpreter would spend a second on imports.
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(len(works))
+
+    def run(work: Callable[[], Any], sender: Any) -> None:
+        start.wait()
+        sender.send(work())
+
+    pipes = [context.Pipe(duplex=False) for _ in works]
+    processes = [
+        context.Process(target=run, args=(work, sender))
+        for work, (_, sender) in zip(works, pipes, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for _, sender in pipes:
+        sender.close()
+    results = [receiver.recv() for receiver, _ in pipes]
+    for process in processes:
+        process.join()
+    return results
+
+
+@pytest.fixture(scope="session")
+def side_by_side() -> Callable[[Sequence[Callable[[], Any]]], list[Any]]:
+    """Runs functions in processes that start together; returns their results."""
+    return _side_by_side
 
 
 def _new_run(seed: int = 0, estimator: str = "grpo", steps: int = 100, **config: Any) -> NewRun:
@@ -65,5 +107,5 @@ def _new_run(seed: int = 0, estimator: str = "grpo", steps: int = 100, **config:
 
 @pytest.fixture(scope="session")
 def new_run() -> Callable[..., NewRun]:
-    """Plans a run; the same arguments give the same identity."""
+    """Returns a planned run; the same arguments give the same identity."""
     return _new_run

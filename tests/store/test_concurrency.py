@@ -2,74 +2,41 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
+from functools import partial
 
 import pytest
 
 from advsweep.errors import StoreError
-from advsweep.store import Owner, open_store
-
-START = (
-    "import sys, json\n"
-    "from advsweep.store import Owner, Status, open_store\n"
-    "store = open_store(sys.argv[1], create=False)\n"
-    "print('ready', flush=True)\n"
-    "sys.stdin.readline()\n"
-)
+from advsweep.store import Owner, Status, open_store
 
 
-def _together(programs: list[str], url: str) -> list[str]:
-    """Runs programs side by side from a common start; what each of them printed."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", START + program, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for program in programs
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    results = [process.communicate() for process in processes]
-    assert [error for _, error in results] == [""] * len(processes)
-    return [output for output, _ in results]
+def test_four_processes_write_points_at_once(store, new_run, side_by_side):
+    def write(run_id: int) -> None:
+        with open_store(store.url, create=False) as own:
+            for step in range(50):
+                own.metrics.record(run_id, [(f"metric {i}", step, float(i)) for i in range(50)])
+
+    ids = store.runs.add([new_run(seed=i) for i in range(4)])
+    side_by_side([partial(write, run_id) for run_id in ids])
+    assert [len(store.metrics.points(run_id)) for run_id in ids] == [2500] * 4
 
 
-@pytest.mark.slow
-def test_four_processes_write_points_at_once(store, new_run):
-    store.runs.add([new_run(seed=i) for i in range(4)])
-    program = (
-        "for step in range(100):\n"
-        "    store.metrics.record({run}, [(f'metric {{i}}', step, float(i)) for i in range(50)])\n"
-    )
-    _together([program.format(run=run) for run in (1, 2, 3, 4)], store.url)
-    assert [len(store.metrics.points(run)) for run in (1, 2, 3, 4)] == [5000] * 4
+def test_eight_processes_never_claim_the_same_run(store, new_run, side_by_side):
+    ids = store.runs.add([new_run(seed=i) for i in range(40)])
 
+    def claim() -> list[int]:
+        # Each finishes what it claims, so that its next claim is a new one.
+        won = []
+        with open_store(store.url, create=False) as own:
+            for run_id in ids:
+                if own.leases.claim(run_id, Owner.current()):
+                    won.append(run_id)
+                    own.leases.finish(run_id, Status.DONE)
+        return won
 
-@pytest.mark.slow
-def test_eight_processes_never_claim_the_same_run(store, new_run):
-    store.runs.add([new_run(seed=i) for i in range(40)])
-    # Each goes through all of them and ends what it got, so that its next claim is a new one.
-    program = (
-        "won = []\n"
-        "for run in range(1, 41):\n"
-        "    if store.leases.claim(run, Owner.current()):\n"
-        "        won.append(run)\n"
-        "        store.leases.finish(run, Status.DONE)\n"
-        "print(json.dumps(won))\n"
-    )
-    won = [json.loads(output) for output in _together([program] * 8, store.url)]
-    assert sorted(run for runs in won for run in runs) == list(range(1, 41))
+    won = side_by_side([claim] * 8)
+    assert sorted(run_id for runs in won for run_id in runs) == ids
 
 
 def test_a_reader_does_not_wait_for_a_writer(store, new_run):
@@ -95,19 +62,20 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
         assert other.runs.add([new_run()]) == [1]
 
 
-def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run):
-    """Deferred transactions would fail here at once: both have read what only one may change."""
-    store.runs.add([new_run(seed=i) for i in range(2)])
-    program = (
-        "for run in (1, 2):\n"
-        "    for _ in range(40):\n"
-        "        with store.database.write_alone() as connection:\n"
-        "            query = f'SELECT step FROM runs WHERE id = {run}'\n"
-        "            [[step]] = connection.exec_driver_sql(query)\n"
-        "            change = f'UPDATE runs SET step = {step + 1} WHERE id = {run}'\n"
-        "            connection.exec_driver_sql(change)\n"
-    )
-    _together([program] * 2, store.url)
+def test_a_writer_that_reads_first_waits_for_its_turn(store, new_run, side_by_side):
+    """Deferred transactions fail here: two processes read what only one can change."""
+    ids = store.runs.add([new_run(seed=i) for i in range(2)])
+
+    def count() -> None:
+        with open_store(store.url, create=False) as own:
+            for run_id in ids * 40:
+                with own.database.write_alone() as connection:
+                    query = f"SELECT step FROM runs WHERE id = {run_id}"
+                    [[step]] = connection.exec_driver_sql(query)
+                    change = f"UPDATE runs SET step = {step + 1} WHERE id = {run_id}"
+                    connection.exec_driver_sql(change)
+
+    side_by_side([count] * 2)
     assert {run.step for run in store.runs.select()} == {80}
 
 

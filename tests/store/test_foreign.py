@@ -1,4 +1,4 @@
-"""Hostile stores: a merge takes what is sound, says what it left out, and does no harm."""
+"""Hostile stores: a merge copies valid rows, reports the others, and does no harm."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PRECIOUS = "what must not be lost"
 
 @pytest.fixture
 def other(tmp_path: Path, clock) -> Iterator[Store]:
-    """The hostile store; its runs' folders lie in a folder of their own."""
+    """The hostile store, with its own folder of runs."""
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     with open_store(str(theirs / "other.db"), clock=clock) as opened:
@@ -47,7 +47,7 @@ def other(tmp_path: Path, clock) -> Iterator[Store]:
 
 @pytest.fixture
 def mine(store: Store, new_run: Callable[..., NewRun], tmp_path: Path) -> RunRecord:
-    """A finished run of the user's own, with a folder, beside files of his."""
+    """A finished run of the user, beside other files."""
     (tmp_path / "precious.txt").write_text(PRECIOUS)
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "key").write_text(PRECIOUS)
@@ -93,7 +93,7 @@ def _make(store: Store, new: NewRun, sweep: str | None = None) -> RunRecord:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    """A digest of every file, folder and link below a folder but for stores and their locks."""
+    """Returns a digest of every path below a folder, except stores and their locks."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -107,7 +107,7 @@ def _tree(folder: Path) -> dict[str, str]:
 
 
 def _sql(store: Store, statement: str, *values: Any) -> None:
-    """Changes a store past all that keeps it sound."""
+    """Changes a store without any check."""
     assert store.file is not None
     connection = sqlite3.connect(store.file, timeout=5)
     try:
@@ -118,7 +118,7 @@ def _sql(store: Store, statement: str, *values: Any) -> None:
 
 
 def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Path) -> MergeResult:
-    """What a merge did; it may have added folders of sound runs, and nothing else."""
+    """Merges and checks that only folders of valid runs were added."""
     before, record = _tree(folder), store.runs.select(ids=[mine.id])
     planned = merge(store, other, dry_run=True)
     assert _tree(folder) == before
@@ -135,7 +135,7 @@ def _merged_without_harm(store: Store, other: Store, mine: RunRecord, folder: Pa
     return merged
 
 
-RUNS = [
+MALFORMED = [
     ("identity", "a/.."),
     ("identity", ".."),
     ("identity", "/etc/passwd"),
@@ -189,31 +189,31 @@ def _named(values: list[tuple[str, Any]]) -> list[Any]:
     return [pytest.param(*v, id=f"{v[0]}-{i}") for i, v in enumerate(values)]
 
 
-@pytest.mark.parametrize(("column", "value"), _named(RUNS))
-def test_a_run_with_a_malformed_value_is_left_out(
-    store, other, mine, new_run, tmp_path, column, value
-):
-    bad, good = _make(other, new_run(seed=1)), _make(other, new_run(seed=2), "demo")
-    _sql(other, f"UPDATE runs SET {column} = ? WHERE id = ?", value, bad.id)
+def test_runs_with_malformed_values_are_left_out(store, other, mine, new_run, tmp_path):
+    good = _make(other, new_run(seed=1000), "demo")
+    bad = {_make(other, new_run(seed=seed)).id: case for seed, case in enumerate(MALFORMED)}
+    for run_id, (column, value) in bad.items():
+        _sql(other, f"UPDATE runs SET {column} = ? WHERE id = ?", value, run_id)
     merged = _merged_without_harm(store, other, mine, tmp_path)
-    assert list(merged.left_out) == [bad.id]
-    assert merged.left_out[bad.id].isprintable()
+    assert [case for run_id, case in bad.items() if run_id not in merged.left_out] == []
+    assert merged.left_out.keys() == bad.keys()
+    assert all(reason.isprintable() for reason in merged.left_out.values())
     assert [run.identity for run in merged.runs[MergeAction.ADDED]] == [good.identity]
-    assert {run.seed for run in store.runs.select()} == {100, 2}
+    assert {run.seed for run in store.runs.select()} == {100, 1000}
 
 
-PATHS = [v for v in RUNS if v[0] in ("identity", "estimator", "seed", "attempt")]
+PATHS = [v for v in MALFORMED if v[0] in ("identity", "estimator", "seed", "attempt")]
 
 
 @pytest.mark.parametrize(("column", "value"), _named([v for v in PATHS if v[1] != 2**40]))
-def test_such_a_run_becomes_no_path_in_any_command(store, mine, column, value):
+def test_a_malformed_run_never_becomes_a_path(store, mine, column, value):
     _sql(store, f"UPDATE runs SET {column} = ? WHERE id = ?", value, mine.id)
     with pytest.raises(StoreError, match=f"run {mine.id}: {column}: expected .* leaves such runs"):
         store.runs.select()
 
 
 @pytest.mark.parametrize("pid", ["../self", "1/../self", -1, 0.5])
-def test_a_pid_becomes_no_path(store, new_run, pid, monkeypatch):
+def test_a_malformed_pid_never_becomes_a_path(store, new_run, pid, monkeypatch):
     [run_id] = store.runs.add([new_run()])
     store.leases.claim(run_id, Owner.current())
     _sql(store, "UPDATE runs SET pid = ?", pid)
@@ -283,7 +283,7 @@ def test_a_run_with_malformed_metrics_is_left_out(
     ],
     ids=range(30),
 )
-def test_what_is_malformed_beside_a_run_is_left_out(
+def test_malformed_rows_beside_a_run_are_left_out(
     store, other, mine, new_run, tmp_path, statement, value, word
 ):
     _make(other, new_run(seed=1), "demo")
@@ -312,7 +312,7 @@ def test_thousands_of_checkpoints_elsewhere_are_left_out(store, other, mine, new
     assert [c.step for c in store.checkpoints.select(here.id)] == [5]
 
 
-def test_an_identity_that_begins_like_mine_takes_nothing_of_mine(
+def test_an_identity_with_the_same_prefix_does_not_replace_my_run(
     store, other, mine, new_run, tmp_path
 ):
     bad = _make(other, new_run(seed=1))
@@ -324,7 +324,7 @@ def test_an_identity_that_begins_like_mine_takes_nothing_of_mine(
 
 
 @pytest.mark.parametrize(("column", "value"), [("seed", 3), ("estimator", "x"), ("steps", 900)])
-def test_a_run_of_my_identity_that_is_another_takes_nothing(
+def test_a_different_run_of_my_identity_is_refused(
     store, other, mine, new_run, tmp_path, column, value
 ):
     _make(other, new_run(seed=100))
@@ -333,7 +333,7 @@ def test_a_run_of_my_identity_that_is_another_takes_nothing(
     assert "the same identity" in merged.left_out[1]
 
 
-def test_a_folder_without_the_runs_manifest_is_not_replaced(store, other, mine, new_run, tmp_path):
+def test_a_folder_without_its_manifest_is_not_replaced(store, other, mine, new_run, tmp_path):
     bad = _make(other, new_run(seed=1))
     there = store.runs_directory / bad.directory.name
     there.mkdir()
@@ -390,14 +390,14 @@ def test_a_file_larger_than_the_disk_is_not_copied(store, other, mine, new_run):
     assert len(store.runs.select()) == 1
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store, other, mine):
+def test_a_view_instead_of_a_table_is_refused(store, other, mine):
     _sql(other, "DROP TABLE trials")
     _sql(other, "CREATE VIEW trials AS SELECT 1 AS sweep_id")
     with pytest.raises(StoreError, match="expected a table trials"):
         merge(store, other)
 
 
-def test_rows_that_are_there_twice_are_left_out(store, other, mine, new_run):
+def test_duplicate_rows_are_left_out(store, other, mine, new_run):
     run = _make(other, new_run(seed=1), "demo")
     for table in ("points", "sweeps", "runs"):
         _sql(other, f"CREATE TABLE copy AS SELECT * FROM {table}")
@@ -410,7 +410,7 @@ def test_rows_that_are_there_twice_are_left_out(store, other, mine, new_run):
     assert len(store.runs.select()) == 1
 
 
-def test_a_sweeps_executor_and_trackers_are_left_behind(store, other, mine, new_run):
+def test_executors_and_trackers_of_sweeps_are_not_merged(store, other, mine, new_run):
     _make(other, new_run(seed=1), "demo")
     executor = {"name": "slurm", "cluster": "local", "setup": ["touch owned"]}
     resources = {"name": "default", "cpus": 2}

@@ -1,185 +1,335 @@
-"""Leases while the server is away, while its clock is set, and of hosts that share a name."""
+"""Each run belongs to one process at a time."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
-import threading
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from advsweep.store import Owner, Status, Store, open_store, owners
-from advsweep.store.owners import host_name, process_started, this_host
-
-ELSEWHERE = Owner("elsewhere", 1, 0.0)
-
-
-@pytest.fixture
-def ask(postgres_server, postgres_url) -> Callable[[str], object]:
-    """Asks the store's database."""
-    database = postgres_url.partition("@/")[2].partition("?")[0]
-    return lambda query: postgres_server.ask(database, query)
-
-
-def status_of(store: Store, run_id: int) -> Status:
-    return store.runs.select(ids=[run_id])[0].status
-
-
-def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, monkeypatch):
-    with open_store(postgres_url) as store:
-        [run_id] = store.runs.add([new_run()])
-        store.leases.claim(run_id, ELSEWHERE)
-        # The server of the tests has run for less than a day.
-        monkeypatch.setattr(owners, "LEASE", timedelta(days=1))
-        ask("UPDATE runs SET heartbeat = heartbeat - interval '2 days'")
-        assert status_of(store, run_id) is Status.RUNNING
-        assert not store.leases.claim(run_id, Owner.current())
-        assert store.leases.claim_next(Owner.current()) is None
-        with open_store(postgres_url) as fresh:
-            assert status_of(fresh, run_id) is Status.RUNNING
-        monkeypatch.setattr(owners, "LEASE", timedelta(0))
-        assert status_of(store, run_id) is Status.LOST
-        assert store.leases.claim_next(Owner.current()) == run_id
-
-
-def test_nobody_is_lost_because_the_network_was_away(
-    postgres_proxy, postgres_url, new_run, ask, monkeypatch
-):
-    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
-    monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.3)
-    # The pool may replace the connection without an error.
-    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 0.5)
-    database = postgres_url.partition("@/")[2].partition("?")[0]
-    with open_store(postgres_proxy.url(database), patience=60) as store:
-        [run_id] = store.runs.add([new_run()])
-        store.leases.claim(run_id, ELSEWHERE)
-        ask("UPDATE runs SET heartbeat = heartbeat - interval '61 s'")
-        # As if the server had run for hours.
-        store.database.clock.unsettled = float("-inf")
-        assert status_of(store, run_id) is Status.LOST
-        postgres_proxy.order("hold")
-        back = threading.Timer(1.5, postgres_proxy.order, ["go"])
-        back.start()
-        store.runs.select()
-        back.join()
-        assert status_of(store, run_id) is Status.RUNNING
-        assert not store.leases.claim(run_id, Owner.current())
-        assert store.leases.claim_next(Owner.current()) is None
-
-
-def test_a_process_that_lived_through_a_dead_one_s_lease_still_takes_its_run_at_once(
-    postgres_url, new_run
-):
-    """What is known of a process of this host needs no time to pass."""
-    with open_store(postgres_url) as store:
-        [run_id] = store.runs.add([new_run()])
-        me = Owner.current()
-        store.leases.claim(run_id, Owner(me.host, me.pid, me.started - 1))
-        assert status_of(store, run_id) is Status.LOST
-        assert store.leases.claim_next(me) == run_id
+from advsweep.errors import LeaseLostError, NotFoundError
+from advsweep.store import Failure, Owner, Status, open_store
+from advsweep.store.owners import process_started
 
 
 @pytest.fixture
-def set_clock(ask, postgres_url, monkeypatch) -> Callable[[str], None]:
-    """Sets the server's clock by an interval: its function is hidden by one of the same name."""
-    database = postgres_url.partition("@/")[2].partition("?")[0]
-    ask("CREATE TABLE clock_offset AS SELECT interval '0' AS value")
-    ask(
-        "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
-        "'SELECT pg_catalog.clock_timestamp() + value FROM public.clock_offset'"
-    )
-    ask(f"ALTER DATABASE {database} SET search_path = public, pg_catalog")
-    monkeypatch.setattr("advsweep.store.postgres._CLOCK_SECONDS", 0.0)
-    return lambda interval: ask(f"UPDATE clock_offset SET value = '{interval}'")
+def run_id(store, new_run) -> int:
+    return store.runs.add([new_run()])[0]
 
 
-@pytest.mark.parametrize("interval", ["-1 hour", "1 hour"])
-def test_a_server_s_clock_that_is_set_takes_no_run_from_a_living_process(
-    postgres_url, set_clock, new_run, interval
-):
-    with open_store(postgres_url) as worker, open_store(postgres_url) as other:
-        [run_id] = worker.runs.add([new_run()])
-        worker.leases.claim(run_id, ELSEWHERE)
-        assert status_of(other, run_id) is Status.RUNNING
-        # As if the server had run for hours.
-        worker.database.clock.unsettled = other.database.clock.unsettled = float("-inf")
-        set_clock(interval)
-        assert status_of(other, run_id) is Status.RUNNING
-        assert not other.leases.claim(run_id, Owner.current())
-        assert other.leases.claim_next(Owner.current()) is None
-        worker.leases.heartbeat(run_id, step=5)
-        # Its heartbeat is by the clock as it is now.
-        other.database.clock.unsettled = float("-inf")
-        assert status_of(other, run_id) is Status.RUNNING
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this host that lives until the test ends it."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
 
 
-def test_a_process_that_starts_after_the_clock_was_set_back_waits_for_a_heartbeat(
-    postgres_url, set_clock, new_run, monkeypatch
-):
-    with open_store(postgres_url) as worker:
-        [run_id] = worker.runs.add([new_run()])
-        worker.leases.claim(run_id, ELSEWHERE)
-        set_clock("-1 hour")
-        with open_store(postgres_url) as fresh:
-            assert fresh.leases.claim_next(Owner.current()) is None
-            assert not fresh.leases.claim(run_id, Owner.current())
-            # It never beats again.
-            fresh.database.clock.opened = fresh.database.clock.unsettled = float("-inf")
-            assert status_of(fresh, run_id) is Status.LOST
-            assert fresh.leases.claim_next(Owner.current()) == run_id
+def _owner_of(process: subprocess.Popen[bytes]) -> Owner:
+    started = process_started(process.pid)
+    assert started is not None
+    return Owner(Owner.current().host, process.pid, started)
 
 
-def test_who_waited_for_a_row_does_not_judge_its_heartbeat(store, clock, new_run, monkeypatch):
-    [run_id] = store.runs.add([new_run()])
-    store.leases.claim(run_id, ELSEWHERE)
-    clock.forward(61)
-    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 0.0)
+def _status(store, run_id: int) -> Status:
+    [run] = store.runs.select(ids=[run_id])
+    return run.status
+
+
+def test_a_claim_is_recorded(store, clock, run_id):
+    owner = Owner.current()
+    assert store.leases.claim(run_id, owner)
+    [run] = store.runs.select()
+    assert (run.status, run.host, run.pid) == (Status.RUNNING, socket.gethostname(), os.getpid())
+    assert run.started == run.heartbeat == clock.now
+    assert run.finished is None
+
+
+def test_a_holder_may_not_know_when_it_started(store, run_id):
+    assert store.leases.claim(run_id, Owner("elsewhere", 1, None))
+    store.leases.heartbeat(run_id, step=3)
+    store.metrics.record(run_id, [("reward/mean", 3, 0.5)])
+    store.leases.finish(run_id, Status.DONE)
+    assert _status(store, run_id) is Status.DONE
+
+
+def test_a_run_that_somebody_has_cannot_be_had(store, run_id, sleeper):
+    assert store.leases.claim(run_id, _owner_of(sleeper))
     assert not store.leases.claim(run_id, Owner.current())
-    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 60.0)
+
+
+def test_a_run_of_a_dead_process_can_be_had_at_once(store, run_id, sleeper):
+    store.leases.claim(run_id, _owner_of(sleeper))
+    sleeper.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    # Dead, but its parent has not taken notice: the pid is still there.
+    assert Path(f"/proc/{sleeper.pid}").exists() or not Path("/proc/self").exists()
+    assert _status(store, run_id) is Status.LOST
+    assert store.leases.claim(run_id, Owner.current())
+
+
+def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
+    earlier = _owner_of(sleeper)
+    store.leases.claim(run_id, Owner(earlier.host, earlier.pid, earlier.started - 1))
+    assert store.leases.claim(run_id, Owner.current())
+
+
+def test_a_failure_is_kept_with_its_class_until_the_run_is_taken_up_again(store, run_id):
+    store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
+    [run] = store.runs.select()
+    assert (run.status, run.failure, run.error) == (Status.FAILED, Failure.OOM, "no memory")
+    store.leases.claim(run_id, Owner.current())
+    assert store.runs.select()[0].failure is None
+
+
+def test_a_clock_that_was_set_back_keeps_no_run_of_another_host_for_ever(store, clock, run_id):
+    store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
+    clock.forward(-59)
+    assert not store.leases.claim(run_id, Owner.current())
+    clock.forward(-3600)
+    assert _status(store, run_id) is Status.LOST
+    assert store.leases.claim(run_id, Owner.current())
+
+
+def test_a_clock_that_was_set_back_takes_no_run_from_a_living_process(
+    store, clock, run_id, sleeper
+):
+    store.leases.claim(run_id, _owner_of(sleeper))
+    clock.forward(-3600)
+    assert not store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id)  # by the new clock
+    clock.forward(61)
+    assert store.leases.claim(run_id, Owner.current())
+
+
+def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id, tmp_path):
+    checkpoint = tmp_path / "step-000005"
+    with open_store(store.url, clock=clock) as late:
+        late.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
+        late.metrics.record(run_id, [("reward/mean", 1, 0.5)])
+        clock.forward(61)
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.record(run_id, [("reward/mean", 2, 0.5)])
+        store.checkpoints.add(run_id, 2, checkpoint)
+        for write in (
+            lambda: late.metrics.record(run_id, [("reward/mean", 2, 0.9)]),
+            lambda: late.metrics.truncate(run_id, after_step=0),
+            lambda: late.metrics.set_summaries(run_id, {"time/run": 1.0}),
+            lambda: late.runs.set_environment(run_id, {"host": "elsewhere"}),
+            lambda: late.checkpoints.add(run_id, 1, checkpoint),
+            lambda: late.checkpoints.remove(run_id, checkpoint),
+        ):
+            with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
+                write()
+    assert store.metrics.points(run_id) == [("reward/mean", 1, 0.5), ("reward/mean", 2, 0.5)]
+    assert [c.step for c in store.checkpoints.select(run_id)] == [2]
+    assert store.metrics.summaries([run_id]) == {}
+
+
+def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store, clock, run_id):
+    other = Owner("elsewhere", 1, 0.0)
+    assert store.leases.claim(run_id, other)
+    clock.forward(59)
+    assert not store.leases.claim(run_id, Owner.current())
+    store.leases.heartbeat(run_id)
+    clock.forward(59)
+    assert not store.leases.claim(run_id, Owner.current())
+    clock.forward(2)
+    assert _status(store, run_id) is Status.LOST
+    assert store.leases.claim(run_id, Owner.current())
+
+
+@pytest.mark.parametrize("end", [Status.FAILED, Status.INTERRUPTED])
+def test_a_run_that_was_not_completed_can_be_taken_up_again(store, clock, run_id, end):
+    store.leases.claim(run_id, Owner.current())
+    began = clock.now
+    clock.forward(5)
+    store.leases.finish(run_id, end, error="boom", traceback="Traceback ...")
+    [run] = store.runs.select()
+    assert (run.status, run.error, run.traceback) == (end, "boom", "Traceback ...")
+    assert run.finished == clock.now
+    assert store.leases.claim(run_id, Owner.current())
+    [run] = store.runs.select()
+    assert (run.status, run.error, run.traceback, run.finished) == (Status.RUNNING, *[None] * 3)
+    assert run.started == began
+
+
+def test_a_run_that_is_done_stays_done(store, run_id):
+    store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.DONE)
+    assert not store.leases.claim(run_id, Owner.current())
+
+
+def test_a_heartbeat_tells_step_and_stage(store, clock, run_id):
+    store.leases.claim(run_id, Owner.current())
+    clock.forward(10)
+    store.leases.heartbeat(run_id, step=7, stage="training")
+    clock.forward(10)
+    store.leases.heartbeat(run_id)
+    [run] = store.runs.select()
+    assert (run.step, run.stage, run.heartbeat) == (7, "training", clock.now)
+
+
+def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(store, clock, run_id):
+    store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
+    clock.forward(61)
     with open_store(store.url, clock=clock) as other:
         assert other.leases.claim(run_id, Owner.current())
+        for act in (store.leases.heartbeat, lambda i: store.leases.finish(i, Status.DONE)):
+            with pytest.raises(LeaseLostError, match=f"run {run_id} was taken over"):
+                act(run_id)
+        other.leases.finish(run_id, Status.DONE)
+    assert _status(store, run_id) is Status.DONE
 
 
-def test_a_host_of_the_same_name_is_another(store, clock, new_run):
-    me = Owner.current()
-    [run_id] = store.runs.add([new_run()])
-    # A pid that no process of this host has.
-    twin = Owner(f"{socket.gethostname()}#0123456789ab", 2**30, 1.0)
-    assert not twin.is_here()
-    assert store.leases.claim(run_id, twin)
-    assert status_of(store, run_id) is Status.RUNNING
-    assert not store.leases.claim(run_id, me)
-    assert store.leases.claim_next(me) is None
+def test_a_request_to_stop_lasts_until_it_is_withdrawn(store, run_id):
+    assert not store.leases.stop_requested(run_id)
+    store.leases.request_stop(run_id)
+    # One that came before the process had claimed its run is not lost.
+    store.leases.claim(run_id, Owner.current())
+    assert store.leases.stop_requested(run_id)
+    store.leases.finish(run_id, Status.INTERRUPTED)
+    assert store.leases.stop_requested(run_id)
+    store.leases.withdraw_stops([run_id])
+    assert not store.leases.stop_requested(run_id)
+
+
+def test_the_process_that_has_a_run(store, run_id):
+    assert store.leases.owner(run_id) is None
+    store.leases.claim(run_id, Owner.current())
+    assert store.leases.owner(run_id) == Owner.current()
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.leases.owner(5)
+
+
+def test_runs_that_are_not_there(store):
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.leases.claim(5, Owner.current())
+    with pytest.raises(NotFoundError, match="no run 5"):
+        store.leases.request_stop(5)
+
+
+def test_processes_are_told_apart_by_when_they_started(sleeper):
+    assert process_started(os.getpid()) == Owner.current().started
+    assert not Owner.current().has_ended()
+    assert not _owner_of(sleeper).has_ended()
+    sleeper.kill()
+    sleeper.wait()
+    assert process_started(sleeper.pid) is None
+
+
+def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
+    monkeypatch.setattr("advsweep.store.owners._has_proc", lambda: False)
+    assert Owner.current().started == 0.0
+    owner = _owner_of(sleeper)
+    assert not owner.has_ended()
+    sleeper.kill()
+    sleeper.wait()
+    assert owner.has_ended()
+
+
+def test_a_run_is_handed_over_by_the_process_that_has_it(store, run_id, sleeper):
+    parent = _owner_of(sleeper)
+    store.leases.claim(run_id, parent)
+    assert not store.leases.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
+    assert store.leases.claim(run_id, Owner.current(), holder=parent)
+    [run] = store.runs.select()
+    assert run.pid == os.getpid()
+
+
+def _taken(store, sweep: str | None = None) -> list[int]:
+    """The runs that one process takes up after another, until there are none."""
+    taken = []
+    while (run_id := store.leases.claim_next(Owner.current(), sweep)) is not None:
+        taken.append(run_id)
+    return taken
+
+
+def test_the_next_run_is_the_first_of_the_plan_that_nobody_has(store, new_run, sleeper):
+    a, b, c, d = (new_run(seed=i) for i in range(4))
+    store.sweeps.add("demo", {})
+    others = store.runs.add([d])
+    ids = store.runs.add([c, a, b], "demo")
+    store.leases.claim(ids[1], _owner_of(sleeper))
+    assert _taken(store, "demo") == [ids[0], ids[2]]
+    assert {run.status for run in store.runs.select(ids=ids)} == {Status.RUNNING}
+    assert _taken(store) == others
+    with pytest.raises(NotFoundError, match="no sweep 'dmo'"):
+        store.leases.claim_next(Owner.current(), "dmo")
+
+
+def test_runs_that_ended_early_are_taken_up_again_but_for_those_that_failed(store, new_run):
+    ids = store.runs.add([new_run(seed=i) for i in range(4)])
+    for run_id, end in zip(ids, (Status.INTERRUPTED, Status.FAILED, Status.DONE), strict=False):
+        store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, end)
+    assert _taken(store) == [ids[0], ids[3]]
+
+
+def test_runs_that_were_asked_to_stop_are_left_until_somebody_wants_them(store, new_run):
+    ids = store.runs.add([new_run(seed=i) for i in range(2)])
+    store.leases.claim(ids[0], Owner.current())
+    for run_id in ids:
+        store.leases.request_stop(run_id)
+    store.leases.finish(ids[0], Status.INTERRUPTED)
+    assert _taken(store) == []
+    assert store.leases.claim(ids[0], Owner.current())
+
+
+def test_lost_runs_are_taken_up_again(store, clock, new_run, sleeper):
+    ids = store.runs.add([new_run(seed=i) for i in range(3)])
+    store.leases.claim(ids[0], Owner("elsewhere", 1, 0.0))
+    store.leases.claim(ids[1], _owner_of(sleeper))
+    store.leases.claim(ids[2], _owner_of(sleeper))
+    store.leases.finish(ids[2], Status.DONE)
+    assert _taken(store) == []
+    sleeper.kill()
+    sleeper.wait()
+    assert _taken(store) == [ids[1]]
     clock.forward(61)
-    assert store.leases.claim_next(me) == run_id
+    store.leases.heartbeat(ids[1])
+    assert _taken(store) == [ids[0]]
 
 
-def test_leases_of_earlier_versions_name_the_host_alone(store, new_run):
+def test_the_next_run_may_be_one_whose_heartbeat_is_of_a_clock_that_was_set_back(
+    store, clock, new_run, sleeper
+):
+    ids = store.runs.add([new_run(seed=i) for i in range(2)])
+    store.leases.claim(ids[0], _owner_of(sleeper))
+    store.leases.claim(ids[1], Owner("elsewhere", 1, 0.0))
+    clock.forward(-59)
+    assert _taken(store) == []
+    clock.forward(-3600)
+    # The one of this host is seen to live, and beats by the new clock before long.
+    assert _taken(store) == [ids[1]]
+    assert [run.status for run in store.runs.select(ids=ids)] == [Status.RUNNING] * 2
+
+
+def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new_run):
+    ids = store.runs.add([new_run(seed=seed) for seed in range(4)])
     me = Owner.current()
-    ids = store.runs.add([new_run(seed=seed) for seed in range(2)])
-    store.leases.claim(ids[0], Owner(socket.gethostname(), 2**30, 1.0))
-    store.leases.claim(ids[1], Owner(socket.gethostname(), me.pid, me.started))
-    assert [status_of(store, i) for i in ids] == [Status.LOST, Status.RUNNING]
-    assert store.leases.claim_next(Owner("elsewhere", 1, 0.0)) == ids[0]
+    for run_id in ids:
+        store.leases.claim(run_id, me)
+    store.leases.finish(ids[0], Status.DONE)
+    with open_store(store.url) as other:
+        other.leases.claim(ids[1], Owner("elsewhere", 1, None), holder=me)
+    before = {run.id: run.heartbeat for run in store.runs.select()}
+    clock.now += timedelta(seconds=1)
+    assert store.leases.renew(ids) == [ids[1]]
+    after = {run.id: run.heartbeat for run in store.runs.select()}
+    assert [after[i] == before[i] for i in ids] == [True, True, False, False]
 
 
-def test_a_host_is_told_by_its_boot_and_its_namespace_of_pids(monkeypatch):
-    assert this_host() == this_host()
-    assert host_name(this_host()) == socket.gethostname()
-    assert host_name("plain") == "plain"
-    assert host_name(None) is None
-    here = this_host()
-    owners._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.owners.os.readlink", lambda path: "pid:[1]")
-    assert this_host() != here
-    assert process_started(Owner.current().pid) is not None
-    owners._boot_and_namespace.cache_clear()
-    monkeypatch.setattr("advsweep.store.owners.os.readlink", _unknown)
-    assert this_host() == socket.gethostname()
-    owners._boot_and_namespace.cache_clear()
-
-
-def _unknown(path: str) -> str:
-    raise FileNotFoundError(path)
+def test_requests_to_stop_of_several_runs(store, new_run):
+    ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
+    store.leases.request_stop(ids[1])
+    assert store.leases.stops_requested(ids) == {ids[1]}
+    assert store.leases.stops_requested([ids[0], ids[2]]) == set()

@@ -1,4 +1,4 @@
-"""Merging stores: whatever either holds is there once."""
+"""Merging stores: the result holds everything of both once."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _plans(store: Store) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-def test_evaluations_of_models_come_without_a_run(store, other):
+def test_evaluations_of_models_are_merged_without_a_run(store, other):
     for name in ("a", "b"):
         other.evaluations.add(_evaluation(name, None, 0, subject=f"model:{name}"))
     store.evaluations.add(_evaluation("b", None, 0, subject="model:b"))
@@ -136,7 +136,7 @@ def test_evaluations_of_models_come_without_a_run(store, other):
     assert merge(store, other).evaluations == 0
 
 
-def test_a_store_comes_whole_into_an_empty_one(store, other, new_run):
+def test_an_empty_store_gets_everything(store, other, new_run):
     _make(other, new_run(seed=1), Status.DONE, 100, "demo")
     _make(other, new_run(seed=0), Status.INTERRUPTED, 40, "demo")
     _make(other, new_run(seed=2), Status.FAILED, 30)
@@ -164,42 +164,45 @@ def test_merging_again_changes_nothing(store, other, new_run):
     merge(store, other)
     before = _contents(store), _plans(store)
     again = merge(store, other)
-    assert [len(again.runs[fate]) for fate in MergeAction] == [0, 0, 2, 0]
+    assert [len(again.runs[action]) for action in MergeAction] == [0, 0, 2, 0]
     assert (again.sweeps, again.evaluations, again.differing) == ([], 0, {})
     assert (_contents(store), _plans(store)) == before
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "fate"),
-    [
-        ((Status.DONE, 100), (Status.DONE, 100), MergeAction.KEPT),
-        ((Status.DONE, 100), (Status.FAILED, 99), MergeAction.KEPT),
-        ((Status.INTERRUPTED, 60), (Status.DONE, 100), MergeAction.REPLACED),
-        ((Status.INTERRUPTED, 60), (Status.FAILED, 61), MergeAction.REPLACED),
-        ((Status.INTERRUPTED, 60), (Status.INTERRUPTED, 60), MergeAction.KEPT),
-        ((Status.FAILED, 60), (Status.INTERRUPTED, 20), MergeAction.KEPT),
-        ((Status.DONE, 100), (None, 50), MergeAction.KEPT),
-        ((Status.INTERRUPTED, 40), (None, 50), MergeAction.LEFT_OUT),
-        ((None, 40), (Status.DONE, 100), MergeAction.LEFT_OUT),
-    ],
-)
-def test_of_two_the_better_one_is_kept(store, other, new_run, here, there, fate):
-    mine, theirs = _make(store, new_run(), *here), _make(other, new_run(), *there)
-    own = _contents(store)
+# Status and step of a run in the target and in the source; None is a run that is being trained.
+CASES = [
+    ((Status.DONE, 100), (Status.DONE, 100), MergeAction.KEPT),
+    ((Status.DONE, 100), (Status.FAILED, 99), MergeAction.KEPT),
+    ((Status.INTERRUPTED, 60), (Status.DONE, 100), MergeAction.REPLACED),
+    ((Status.INTERRUPTED, 60), (Status.FAILED, 61), MergeAction.REPLACED),
+    ((Status.INTERRUPTED, 60), (Status.INTERRUPTED, 60), MergeAction.KEPT),
+    ((Status.FAILED, 60), (Status.INTERRUPTED, 20), MergeAction.KEPT),
+    ((Status.DONE, 100), (None, 50), MergeAction.KEPT),
+    ((Status.INTERRUPTED, 40), (None, 50), MergeAction.LEFT_OUT),
+    ((None, 40), (Status.DONE, 100), MergeAction.LEFT_OUT),
+]
+
+
+def test_the_run_with_more_progress_wins(store, other, new_run):
+    for seed, (ours, theirs, _) in enumerate(CASES):
+        _make(store, new_run(seed=seed), *ours)
+        _make(other, new_run(seed=seed), *theirs)
+    ids = {run.seed: run.id for run in store.runs.select()}
+    own, other_contents = _contents(store), _contents(other)
     merged = merge(store, other)
-    assert [f for f, runs in merged.runs.items() if runs] == [fate]
-    [run] = store.runs.select()
-    assert run.id == mine.id
-    if fate is not MergeAction.REPLACED:
-        left = {key: value | {"evaluations": None} for key, value in _contents(store).items()}
-        assert left == {key: value | {"evaluations": None} for key, value in own.items()}
-        return
-    contents, expected = _contents(store), _contents(other)
-    [record], [wanted] = contents.values(), expected.values()
-    assert {e[0] for e in record.pop("evaluations")} >= {e[0] for e in wanted.pop("evaluations")}
-    assert record == wanted
-    [checkpoint] = store.checkpoints.select(run.id)
-    assert (checkpoint.path / "weights").read_text() == f"0 {theirs.step}"
+    actions = {run.seed: action for action, runs in merged.runs.items() for run in runs}
+    assert actions == {seed: action for seed, (_, _, action) in enumerate(CASES)}
+    assert {run.seed: run.id for run in store.runs.select()} == ids
+    contents = _contents(store)
+    for run in store.runs.select():
+        record = contents[run.identity, run.attempt]
+        replaced = actions[run.seed] is MergeAction.REPLACED
+        expected = (other_contents if replaced else own)[run.identity, run.attempt]
+        assert {e[0] for e in record.pop("evaluations")} >= {e[0] for e in expected["evaluations"]}
+        assert record == {key: value for key, value in expected.items() if key != "evaluations"}
+        if replaced:
+            [checkpoint] = store.checkpoints.select(run.id)
+            assert (checkpoint.path / "weights").read_text() == f"{run.seed} {run.step}"
 
 
 def test_a_run_that_is_being_trained_is_left_out_with_a_reason(store, other, new_run):
@@ -219,7 +222,7 @@ def test_a_lost_run_is_lost_in_both(store, other, clock, new_run):
     assert store.leases.claim(found.id, Owner.current())
 
 
-def test_results_that_differ_are_told(store, other, new_run):
+def test_differing_results_are_reported(store, other, new_run):
     mine = _make(store, new_run(), Status.DONE, 100)
     theirs = _make(other, new_run(), Status.DONE, 100)
     assert merge(store, other).differing == {}  # times alone
@@ -242,14 +245,14 @@ def test_sweeps_of_one_name_become_one(store, other, new_run):
     assert store.sweeps.select()[0].spec == spec
 
 
-def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
+def test_trials_are_merged_with_their_sweep(store, other, new_run):
     _make(other, new_run(0), Status.DONE, 8, "searched")
     for number, delta in enumerate((0.5, 1.5)):
         other.trials.add("searched", number, {"estimator.delta": delta}, _sha("hash"))
     for _ in range(2):  # merging again adds none
         merge(store, other)
         assert store.trials.select("searched") == other.trials.select("searched")
-    # Here the search went on by itself: its own numbering stands.
+    # The search went on in both stores: the trials of this one stay.
     store.trials.add("searched", 2, {"estimator.delta": 2.5}, "hash")
     other.trials.add("searched", 2, {"estimator.delta": 3.5}, "hash")
     merge(store, other)
@@ -257,7 +260,7 @@ def test_the_trials_of_a_search_come_with_its_sweep(store, other, new_run):
     assert deltas == [0.5, 1.5, 2.5]
 
 
-def test_of_several_attempts_the_latest_is_part_of_the_sweep(store, other, new_run):
+def test_a_sweep_has_the_latest_attempt_of_a_run(store, other, new_run):
     for either in (store, other):
         _make(either, new_run(), Status.DONE, 5, "demo")
     again = other.runs.new_attempt(1)
@@ -269,7 +272,7 @@ def test_of_several_attempts_the_latest_is_part_of_the_sweep(store, other, new_r
     assert _plans(other) == {"demo": [(0, 2)]}
 
 
-def test_evaluations_come_to_runs_that_are_there(store, other, new_run):
+def test_runs_get_missing_evaluations(store, other, new_run):
     mine, theirs = (_make(s, new_run(), Status.DONE, 100) for s in (store, other))
     other.evaluations.add(_evaluation("another n", theirs.id, 100))
     assert merge(store, other).evaluations == 1
@@ -277,7 +280,7 @@ def test_evaluations_come_to_runs_that_are_there(store, other, new_run):
     assert found == {_sha("base"), _sha(_subject(mine, 100)), _sha("another n")}
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(store, other, new_run):
+def test_a_dry_run_reports_the_same_and_changes_nothing(store, other, new_run):
     _make(store, new_run(seed=0), Status.INTERRUPTED, 50, "demo")
     for seed in (0, 1):
         _make(other, new_run(seed=seed), Status.DONE, 100, "other")
@@ -300,7 +303,7 @@ def test_without_folders_there_are_no_checkpoints(store, other, new_run):
     assert not run.directory.exists()
 
 
-def test_where_runs_have_one_folder_nothing_is_copied(store, other, new_run):
+def test_nothing_is_copied_within_one_folder_of_runs(store, other, new_run):
     other.runs_directory = store.runs_directory
     run = _make(other, new_run(), Status.DONE, 50)
     merge(store, other)
@@ -330,9 +333,9 @@ _RUNS = st.dictionaries(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(here=_RUNS, there=_RUNS)
-def test_either_way_round_the_same_runs_come_to_the_same_steps(
+def test_merging_both_ways_gives_the_same_runs(
     here: dict[int, tuple[Status, int]],
     there: dict[int, tuple[Status, int]],
     new_run: Callable[..., NewRun],
@@ -346,8 +349,11 @@ def test_either_way_round_the_same_runs_come_to_the_same_steps(
         merge(a, b)
         merge(b, a)
         states = [
-            {r.seed: (r.status is Status.DONE, r.step, len(s.points(r.id))) for r in s.runs()}
-            for s in (a, b)
+            {
+                run.seed: (run.status is Status.DONE, run.step, len(store.metrics.points(run.id)))
+                for run in store.runs.select()
+            }
+            for store in (a, b)
         ]
     assert states[0] == states[1]
     assert states[0].keys() == here.keys() | there.keys()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -245,35 +246,20 @@ def test_a_store_that_cannot_be_written_in_a_folder_that_can(powerless):
         store.sweeps.add("demo", {})
 
 
-def test_processes_that_make_the_same_store_at_once(tmp_path):
-    program = (
-        "import sys; from advsweep.store import open_store; import alembic.command\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "open_store('a.db').sweeps.add(sys.argv[1], {})\n"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, f"sweep {i}"],
-            cwd=tmp_path,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(3)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    errors = [process.communicate("go\n")[1] for process in processes]
-    assert errors == [""] * 3
-    assert len(open_store(str(tmp_path / "a.db")).sweeps.select()) == 3
+def test_processes_that_create_the_same_store_at_once(tmp_path, side_by_side):
+    def create(name: str) -> None:
+        with open_store(str(tmp_path / "a.db")) as own:
+            own.sweeps.add(name, {})
+
+    side_by_side([partial(create, f"sweep {i}") for i in range(3)])
+    with open_store(str(tmp_path / "a.db")) as store:
+        assert len(store.sweeps.select()) == 3
 
 
 def test_opening_loads_neither_torch_nor_alembic(tmp_path):
     open_store(str(tmp_path / "a.db")).close()
     program = (
-        "import sys; from advsweep.store import open_store; open_store('a.db').runs()\n"
+        "import sys; from advsweep.store import open_store; open_store('a.db').runs.select()\n"
         "print([m for m in ('torch', 'alembic', 'pandas', 'scipy', 'hydra') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -202,7 +202,7 @@ def test_what_was_committed_before_the_connection_broke_is_done_once(
     assert store.leases.claim_next(me) == ids[1]
     assert store.runs.select(ids=[ids[2]])[0].status is Status.PENDING
     break_commit()
-    store.leases.heartbeat(ids[0], step=2, points=[("reward/mean", 2, 0.5)])
+    store.metrics.record(ids[0], [("reward/mean", 2, 0.5)], step=2)
     assert store.metrics.points(ids[0]) == [("reward/mean", 2, 0.5)]
     break_commit()
     store.leases.finish(ids[0], Status.DONE)

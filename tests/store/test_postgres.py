@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -39,31 +38,14 @@ def test_a_store_is_made_in_an_empty_database_and_opened_again(empty_database, p
     assert postgres_server.ask("empty", "SELECT version_num FROM alembic_version") == [[HEAD]]
 
 
-def test_processes_that_make_the_same_store_at_once(empty_database):
-    program = (
-        "import sys; from advsweep.store import open_store; import alembic.command, pg8000\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "open_store(sys.argv[1]).sweeps.add(sys.argv[2], {})\n"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, empty_database, f"sweep {i}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(3)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    assert [process.communicate()[1] for process in processes] == [""] * 3
-    assert len(open_store(empty_database).sweeps.select()) == 3
+def test_processes_that_create_the_same_store_at_once(empty_database, side_by_side):
+    def create(name: str) -> None:
+        with open_store(empty_database) as own:
+            own.sweeps.add(name, {})
+
+    side_by_side([partial(create, f"sweep {i}") for i in range(3)])
+    with open_store(empty_database) as store:
+        assert len(store.sweeps.select()) == 3
 
 
 def test_a_database_of_another_program_is_left_alone(empty_database, postgres_server):

@@ -1,4 +1,4 @@
-"""Runs and sweeps in the store."""
+"""Runs in the store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import Owner, Status, open_store, parse_status
+
+RULE = {"name": "acr", "first": 50, "threshold": 0.5}
 
 
 def test_a_run_comes_back_as_it_was_planned(store, clock, new_run):
@@ -70,63 +72,6 @@ def test_a_run_takes_new_settings_until_it_is_done(store, clock, new_run, status
     assert store.runs.add([given]) == [run_id]
     kept = status in (Status.DONE, Status.RUNNING)
     assert store.runs.select()[0].config == (first if kept else given).config
-
-
-def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
-    a, b, c = (new_run(seed=i) for i in range(3))
-    store.sweeps.add("first", {"runs": 2})
-    store.sweeps.add("second", {"runs": 3})
-    store.runs.add([b, a], "first")
-    store.runs.add([c, a, b], "second")
-    store.runs.add([a, c], "first")
-
-    def seeds(sweep, **how):
-        return [run.seed for run in store.runs.select(sweep=sweep, **how)]
-
-    assert seeds("first", newest_first=False) == [1, 0, 2]
-    assert seeds("second", newest_first=False) == [2, 0, 1]
-    assert seeds("second") == [2, 0, 1]  # ids 3, 2, 1
-    assert store.runs.select(ids=[1])[0].sweeps == ("first", "second")
-
-
-def test_a_sweep_of_the_same_name_is_given_the_new_spec(store, clock):
-    sweep_id = store.sweeps.add("demo", {"seeds": 3})
-    created = clock.now
-    clock.forward(60)
-    assert store.sweeps.add("demo", {"seeds": 5}) == sweep_id
-    [sweep] = store.sweeps.select()
-    assert (sweep.spec, sweep.created) == ({"seeds": 5}, created)
-
-
-def test_sweeps_tell_the_states_of_their_runs(store, clock, new_run):
-    store.sweeps.add("empty", {})
-    store.sweeps.add("demo", {})
-    ids = store.runs.add([new_run(seed=i) for i in range(5)], "demo")
-    for run_id in ids[:3]:
-        store.leases.claim(run_id, Owner.current())
-    store.leases.finish(ids[0], Status.DONE)
-    store.leases.finish(ids[1], Status.FAILED)
-    assert [(s.name, s.runs) for s in store.sweeps.select()] == [
-        ("empty", {}),
-        (
-            "demo",
-            {Status.PENDING: 2, Status.RUNNING: 1, Status.DONE: 1, Status.FAILED: 1},
-        ),
-    ]
-    clock.forward(61)
-    assert store.sweeps.select()[1].runs[Status.LOST] == 1
-
-
-def test_runs_of_a_sweep_that_is_not_there(store, new_run):
-    store.sweeps.add("demo", {})
-    for asked in (
-        lambda: store.runs.select(sweep="dmo"),
-        lambda: store.runs.count(sweep="dmo"),
-        lambda: store.runs.add([new_run()], "dmo"),
-    ):
-        with pytest.raises(NotFoundError, match=r"no sweep 'dmo' in .*; did you mean 'demo'\?"):
-            asked()
-    assert store.runs.select() == []
 
 
 def test_choosing_runs(store, new_run):
@@ -240,3 +185,38 @@ def test_a_run_that_could_not_be_read_again_is_not_added(store, new_run, estimat
     with pytest.raises(StoreError, match="estimator: expected lower-case letters, digits and"):
         store.runs.add(runs)
     assert store.runs.select() == []
+
+
+def _pruned(store, new_run, seed: int = 0) -> int:
+    [run_id] = store.runs.add([new_run(seed)])
+    store.runs.set_stopping([run_id], RULE)
+    assert store.leases.claim(run_id, Owner.current())
+    store.leases.finish(run_id, Status.PRUNED, error="too many collapsed groups")
+    return run_id
+
+
+def test_a_pruned_run_has_its_rule_and_reason(store, new_run):
+    run_id = _pruned(store, new_run)
+    [run] = store.runs.select(status=Status.PRUNED)
+    assert (run.id, run.stopping, run.error) == (run_id, RULE, "too many collapsed groups")
+    assert store.runs.count(status=Status.PRUNED) == 1
+
+
+def test_only_another_rule_frees_a_pruned_run(store, new_run):
+    run_id = _pruned(store, new_run)
+    store.runs.set_stopping([run_id], dict(RULE))
+    assert not store.leases.claim(run_id, Owner.current())
+    store.runs.set_stopping([run_id], {**RULE, "threshold": 0.9})
+    assert [run.status for run in store.runs.select()] == [Status.INTERRUPTED]
+    assert store.leases.claim(run_id, Owner.current())
+
+
+def test_no_rule_frees_a_pruned_run_and_leaves_others_as_they_are(store, new_run):
+    pruned = _pruned(store, new_run)
+    [pending] = store.runs.add([new_run(1)])
+    store.runs.set_stopping([pruned, pending], None)
+    assert [r.status for r in store.runs.select(ids=[pruned, pending])] == [
+        Status.INTERRUPTED,
+        Status.PENDING,
+    ]
+    assert [r.stopping for r in store.runs.select()] == [None, None]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from advsweep.store import open_store
-from advsweep.store.documents import parse_document
+from advsweep.store.tables import parse_document
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,185 @@
+"""Leases while the server is away, while its clock is set, and of hosts that share a name."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from advsweep.store import Owner, Status, Store, open_store, owners
+from advsweep.store.owners import host_name, process_started, this_host
+
+ELSEWHERE = Owner("elsewhere", 1, 0.0)
+
+
+@pytest.fixture
+def ask(postgres_server, postgres_url) -> Callable[[str], object]:
+    """Asks the store's database."""
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    return lambda query: postgres_server.ask(database, query)
+
+
+def status_of(store: Store, run_id: int) -> Status:
+    return store.runs.select(ids=[run_id])[0].status
+
+
+def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, monkeypatch):
+    with open_store(postgres_url) as store:
+        [run_id] = store.runs.add([new_run()])
+        store.leases.claim(run_id, ELSEWHERE)
+        # The server of the tests has run for less than a day.
+        monkeypatch.setattr(owners, "LEASE", timedelta(days=1))
+        ask("UPDATE runs SET heartbeat = heartbeat - interval '2 days'")
+        assert status_of(store, run_id) is Status.RUNNING
+        assert not store.leases.claim(run_id, Owner.current())
+        assert store.leases.claim_next(Owner.current()) is None
+        with open_store(postgres_url) as fresh:
+            assert status_of(fresh, run_id) is Status.RUNNING
+        monkeypatch.setattr(owners, "LEASE", timedelta(0))
+        assert status_of(store, run_id) is Status.LOST
+        assert store.leases.claim_next(Owner.current()) == run_id
+
+
+def test_nobody_is_lost_because_the_network_was_away(
+    postgres_proxy, postgres_url, new_run, ask, monkeypatch
+):
+    monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("advsweep.store.postgres.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("advsweep.store.postgres.STATEMENT_SECONDS", 0.3)
+    # The pool may replace the connection without an error.
+    monkeypatch.setattr("advsweep.store.connections.WAITED_SECONDS", 0.5)
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    with open_store(postgres_proxy.url(database), patience=60) as store:
+        [run_id] = store.runs.add([new_run()])
+        store.leases.claim(run_id, ELSEWHERE)
+        ask("UPDATE runs SET heartbeat = heartbeat - interval '61 s'")
+        # As if the server had run for hours.
+        store.database.clock.unsettled = float("-inf")
+        assert status_of(store, run_id) is Status.LOST
+        postgres_proxy.order("hold")
+        back = threading.Timer(1.5, postgres_proxy.order, ["go"])
+        back.start()
+        store.runs.select()
+        back.join()
+        assert status_of(store, run_id) is Status.RUNNING
+        assert not store.leases.claim(run_id, Owner.current())
+        assert store.leases.claim_next(Owner.current()) is None
+
+
+def test_a_process_that_lived_through_a_dead_one_s_lease_still_takes_its_run_at_once(
+    postgres_url, new_run
+):
+    """What is known of a process of this host needs no time to pass."""
+    with open_store(postgres_url) as store:
+        [run_id] = store.runs.add([new_run()])
+        me = Owner.current()
+        store.leases.claim(run_id, Owner(me.host, me.pid, me.started - 1))
+        assert status_of(store, run_id) is Status.LOST
+        assert store.leases.claim_next(me) == run_id
+
+
+@pytest.fixture
+def set_clock(ask, postgres_url, monkeypatch) -> Callable[[str], None]:
+    """Sets the server's clock by an interval: its function is hidden by one of the same name."""
+    database = postgres_url.partition("@/")[2].partition("?")[0]
+    ask("CREATE TABLE clock_offset AS SELECT interval '0' AS value")
+    ask(
+        "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+        "'SELECT pg_catalog.clock_timestamp() + value FROM public.clock_offset'"
+    )
+    ask(f"ALTER DATABASE {database} SET search_path = public, pg_catalog")
+    monkeypatch.setattr("advsweep.store.postgres._CLOCK_SECONDS", 0.0)
+    return lambda interval: ask(f"UPDATE clock_offset SET value = '{interval}'")
+
+
+@pytest.mark.parametrize("interval", ["-1 hour", "1 hour"])
+def test_a_server_s_clock_that_is_set_takes_no_run_from_a_living_process(
+    postgres_url, set_clock, new_run, interval
+):
+    with open_store(postgres_url) as worker, open_store(postgres_url) as other:
+        [run_id] = worker.runs.add([new_run()])
+        worker.leases.claim(run_id, ELSEWHERE)
+        assert status_of(other, run_id) is Status.RUNNING
+        # As if the server had run for hours.
+        worker.database.clock.unsettled = other.database.clock.unsettled = float("-inf")
+        set_clock(interval)
+        assert status_of(other, run_id) is Status.RUNNING
+        assert not other.leases.claim(run_id, Owner.current())
+        assert other.leases.claim_next(Owner.current()) is None
+        worker.leases.heartbeat(run_id, step=5)
+        # Its heartbeat is by the clock as it is now.
+        other.database.clock.unsettled = float("-inf")
+        assert status_of(other, run_id) is Status.RUNNING
+
+
+def test_a_process_that_starts_after_the_clock_was_set_back_waits_for_a_heartbeat(
+    postgres_url, set_clock, new_run, monkeypatch
+):
+    with open_store(postgres_url) as worker:
+        [run_id] = worker.runs.add([new_run()])
+        worker.leases.claim(run_id, ELSEWHERE)
+        set_clock("-1 hour")
+        with open_store(postgres_url) as fresh:
+            assert fresh.leases.claim_next(Owner.current()) is None
+            assert not fresh.leases.claim(run_id, Owner.current())
+            # It never beats again.
+            fresh.database.clock.opened = fresh.database.clock.unsettled = float("-inf")
+            assert status_of(fresh, run_id) is Status.LOST
+            assert fresh.leases.claim_next(Owner.current()) == run_id
+
+
+def test_who_waited_for_a_row_does_not_judge_its_heartbeat(store, clock, new_run, monkeypatch):
+    [run_id] = store.runs.add([new_run()])
+    store.leases.claim(run_id, ELSEWHERE)
+    clock.forward(61)
+    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 0.0)
+    assert not store.leases.claim(run_id, Owner.current())
+    monkeypatch.setattr("advsweep.store.patience.WAITED_SECONDS", 60.0)
+    with open_store(store.url, clock=clock) as other:
+        assert other.leases.claim(run_id, Owner.current())
+
+
+def test_a_host_of_the_same_name_is_another(store, clock, new_run):
+    me = Owner.current()
+    [run_id] = store.runs.add([new_run()])
+    # A pid that no process of this host has.
+    twin = Owner(f"{socket.gethostname()}#0123456789ab", 2**30, 1.0)
+    assert not twin.is_here()
+    assert store.leases.claim(run_id, twin)
+    assert status_of(store, run_id) is Status.RUNNING
+    assert not store.leases.claim(run_id, me)
+    assert store.leases.claim_next(me) is None
+    clock.forward(61)
+    assert store.leases.claim_next(me) == run_id
+
+
+def test_leases_of_earlier_versions_name_the_host_alone(store, new_run):
+    me = Owner.current()
+    ids = store.runs.add([new_run(seed=seed) for seed in range(2)])
+    store.leases.claim(ids[0], Owner(socket.gethostname(), 2**30, 1.0))
+    store.leases.claim(ids[1], Owner(socket.gethostname(), me.pid, me.started))
+    assert [status_of(store, i) for i in ids] == [Status.LOST, Status.RUNNING]
+    assert store.leases.claim_next(Owner("elsewhere", 1, 0.0)) == ids[0]
+
+
+def test_a_host_is_told_by_its_boot_and_its_namespace_of_pids(monkeypatch):
+    assert this_host() == this_host()
+    assert host_name(this_host()) == socket.gethostname()
+    assert host_name("plain") == "plain"
+    assert host_name(None) is None
+    here = this_host()
+    owners._boot_and_namespace.cache_clear()
+    monkeypatch.setattr("advsweep.store.owners.os.readlink", lambda path: "pid:[1]")
+    assert this_host() != here
+    assert process_started(Owner.current().pid) is not None
+    owners._boot_and_namespace.cache_clear()
+    monkeypatch.setattr("advsweep.store.owners.os.readlink", _unknown)
+    assert this_host() == socket.gethostname()
+    owners._boot_and_namespace.cache_clear()
+
+
+def _unknown(path: str) -> str:
+    raise FileNotFoundError(path)

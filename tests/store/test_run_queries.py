@@ -1,0 +1,221 @@
+"""Queries about many runs, and the removal of runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import func, select
+
+from advsweep.errors import NotFoundError, StoreError
+from advsweep.store import NewEvaluation, Owner, ProblemCounts, Status
+from advsweep.store.tables import Base
+
+PROBLEM = ProblemCounts(
+    problem_id="a", prompt="1 + 1", level=1, n=4, c=2, distinct=2, unscorable=0, answer_entropy=0.1
+)
+
+
+@pytest.fixture
+def ids(store, new_run):
+    """Runs 1 to 5 of the sweep `five`, of which 1 is running, 2 lost, 3 failed, 4 done; and 6."""
+    store.sweeps.add("five", {})
+    added = store.runs.add([new_run(seed) for seed in range(5)], "five")
+    added += store.runs.add([new_run(5)])
+    for run_id in added[:4]:
+        owner = Owner.current()
+        store.leases.claim(run_id, replace(owner, started=-1.0) if run_id == added[1] else owner)
+    store.leases.finish(added[2], Status.FAILED, error="no reason")
+    store.leases.finish(added[3], Status.DONE)
+    return added
+
+
+def test_count_by_status_has_every_status(store, ids):
+    assert store.runs.count_by_status("five") == {
+        Status.PENDING: 1,
+        Status.RUNNING: 1,
+        Status.DONE: 1,
+        Status.FAILED: 1,
+        Status.INTERRUPTED: 0,
+        Status.PRUNED: 0,
+        Status.LOST: 1,
+    }
+    assert store.runs.count_by_status()[Status.PENDING] == 2
+    with pytest.raises(NotFoundError, match="no sweep 'fife'"):
+        store.runs.count_by_status("fife")
+
+
+def test_lines_match_the_records(store, ids):
+    for sweep in ("five", None):
+        lines, records = store.runs.lines(sweep), store.runs.select(sweep=sweep)
+        assert len(lines) == (5 if sweep else 6)
+        for line, record in zip(lines, records, strict=True):
+            assert vars(line) == {name: getattr(record, name) for name in vars(line)}
+
+
+def test_outlines_match_the_records(store, ids, new_run):
+    store.sweeps.add("other", {})
+    store.runs.add([new_run(4), new_run(1)], "other")
+    store.runs.set_stopping(ids[:1], {"name": "median"})
+    for sweep in ("other", "five", None):
+        outlines = store.runs.outlines(sweep)
+        records = store.runs.select(sweep=sweep, newest_first=False)
+        for outline, record in zip(outlines, records, strict=True):
+            assert outline._asdict() == {name: getattr(record, name) for name in outline._fields}
+    assert [run.id for run in store.runs.outlines("other")] == [ids[4], ids[1]]
+    with pytest.raises(NotFoundError, match="no sweep 'fife'"):
+        store.runs.outlines("fife")
+
+
+def test_last_finished_runs_come_first(store, ids, clock):
+    for run_id in (ids[5], ids[4]):
+        clock.forward(1)
+        store.leases.claim(run_id, Owner.current())
+        store.leases.finish(run_id, Status.FAILED)
+    assert store.runs.last_finished(Status.FAILED, limit=9) == [ids[4], ids[5], ids[2]]
+    assert store.runs.last_finished(Status.FAILED, limit=2) == [ids[4], ids[5]]
+    assert store.runs.last_finished(Status.FAILED, "five", limit=9) == [ids[4], ids[2]]
+
+
+def test_recent_means_are_of_the_newest_steps(store, ids):
+    run_id, other = ids[0], ids[1]
+    store.metrics.record(run_id, [("time/update", step, float(step)) for step in range(1, 11)])
+    store.metrics.record(run_id, [("time/reward", 10, 4.0), ("time/rollout", 10, math.nan)])
+    store.leases.heartbeat(run_id, step=10)
+    names = ["time/update", "time/reward", "time/rollout"]
+    # The steps 8, 9 and 10 of the one metric; of another the only point there is.
+    assert store.metrics.recent_means([run_id, other], names, 3) == {
+        run_id: {"time/update": 9.0, "time/reward": 4.0}
+    }
+
+
+def test_peers_share_a_sweep(store, ids, new_run):
+    store.sweeps.add("two", {})
+    [other] = store.runs.add([new_run(6)], "two")
+    store.runs.add([new_run(0)], "two")
+    store.leases.claim(ids[0], Owner.current(), holder=Owner.current())
+    store.leases.heartbeat(ids[0], step=3)
+    peers = store.runs.peers(ids[0])
+    assert [peer.id for peer in peers] == [*ids[:5], other]
+    assert [peer.done for peer in peers] == [False, False, False, True, False, False]
+    assert [peer.step for peer in peers] == [3, 0, 0, 0, 0, 0]
+    assert [peer.id for peer in store.runs.peers(other)] == [ids[0], other]
+    assert [peer.id for peer in store.runs.peers(ids[5])] == [ids[5]]
+
+
+def test_means_of_peers_leave_out_what_is_not_finite_and_steps_outside(store, ids):
+    values = [9.0, 1.0, math.nan, math.inf, 3.0, 9.0]
+    store.metrics.record(ids[4], [("x", step, value) for step, value in enumerate(values, 1)])
+    store.metrics.record(ids[0], [("x", 5, 0.5), ("y", 4, 8.0)])
+    store.metrics.record(ids[5], [("x", 5, 7.0)])
+    assert store.metrics.peers_means(ids[1], "x", 2, 5) == {ids[4]: 2.0, ids[0]: 0.5}
+    assert store.metrics.peers_means(ids[1], "x", 3, 4) == {}
+    assert store.metrics.peers_means(ids[5], "x", 1, 9) == {ids[5]: 7.0}
+    assert store.metrics.peers_means(ids[1], "z", 1, 9) == {}
+
+
+def evaluation(identity, run_id, step, problem="a", subject="weights"):
+    problems = [ProblemCounts(**{**vars(PROBLEM), "problem_id": problem})]
+    return NewEvaluation(
+        identity=identity,
+        subject=subject,
+        run_id=run_id,
+        step=step,
+        task="sums",
+        settings={},
+        problems=problems,
+    )
+
+
+@pytest.fixture
+def pair(store, new_run, tmp_path):
+    """Two finished runs of the sweep `pair` that share the evaluation of their base model."""
+    store.sweeps.add("pair", {})
+    ids = store.runs.add([new_run(0), new_run(1)], "pair")
+    store.evaluations.add(evaluation("base", ids[0], 0))
+    store.evaluations.link(ids[1], "base", 0)
+    for run_id in ids:
+        store.leases.claim(run_id, Owner.current())
+        store.metrics.record(run_id, [("reward/mean", 1, 0.5)])
+        store.metrics.set_summaries(run_id, {"time/run": 1.0})
+        store.checkpoints.add(run_id, 1, tmp_path / str(run_id))
+        store.evaluations.add(evaluation(f"own {run_id}", run_id, 1, problem=f"of {run_id}"))
+        store.leases.finish(run_id, Status.DONE)
+    return ids
+
+
+def rows(store):
+    """How many rows each table has."""
+    with store.database.read() as connection:
+        return {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in Base.metadata.sorted_tables
+        }
+
+
+def test_remove_of_models_keeps_evaluations_of_runs(store, pair):
+    for name, problem in (("m1", "a"), ("m2", "of a model")):
+        store.evaluations.add(evaluation(name, None, 0, problem, subject=f"model:{name}"))
+    before = rows(store)
+    store.evaluations.remove_of_models(["m2", "base"])
+    assert [e.identity for e in store.evaluations.of_models()] == ["m1"]
+    # A run's evaluation is none of a model, though it is named.
+    after = rows(store)
+    changed = {name: n - after[name] for name, n in before.items() if after[name] != n}
+    assert changed == {"evaluations": 1, "problem_sets": 1}
+
+
+def test_remove_deletes_what_belongs_to_the_run_alone(store, pair):
+    gone, left = pair
+    before = rows(store)
+    store.runs.remove([gone])
+    assert [run.id for run in store.runs.select(sweep="pair")] == [left]
+    assert [e.identity for e in store.evaluations.select([left])] == ["base", f"own {left}"]
+    assert store.metrics.points(left) == [("reward/mean", 1, 0.5)]
+    after = rows(store)
+    # Names of metrics stay; of two links to evaluations and one of its own each, one run's go.
+    halved = {"runs", "sweep_runs", "points", "summaries", "checkpoints", "run_evaluations"}
+    assert {name for name, n in before.items() if n and after[name] * 2 == n} == halved
+    assert (before["evaluations"], after["evaluations"]) == (3, 2)
+    assert (before["problem_sets"], after["problem_sets"]) == (3, 2)
+
+
+def test_removing_the_last_run_deletes_what_was_shared(store, pair):
+    store.runs.remove(pair)
+    store.sweeps.remove("pair")
+    left = {name for name, count in rows(store).items() if count}
+    assert left == {"metrics"}
+
+
+def test_removing_a_sweep_keeps_its_runs(store, pair):
+    store.sweeps.remove("pair")
+    assert [run.sweeps for run in store.runs.select()] == [(), ()]
+    with pytest.raises(NotFoundError, match="no sweep 'pair'"):
+        store.sweeps.remove("pair")
+
+
+def test_removing_a_sweep_deletes_its_trials(store):
+    store.sweeps.add("searched", {})
+    store.trials.add("searched", 0, {"estimator.delta": 0.5}, "hash")
+    store.sweeps.remove("searched")
+    store.sweeps.add("searched", {})
+    assert store.trials.select("searched") == []
+
+
+def test_nothing_is_removed_if_one_of_the_runs_is_running(store, pair, new_run):
+    [running] = store.runs.add([new_run(2)])
+    store.leases.claim(running, Owner.current())
+    with pytest.raises(StoreError, match=f"run {running} is being trained by process"):
+        store.runs.remove([*pair, running])
+    assert len(store.runs.select()) == 3
+    with pytest.raises(NotFoundError, match="no run 77"):
+        store.runs.remove([77])
+
+
+def test_a_lost_run_can_be_removed(store, new_run, clock):
+    [lost] = store.runs.add([new_run(0)])
+    store.leases.claim(lost, Owner.current())
+    clock.forward(61)
+    store.runs.remove([lost])
+    assert store.runs.select() == []
