@@ -16,17 +16,16 @@ from advsweep.report.claims.expressions import Assertion, Judgement, Verdict, ju
 from advsweep.report.claims.lists import Claim, Claims, claim_lists, parse_claims, read_claims
 from advsweep.report.claims.render import ANSWER_FORMATS, render_answers
 from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.compare_at import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
+from advsweep.report.data.measure import Cutoff, parse_cutoff
 from advsweep.report.data.provenance import Provenance
 from advsweep.report.papers.layouts import PaperLayout, choose_layout
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.document import Document, Mark, Table
+from advsweep.report.tables.comparison import find_marks
+from advsweep.report.tables.export import FORMATS, render
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.render import FORMATS, render
-from advsweep.report.tables.significance import find_marks
-from advsweep.report.tables.types import Cell, Difference, Report, Row
+from advsweep.report.tables.types import Cell, Difference, Document, Mark, Report, Row, Table
 
 __all__ = [
     "ANSWER_FORMATS",

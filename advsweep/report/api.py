@@ -20,18 +20,16 @@ import pandas as pd
 
 from advsweep.errors import ConfigError
 from advsweep.printable import printable
-from advsweep.report.data.compare_at import parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.frame import hashable, metric_frame, problem_frame, run_frame
+from advsweep.report.data.measure import parse_cutoff
 from advsweep.report.data.selection import read_runs, select_runs
 from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report
-from advsweep.report.tables.document import Entry, Mark, Table
-from advsweep.report.tables.export import flat_rows
+from advsweep.report.tables.export import flat_rows, render
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.render import render
-from advsweep.report.tables.types import Report
+from advsweep.report.tables.types import Entry, Mark, Report, Table
 from advsweep.store import RunRecord, Store, open_store
 
 StoreLike = str | os.PathLike[str] | Store | None

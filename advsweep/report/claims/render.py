@@ -12,11 +12,11 @@ from typing import Any
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.evaluate import Answer, Answers
 from advsweep.report.claims.expressions import Verdict
+from advsweep.report.data.formatting import show_p
 from advsweep.report.tables.comparison import MOST_SEEDS
-from advsweep.report.tables.document import Document, Entry, Heading, Line, Table
-from advsweep.report.tables.formatting import show_p
+from advsweep.report.tables.export import writer
 from advsweep.report.tables.markup import to_latex, to_markdown
-from advsweep.report.tables.render import writer
+from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
 
 _COUNTED: Mapping[Verdict, str] = {
     Verdict.HOLDS: "hold",

@@ -11,6 +11,7 @@ import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError, nearest
 from advsweep.report.data.filters import MISSING
+from advsweep.report.data.formatting import show_key
 from advsweep.report.data.grouping import known_keys, value_of
 from advsweep.report.figures.chart import (
     GREY,
@@ -24,7 +25,6 @@ from advsweep.report.figures.chart import (
 )
 from advsweep.report.figures.data import Material
 from advsweep.report.figures.style import SHADED_APART, Look, shaded_looks
-from advsweep.report.tables.formatting import show_key
 from advsweep.statistics import Regression, regress
 
 if TYPE_CHECKING:

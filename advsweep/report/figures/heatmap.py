@@ -12,10 +12,10 @@ import numpy as np
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
 from advsweep.printable import printable_line
 from advsweep.report.data.filters import MISSING
+from advsweep.report.data.formatting import show, show_interval, show_key
 from advsweep.report.data.grouping import value_of
 from advsweep.report.figures.chart import Chart, Options, seeds_note
 from advsweep.report.figures.data import Material
-from advsweep.report.tables.formatting import show, show_interval, show_key
 from advsweep.statistics import Interval, student_t_interval
 from advsweep.store import RunRecord
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advsweep.errors import ReportError
 from advsweep.local_files import outside_working_folder
+from advsweep.report.data.formatting import show_key
 from advsweep.report.data.grouping import Group
-from advsweep.report.tables.formatting import show_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase

@@ -24,9 +24,8 @@ from advsweep.report.html.page_data import (
     lay_out_runs,
     read_last_values,
 )
-from advsweep.report.tables.document import Mark
 from advsweep.report.tables.layout import lay_out
-from advsweep.report.tables.types import Report
+from advsweep.report.tables.types import Mark, Report
 from advsweep.store import Store
 
 _ASSETS = Path(__file__).with_name("assets")

@@ -19,7 +19,7 @@ from importlib.resources import files
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.data.columns import Column
 from advsweep.report.data.filters import Filter, parse_where
-from advsweep.report.tables.document import Mark
+from advsweep.report.tables.types import Mark
 
 BASE_METHOD = "Base"
 _FOLDER = files("advsweep.report") / "papers"

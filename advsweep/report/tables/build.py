@@ -11,13 +11,13 @@ import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection, parse_column
-from advsweep.report.data.compare_at import Cutoff, CutoffSteps, at_cost, at_value
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     select_evaluations,
     unjudged_problems,
 )
 from advsweep.report.data.filters import MISSING, Filter, describe_filters
+from advsweep.report.data.formatting import show_key
 from advsweep.report.data.grouping import (
     Group,
     group_by,
@@ -27,7 +27,16 @@ from advsweep.report.data.grouping import (
     value_of,
     varying_keys,
 )
-from advsweep.report.data.measure import Curve, curves, measure, spent
+from advsweep.report.data.measure import (
+    Curve,
+    Cutoff,
+    CutoffSteps,
+    at_cost,
+    at_value,
+    curves,
+    measure,
+    spent,
+)
 from advsweep.report.data.provenance import describe_provenance
 from advsweep.report.data.selection import (
     read_runs,
@@ -51,7 +60,6 @@ from advsweep.report.tables.comparison import (
     default_baseline,
     parse_baseline,
 )
-from advsweep.report.tables.formatting import show_key
 from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import unscorable_share

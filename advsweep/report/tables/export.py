@@ -6,12 +6,16 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from advsweep.errors import ConfigError, nearest
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.data.provenance import Provenance
+from advsweep.report.tables.layout import lay_out
+from advsweep.report.tables.markup import to_latex, to_markdown
 from advsweep.report.tables.types import Difference, Report
 
 _COMPARED = (
@@ -139,3 +143,43 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+T = TypeVar("T")
+
+
+def _to_table(report: Report) -> str:
+    from advsweep.report.tables.terminal import to_table  # rich is for people alone
+
+    return to_table(lay_out(report))
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "table": _to_table,
+    "markdown": lambda report: to_markdown(lay_out(report)),
+    "latex": lambda report: to_latex(lay_out(report)),
+    "csv": to_csv,
+    "json": to_json,
+}
+
+
+def render(report: Report, format: str = "table") -> str:
+    """A report as text that ends with a line break; the same data give the same bytes.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    return writer(FORMATS, format)(report)
+
+
+def writer(formats: Mapping[str, Callable[[T], str]], name: str) -> Callable[[T], str]:
+    """What writes a format.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    if name not in formats:
+        raise ConfigError(
+            f"format: expected one of {', '.join(formats)}, got {name!r}; {nearest(name, formats)}"
+        )
+    return formats[name]

@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from advsweep.report.data.columns import END_STEPS, Column, MetricDirection
+from advsweep.report.data.formatting import show_key
 from advsweep.report.data.provenance import NOT_MATCHED
-from advsweep.report.tables.comparison import MOST_ROWS, name_group
-from advsweep.report.tables.document import Mark
-from advsweep.report.tables.formatting import show_key
-from advsweep.report.tables.significance import SEEDS_FOR_A_MARK, BestMarks
-from advsweep.report.tables.types import Report, count_states
+from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
+from advsweep.report.tables.types import Mark, Report, count_states
 
 _COMMIT = 10  # characters of a commit
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions

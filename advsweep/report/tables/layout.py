@@ -8,13 +8,22 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from advsweep.report.data.columns import Column
+from advsweep.report.data.formatting import show, show_interval, show_key, show_p
 from advsweep.report.data.grouping import Group
-from advsweep.report.tables.comparison import MOST_SEEDS
-from advsweep.report.tables.document import Document, Entry, Heading, Line, Mark, Table
+from advsweep.report.tables.comparison import MOST_SEEDS, find_marks
 from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
-from advsweep.report.tables.formatting import show, show_interval, show_key, show_p
-from advsweep.report.tables.significance import find_marks
-from advsweep.report.tables.types import Cell, Difference, Report, Row
+from advsweep.report.tables.types import (
+    Cell,
+    Difference,
+    Document,
+    Entry,
+    Heading,
+    Line,
+    Mark,
+    Report,
+    Row,
+    Table,
+)
 
 
 def lay_out(report: Report) -> Document:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advsweep.printable import markdown_text, printable_line
-from advsweep.report.tables.document import MISSING, Document, Entry, Line, Mark, Table
+from advsweep.report.tables.types import MISSING, Document, Entry, Line, Mark, Table
 
 _MARKDOWN = {Mark.BEST: "**{}**", Mark.SECOND: "<u>{}</u>", None: "{}"}
 _MARKDOWN_LEGEND = {Mark.BEST: "**bold**", Mark.SECOND: "<u>underlined</u>"}

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from advsweep.printable import printable_line
-from advsweep.report.tables.document import Document, Entry, Mark, Table
+from advsweep.report.tables.types import Document, Entry, Mark, Table
 
 _STYLES = {Mark.BEST: "bold", Mark.SECOND: "underline"}
 _WORDS = {Mark.BEST: "bold", Mark.SECOND: "underlined"}

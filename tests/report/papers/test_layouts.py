@@ -12,7 +12,7 @@ from advsweep.errors import ConfigError, ReportError
 from advsweep.report import Mark, build_report, choose_layout, lay_out, parse_where, render
 from advsweep.report.data.columns import parse_column
 from advsweep.report.papers.published import methods, paper_names, printed_table, table_names
-from advsweep.report.tables.significance import rank
+from advsweep.report.tables.comparison import rank
 
 # What is bold in print, and not the best of its column, or the best and not bold: by table, the
 # task and k, or the benchmark. Those of A-GRAE's tables 2 and 4 are nine in all.
