@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.tracking.base import Tracking
-    from advsweep.sweep.tracking.sync import SyncResult
+    from advsweep.sweep.tracking.sender import SyncResult
 
 LISTED = 20
 
@@ -63,7 +63,7 @@ def sync(
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.targets import find_targets
     from advsweep.store import open_store
-    from advsweep.sweep.tracking.sync import sync as sync_runs
+    from advsweep.sweep.tracking.sender import sync as sync_runs
 
     given = _given(fields or [])
     with open_store(store, create=False) as opened:

@@ -1,1 +1,1 @@
-"""Runs in trackers of others: fed by a process of its own, or sent when they are done."""
+"""External experiment trackers: fed by a process of its own, or synced after the runs."""

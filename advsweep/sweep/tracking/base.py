@@ -1,4 +1,4 @@
-"""The contract of a tracker: another place, besides the store, that runs are shown in."""
+"""The contract of a tracker: a service, besides the store, that shows runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib.util
 import math
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,42 +16,76 @@ from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Ledger
 
 TRACKING_KEY = "tracking"
-"""The key of a sweep's spec that holds the tracking it was last started with."""
+"""The key of a sweep's spec with the tracking that it was last started with."""
+
+
+@dataclass
+class Ledger:
+    """What a tracker has of a run.
+
+    Attributes:
+        steps: the last step that was sent of each metric, by name.
+        end: the end of the run that was sent; None before.
+    """
+
+    steps: dict[str, int] = field(default_factory=dict)
+    end: str | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was sent; -1 if there is none."""
+        return max(self.steps.values(), default=-1)
+
+    def rows_to_send(
+        self, points: Iterable[tuple[str, int, float]]
+    ) -> list[tuple[int, dict[str, float]]]:
+        """Returns the points (name, step, value) that are not sent yet, grouped by step.
+
+        A step that a resumed run repeated is not sent again: trackers do not delete rows.
+        """
+        rows: dict[int, dict[str, float]] = {}
+        for name, step, value in points:
+            if step > self.steps.get(name, -1):
+                rows.setdefault(step, {})[name] = value
+        return sorted(rows.items())
+
+    def add(self, step: int, values: Iterable[str]) -> None:
+        """Notes that metrics of a step were sent."""
+        self.steps.update(dict.fromkeys(values, step))
 
 
 class Track(ABC):
-    """One run in a tracker, while it is fed. Its methods may take long and raise anything."""
+    """One run in a tracker, while it is sent. Its methods may take long and raise anything."""
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Takes metrics after a training step (0: before the first).
+        """Sends the metrics of a training step (0: before the first).
 
-        Steps rise, but for an evaluation that was made again later than its step.
+        Steps rise, except for an evaluation that was repeated later than its step.
         """
 
     def flush(self) -> bool:
-        """True if all that was logged is where it will stay; else `close` alone sees to that."""
+        """Makes logged metrics durable; returns False if only `close` can do so."""
         return False
 
     @abstractmethod
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        """Says where the run stands, and returns when the tracker has everything.
+        """Sends the run's state, and returns when the tracker has everything.
 
         Args:
-            summaries: the numbers about the whole run, by name.
+            summaries: metrics of the whole run, by name.
         """
 
 
 @dataclass(kw_only=True)
 class Tracking(Component, ABC):
-    """Base of all trackers; never a part of what a run is.
+    """Base of all trackers; never a part of a run's identity.
 
     Attributes:
-        package: what it imports beside advsweep's own dependencies, if anything; an extra of
-            advsweep by the tracking's name installs it.
+        package: the package that it needs besides advsweep's own dependencies, if any; the extra
+            of advsweep with the tracking's name installs it.
     """
 
     package: ClassVar[str | None] = None
@@ -65,11 +99,11 @@ class Tracking(Component, ABC):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is to be sent."""
+        """Whether it sends runs."""
         return True
 
     def check(self) -> None:
-        """Refuses a tracking that cannot work here.
+        """Checks that the tracking can work here.
 
         Raises:
             ConfigError: its package is not installed.
@@ -77,7 +111,7 @@ class Tracking(Component, ABC):
         if self.package is None:
             return
         found = importlib.util.find_spec(self.package)
-        # A mere folder of that name, such as the one that wandb makes, has no origin.
+        # A plain folder of that name, such as the one that wandb makes, has no origin.
         if found is None or found.origin is None:
             raise ConfigError(
                 f"tracking: expected the package {self.package} for '{self.name}', which is not "
@@ -86,24 +120,23 @@ class Tracking(Component, ABC):
 
     @abstractmethod
     def destination(self, runs: Path) -> str:
-        """Names where runs go to: what was sent there need not be sent there again.
+        """Returns the name of the place that runs are sent to; each place has a ledger.
 
         Args:
-            runs: the folder of the runs' own folders.
+            runs: the folder of the runs' folders.
         """
 
     @abstractmethod
-    def open(self, record: RunRecord, sent: Ledger) -> Track:
-        """Takes a run up, or goes on with it after what was sent before.
+    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+        """Opens a run, or resumes it after the rows that were sent before.
 
-        Called in a process where it may import what it needs, and may take long or raise
-        anything.
+        It may import what it needs, take long and raise anything.
         """
 
 
 @dataclass(kw_only=True)
 class NoTracking(Tracking):
-    """No tracking elsewhere: the store is the record."""
+    """No tracking: the store alone has the runs."""
 
     name: ClassVar[str] = "none"
 
@@ -112,19 +145,19 @@ class NoTracking(Tracking):
         return False
 
     def destination(self, runs: Path) -> str:
-        raise AssertionError("nothing is sent anywhere")
+        raise AssertionError("NoTracking sends no runs")
 
-    def open(self, record: RunRecord, sent: Ledger) -> Track:
-        raise AssertionError("nothing is sent anywhere")
+    def open(self, record: RunRecord, ledger: Ledger) -> Track:
+        raise AssertionError("NoTracking sends no runs")
 
 
 def tracking_spec(tracking: Tracking) -> Plain:
-    """What a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync` to trust."""
+    """Returns what a sweep's spec keeps of its tracking, for `retry`, `worker` and `sync`."""
     return {TRACKING_KEY: tracking.plain()} if tracking.is_on else {}
 
 
 def sync_command(tracking: Tracking, target: str) -> str:
-    """What to type to have runs sent to a tracker afterwards.
+    """Returns the command that sends runs to a tracker afterwards.
 
     Args:
         target: a sweep or a run.
@@ -137,5 +170,5 @@ def sync_command(tracking: Tracking, target: str) -> str:
 
 
 def group_of(record: RunRecord) -> str:
-    """A name that the replicates of a configuration share, whatever sweep they are in."""
+    """Returns a name that the replicates of a configuration share, in any sweep."""
     return f"{record.estimator}-{record.config_hash[:8]}"

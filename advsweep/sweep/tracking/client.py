@@ -1,7 +1,7 @@
-"""Has trackers fed while runs are trained: starts the process that does so, and no more.
+"""Starts and talks to the process that feeds trackers during training.
 
-Nothing here waits for that process but `close`, which does so for a time that was agreed on:
-orders go into a pipe as far as it takes them, and what it says is read as far as it is there.
+Only `close` waits for that process, for a limited time. Orders are written to a pipe as far as it
+accepts them, and messages are read as far as they have arrived.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from advsweep.store.records import SweepRecord
 
 LOG = "tracking.log"
-"""Where the process that feeds trackers, and their libraries, say more; beside the runs."""
+"""Log of the process that feeds trackers, and of their libraries; beside the runs."""
 
 ANNOUNCED_SECONDS = 1.0
-"""How long a command waits at its end before it says what for."""
+"""Time that a command waits at its end before it says why."""
 
 _POLL_SECONDS = 0.05
 _READ_BYTES = 1 << 16
@@ -42,7 +42,7 @@ _ENDS = frozenset(
         EventKind.FAILED,
         EventKind.INTERRUPTED,
         EventKind.PRUNED,
-        # Another process trains it, and has it tracked if anybody does.
+        # Another process trains it, and tracks it if its sweep is tracked.
         EventKind.WAITING,
     }
 )
@@ -56,21 +56,21 @@ _Sending = tuple[int, str]  # a run's id and a tracking's name
 def tracker_client(
     store: Store, trackings: Trackings, say: Callable[[str], None]
 ) -> Iterator[Callable[[Event], None]]:
-    """Feeds trackers with the runs of an execution, to which the yielded function is given.
+    """Feeds trackers with the runs of a scheduler, whose `on_event` is the yielded function.
 
     Args:
-        trackings: where a run is to be sent to.
-        say: is told, in a line, of what goes wrong; nothing else happens then.
+        trackings: the trackings of a run.
+        say: receives errors, a line each; they have no other effect.
     """
-    feed = TrackerClient(store, trackings, say)
+    client = TrackerClient(store, trackings, say)
     try:
-        yield feed.take
+        yield client.handle
     finally:
-        feed.close()
+        client.close()
 
 
 class TrackerClient:
-    """The parent's end of the process that feeds trackers, which is started with the first run."""
+    """The parent's side of the process that feeds trackers; the first run starts it."""
 
     def __init__(self, store: Store, trackings: Trackings, say: Callable[[str], None]) -> None:
         self._store = store
@@ -78,30 +78,30 @@ class TrackerClient:
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
         self._orders = b""
-        self._told = b""
-        self._followed: dict[_Sending, str] = {}
+        self._received = b""
+        self._commands: dict[_Sending, str] = {}
         self._open: set[_Sending] = set()
         self._patience = 0.0
         self._is_over = False
 
-    def take(self, event: Event) -> None:
-        """Takes in what an execution tells; returns at once, whatever the trackers do."""
+    def handle(self, event: Event) -> None:
+        """Handles an event of a scheduler; returns at once, whatever the trackers do."""
         if self._is_over:
             return
         if isinstance(event, RunEvent):
             run = event.run
             if event.kind is EventKind.STARTED:
                 for tracking in self._trackings(run):
-                    self._follow(run, tracking)
+                    self._track(run, tracking)
             elif event.kind in _ENDS and self._process is not None:
                 self._order({"ended": run.id})
         if self._process is not None:
             code = self._exchange(self._process)
             if code is not None:
-                self._give_up(self._epitaph(code))
+                self._give_up(self._exit_reason(code))
 
     def close(self) -> None:
-        """Waits for what is not sent yet, but no longer than the trackings have it."""
+        """Waits until everything is sent, at most for the trackings' `patience`."""
         process = self._process
         if process is None:
             return
@@ -109,7 +109,7 @@ class TrackerClient:
             if not self._is_over:
                 self._drain(process)
         finally:
-            # Its libraries' own processes end when it is gone.
+            # The libraries' own processes end with it.
             process.kill()
             process.wait()
             for pipe in (process.stdin, process.stdout):
@@ -117,12 +117,12 @@ class TrackerClient:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
-    def _follow(self, run: RunRecord, tracking: Tracking) -> None:
+    def _track(self, run: RunRecord, tracking: Tracking) -> None:
         if self._process is None and not self._start():
             return
         target = run.sweeps[0] if run.sweeps else str(run.id)
         sending = (run.id, tracking.name)
-        self._followed[sending] = sync_command(tracking, target)
+        self._commands[sending] = sync_command(tracking, target)
         self._open.add(sending)
         self._patience = max(self._patience, tracking.patience)
         self._order({"run": run.id, "tracking": tracking.plain()})
@@ -152,31 +152,31 @@ class TrackerClient:
         self._orders += json.dumps(order).encode() + b"\n"
 
     def _exchange(self, process: subprocess.Popen[bytes]) -> int | None:
-        """Passes on as much as goes through without waiting, both ways; its exit code, if any."""
+        """Writes and reads without blocking; returns the process's exit code, if it has ended."""
         assert process.stdin is not None
         assert process.stdout is not None
-        # Asked first: what it said before its end is there to be read after that.
+        # Polled first: everything that it said before its end can be read after this.
         code = process.poll()
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             while self._orders:
                 written = os.write(process.stdin.fileno(), self._orders)
                 self._orders = self._orders[written:]
         with contextlib.suppress(BlockingIOError):
-            while told := os.read(process.stdout.fileno(), _READ_BYTES):
-                self._told += told
-        *lines, self._told = self._told.split(b"\n")
+            while data := os.read(process.stdout.fileno(), _READ_BYTES):
+                self._received += data
+        *lines, self._received = self._received.split(b"\n")
         for line in lines:
-            self._hear(json.loads(line))
+            self._handle_message(json.loads(line))
         return code
 
-    def _hear(self, message: Plain) -> None:
+    def _handle_message(self, message: Plain) -> None:
         if "settled" in message:
             self._open.discard((message["settled"], message["tracking"]))
         else:
             self._say(f"tracking: {message['failed']}; the runs go on, and it is tried again")
 
     def _drain(self, process: subprocess.Popen[bytes]) -> None:
-        """Ends its input, and waits for its end."""
+        """Ends the process's input, and waits for its end."""
         now = time.monotonic()
         announced, deadline = now + ANNOUNCED_SECONDS, now + self._patience
         assert process.stdin is not None
@@ -196,29 +196,29 @@ class TrackerClient:
             self._give_up("what is left was not waited for")
             return
         if code != 0:
-            self._give_up(self._epitaph(code))
+            self._give_up(self._exit_reason(code))
         elif self._open:
             self._give_up("not all could be sent")
 
-    def _epitaph(self, code: int) -> str:
+    def _exit_reason(self, code: int) -> str:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its process ended with {how}, see {self._store.runs_directory / LOG}"
 
     def _give_up(self, reason: str) -> None:
-        """Says why runs are not sent any more, and how they can be."""
+        """Says why runs are not sent any more, and which command sends them."""
         self._is_over = True
-        remedies = sorted({self._followed[sending] for sending in self._open})
-        which = f"{len(self._open)} of {len(self._followed)} runs are left: " if remedies else ""
-        more = " and others" if len(remedies) > _LISTED else ""
-        how = ", ".join(remedies[:_LISTED]) or "`advsweep sync`"
+        commands = sorted({self._commands[sending] for sending in self._open})
+        which = f"{len(self._open)} of {len(self._commands)} runs are left: " if commands else ""
+        more = " and others" if len(commands) > _LISTED else ""
+        how = ", ".join(commands[:_LISTED]) or "`advsweep sync`"
         self._say(f"tracking: {reason}; {which}{how}{more} sends them when they are done")
 
 
 def sweep_trackings(store: Store, say: Callable[[str], None], *, trusted: bool) -> Trackings:
-    """What the sweeps of a run were last started with, as far as it works here.
+    """Returns a function that gives the trackings of a run, as the store has them by sweep.
 
     Args:
-        say: takes a line for each sweep that is tracked by the store's choice, or is not tracked.
+        say: receives a line for each sweep that is tracked by the store's choice, or not tracked.
         trusted: whether the store may choose; otherwise nothing is tracked.
     """
     known: dict[str, Tracking | None] = {}

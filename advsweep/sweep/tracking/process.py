@@ -1,9 +1,8 @@
 """The process that feeds trackers: `python -m advsweep.sweep.tracking.process`.
 
-It reads from its standard input which runs are being trained, one JSON object to a line, and
-polls the store for what is new of them; each line that it prints is one too. When its input
-ends it sends what is left, and an alarm ends it where that takes too long. Whatever becomes of
-it, the training goes on.
+It reads orders from its standard input, one JSON object per line, about the runs in training. It
+polls the store for their new metrics, and prints messages in the same form. When its input ends,
+it sends the rest; an alarm ends it if that takes too long. A crash of it never affects training.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from advsweep.components import Plain
 from advsweep.errors import NotFoundError, StoreError
 from advsweep.store import open_store
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.tracking.sender import Sender, in_a_line
+from advsweep.sweep.tracking.sender import Sender, one_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -40,7 +39,7 @@ LONGEST_PAUSE_SECONDS = 600.0
 
 _NICENESS = 10  # the runs come first
 _GRACE_SECONDS = 5.0
-"""How much longer than its parent it bears a tracker that hangs at the end."""
+"""Time that it waits longer than its parent for a tracker that hangs at the end."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +47,8 @@ Say = Callable[[Plain], None]
 
 
 @dataclass
-class _Outlet:
-    """A tracker, and when it may be tried again after it failed."""
+class _Tracker:
+    """A tracker, and the time of its next try after a failure."""
 
     tracking: Tracking
     due: float = 0.0
@@ -58,135 +57,137 @@ class _Outlet:
 
 
 @dataclass
-class _Feed:
-    """A run on its way to a tracker; without a sender before the first and after a failure."""
+class _TrackedRun:
+    """A run and its tracker; it has no sender at first and after a failure."""
 
     run_id: int
-    outlet: _Outlet
+    tracker: _Tracker
     sender: Sender | None = None
     ended: bool = False
 
 
 class TrackerProcess:
-    """Feeds trackers with the runs that it is told of.
+    """Feeds trackers with the runs that its orders name.
 
     Args:
-        say: is told `{"settled": RUN, "tracking": NAME}` when nothing of a run is left to be
-            sent to a tracker, and `{"failed": REASON}` when one fails for the first time.
+        say: receives `{"settled": RUN, "tracking": NAME}` when a tracker has everything of a
+            run, and `{"failed": REASON}` when a tracker fails for the first time.
     """
 
     def __init__(self, store: Store, say: Say) -> None:
         self._store = store
         self._say = say
-        self._outlets: dict[str, _Outlet] = {}
-        self._feeds: dict[tuple[int, str], _Feed] = {}
+        self._trackers: dict[str, _Tracker] = {}
+        self._tracked: dict[tuple[int, str], _TrackedRun] = {}
 
     def take(self, order: Plain) -> None:
-        """Takes `{"run": RUN, "tracking": NODE}` as a run to feed, and `{"ended": RUN}`."""
+        """Handles `{"run": RUN, "tracking": NODE}`, a run to send, and `{"ended": RUN}`."""
         if "ended" in order:
-            for feed in self._feeds.values():
-                feed.ended = feed.ended or feed.run_id == order["ended"]
+            for run in self._tracked.values():
+                run.ended = run.ended or run.run_id == order["ended"]
             return
         key = json.dumps(order["tracking"], sort_keys=True)
-        if key not in self._outlets:
-            self._outlets[key] = _Outlet(TRACKINGS.build(order["tracking"]))
-        feed = self._feeds.setdefault((order["run"], key), _Feed(order["run"], self._outlets[key]))
-        feed.ended = False  # one that failed, and was not sent yet, is tried again
+        if key not in self._trackers:
+            self._trackers[key] = _Tracker(TRACKINGS.build(order["tracking"]))
+        run = self._tracked.setdefault(
+            (order["run"], key), _TrackedRun(order["run"], self._trackers[key])
+        )
+        run.ended = False  # a retried run has not ended
 
     def poll(self) -> None:
-        """Sends what is new, and all that is missing of runs that have ended."""
-        for key, feed in list(self._feeds.items()):
-            if feed.outlet.due <= time.monotonic() and self._serve(feed, last=feed.ended):
-                del self._feeds[key]
+        """Sends new metrics, and everything that is missing of runs that have ended."""
+        for key, run in list(self._tracked.items()):
+            if run.tracker.due <= time.monotonic() and self._serve(run, last=run.ended):
+                del self._tracked[key]
 
     def finish(self) -> None:
-        """Sends all that is missing of every run; each is tried once."""
-        for feed in self._feeds.values():
-            self._serve(feed, last=True)
+        """Sends everything that is missing of every run; tries each once."""
+        for run in self._tracked.values():
+            self._serve(run, last=True)
 
-    def _serve(self, feed: _Feed, *, last: bool) -> bool:
-        """True when nothing of the run is left to do."""
+    def _serve(self, run: _TrackedRun, *, last: bool) -> bool:
+        """Sends a run; returns True when nothing of it is left to send."""
         try:
-            [record] = self._store.runs.select(ids=[feed.run_id])
-            if feed.sender is None:
-                feed.sender = Sender(self._store, record, feed.outlet.tracking)
+            [record] = self._store.runs.select(ids=[run.run_id])
+            if run.sender is None:
+                run.sender = Sender(self._store, record, run.tracker.tracking)
             if last:
-                feed.sender.finish(record)
+                run.sender.finish(record)
             else:
-                feed.sender.send(record)
+                run.sender.send(record)
         except NotFoundError:
-            last = True  # somebody has removed it
+            last = True  # the user has removed it
         except Timeout:
             pass  # another process sends it
         except StoreError:
-            return False  # the runs' own processes speak of that
+            return False  # the workers report that
         except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
-            self._failed(feed, error)
+            self._failed(run, error)
             return False
-        feed.outlet.pause = FIRST_PAUSE_SECONDS
+        run.tracker.pause = FIRST_PAUSE_SECONDS
         if last:
-            _release(feed)
-            self._say({"settled": feed.run_id, "tracking": feed.outlet.tracking.name})
+            _release(run)
+            self._say({"settled": run.run_id, "tracking": run.tracker.tracking.name})
         return last
 
-    def _failed(self, feed: _Feed, error: Exception) -> None:
-        outlet = feed.outlet
-        _release(feed)
-        outlet.due = time.monotonic() + outlet.pause
-        outlet.pause = min(2 * outlet.pause, LONGEST_PAUSE_SECONDS)
-        reason = f"{outlet.tracking.name}: {in_a_line(error)}"
-        _log.warning("run %d: %s", feed.run_id, reason)
-        if not outlet.reported:
-            outlet.reported = True
+    def _failed(self, run: _TrackedRun, error: Exception) -> None:
+        tracker = run.tracker
+        _release(run)
+        tracker.due = time.monotonic() + tracker.pause
+        tracker.pause = min(2 * tracker.pause, LONGEST_PAUSE_SECONDS)
+        reason = f"{tracker.tracking.name}: {one_line(error)}"
+        _log.warning("run %d: %s", run.run_id, reason)
+        if not tracker.reported:
+            tracker.reported = True
             self._say({"failed": reason})
 
 
-def _release(feed: _Feed) -> None:
-    if feed.sender is not None:
-        feed.sender.release()
-        feed.sender = None
+def _release(run: _TrackedRun) -> None:
+    if run.sender is not None:
+        run.sender.release()
+        run.sender = None
 
 
 def main() -> None:
-    """Feeds trackers until the standard input ends, and sends what is left."""
+    """Feeds trackers until the standard input ends, then sends the rest."""
     os.nice(_NICENESS)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S")
-    # Libraries may print what they like; that goes where errors go.
-    told = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    # Trackers' libraries print to stdout: it becomes stderr, and messages keep the pipe.
+    messages = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     orders: queue.SimpleQueue[Plain | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin, orders), daemon=True).start()
 
     def say(message: Plain) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody is left to be told
-            told.write(json.dumps(message) + "\n")
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone
+            messages.write(json.dumps(message) + "\n")
 
     with open_store(create=False) as store:
-        follower = TrackerProcess(store, say)
+        process = TrackerProcess(store, say)
         polled = time.monotonic()
         while True:
             with contextlib.suppress(queue.Empty):
                 order = orders.get(timeout=max(0.0, polled + POLL_SECONDS - time.monotonic()))
                 if order is None:
                     break
-                follower.take(order)
+                process.take(order)
                 continue
-            follower.poll()
+            process.poll()
             polled = time.monotonic()
-        follower.finish()
-    # Libraries that were given up would wait for their servers now.
+        process.finish()
+    # A regular exit would wait for the servers of libraries that failed.
     os._exit(0)
 
 
 def _listen(stream: TextIO, orders: queue.SimpleQueue[Plain | None]) -> None:
-    """Passes orders on; None at their end, from which on time is limited."""
+    """Puts orders into the queue, and None at their end, from when time is limited."""
     patience = 0.0
     for line in stream:
         order = json.loads(line)
         if "tracking" in order:
             patience = max(patience, order["tracking"]["patience"])
         orders.put(order)
-    # The system's own, so that it ends trackers, too, that never let Python come to its turn.
+    # The system's alarm ends even trackers that never return to the interpreter.
     signal.alarm(math.ceil(patience + _GRACE_SECONDS))
     orders.put(None)
 

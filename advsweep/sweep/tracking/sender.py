@@ -1,25 +1,85 @@
-"""Brings a run in a tracker up to what the store has of it."""
+"""Sends runs to a tracker, and notes in a small file of each run what was sent.
+
+The ledger is a file in the run's folder, not a row of the store, so that it follows the folder:
+`rm` deletes it and `merge` copies it. If it is lost, the run is sent again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.sweep.tracking.ledger import LedgerFile
+from filelock import FileLock, Timeout
+
+from advsweep.errors import StoreError
+from advsweep.local_files import FILE_MODE, make_private_folder, open_private
+from advsweep.store import Status
+from advsweep.sweep.tracking.base import Ledger
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.tracking.base import Track, Tracking
-    from advsweep.sweep.tracking.ledger import Points
+
+MAX_FAILURES = 3
+"""Number of failures in a row after which the tracker counts as unreachable."""
+
+_NOT_ENDED = {
+    Status.PENDING: "it has not begun",
+    Status.RUNNING: "it is being trained",
+    Status.LOST: "its process is gone, and it is to be started again",
+}
+
+
+class LedgerFile:
+    """The file of a ledger; the process that holds its lock may feed the tracker."""
+
+    def __init__(self, directory: Path, name: str, destination: str) -> None:
+        digest = hashlib.sha256(destination.encode()).hexdigest()[:8]
+        self._path = directory / "tracking" / f"{name}-{digest}.json"
+        self._destination = destination
+        self._lock = FileLock(self._path.with_suffix(".lock"), mode=FILE_MODE)
+
+    def acquire(self) -> None:
+        """Takes the lock.
+
+        Raises:
+            filelock.Timeout: another process has it.
+            OSError: the folder cannot be written to.
+        """
+        make_private_folder(self._path.parent)
+        self._lock.acquire(timeout=0)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def read(self) -> Ledger:
+        """Returns the ledger; an empty one if the file is missing or unreadable."""
+        try:
+            known = json.loads(self._path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return Ledger()
+        return Ledger(steps=known["steps"], end=known["end"])
+
+    def write(self, ledger: Ledger) -> None:
+        new = self._path.with_suffix(".new")
+        text = json.dumps({"destination": self._destination, **asdict(ledger)})
+        with open_private(new, "w", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(self._path)
 
 
 class Sender:
-    """Sends one run to one tracker, from what was sent before; holds its lock meanwhile.
+    """Sends one run to one tracker, after what was sent before; holds the lock meanwhile.
 
-    Methods raise whatever the tracker raises, and StoreError and OSError. After that it is
-    to be left; a new one goes on where the tracker is known to have everything.
+    Methods raise StoreError, OSError and whatever the tracker raises. The sender is then
+    unusable; a new one resumes after the last rows that the tracker is known to have.
 
     Raises:
-        filelock.Timeout: another process feeds the tracker with this run.
+        filelock.Timeout: another process sends this run to the tracker.
     """
 
     def __init__(self, store: Store, record: RunRecord, tracking: Tracking) -> None:
@@ -29,57 +89,118 @@ class Sender:
         destination = tracking.destination(store.runs_directory)
         self._file = LedgerFile(record.directory, tracking.name, destination)
         self._file.acquire()
-        self._sent = self._file.read()
+        self._ledger = self._file.read()
         self._track: Track | None = None
 
     def send(self, record: RunRecord) -> None:
-        """Sends the steps that have come since."""
-        # Their step is looked at again, as its evaluation may have come after it.
-        self._log(record, self._store.metrics.points(self._run_id, since=self._sent.last_step))
+        """Sends the new steps."""
+        # The last step is read again: its evaluation may be newer than its other metrics.
+        self._log(record, self._store.metrics.points(self._run_id, since=self._ledger.last_step))
 
     def finish(self, record: RunRecord) -> bool:
-        """Sends all that is missing and how the run ended; False if nothing was missing.
+        """Sends everything that is missing, and how the run ended; False if nothing was missing.
 
-        What comes after needs another `Sender`.
+        Later metrics need another `Sender`.
         """
         end = _end(record)
-        if end is not None and end == self._sent.end:
+        if end is not None and end == self._ledger.end:
             return False
         self._log(record, self._store.metrics.points(self._run_id))
         track = self._opened(record)
         track.close(record, self._store.metrics.summaries([self._run_id]).get(self._run_id, {}))
         self._track = None
-        self._sent.end = end
-        self._file.write(self._sent)
+        self._ledger.end = end
+        self._file.write(self._ledger)
         return True
 
     def release(self) -> None:
-        """Lets others send the run."""
+        """Lets other processes send the run."""
         self._file.release()
 
-    def _log(self, record: RunRecord, points: Points) -> None:
-        rows = self._sent.rows_to_send(points)
+    def _log(self, record: RunRecord, points: Iterable[tuple[str, int, float]]) -> None:
+        rows = self._ledger.rows_to_send(points)
         if not rows:
             return
         track = self._opened(record)
         for step, values in rows:
             track.log(step, values)
-            self._sent.add(step, values)
+            self._ledger.add(step, values)
         if track.flush():
-            self._file.write(self._sent)
+            self._file.write(self._ledger)
 
     def _opened(self, record: RunRecord) -> Track:
         if self._track is None:
-            self._track = self._tracking.open(record, self._sent)
+            self._track = self._tracking.open(record, self._ledger)
         return self._track
 
 
+@dataclass(frozen=True)
+class SyncResult:
+    """The result of `sync`, by run id.
+
+    Attributes:
+        sent: runs of which something was missing.
+        before: runs that the tracker had already.
+        left_out: why runs were not sent.
+        failed: errors of the tracker or the store.
+    """
+
+    sent: list[int] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    left_out: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+def sync(
+    store: Store,
+    runs: Sequence[RunRecord],
+    tracking_of: Callable[[RunRecord], Tracking],
+    on_run: Callable[[int], None] = lambda done: None,
+) -> SyncResult:
+    """Sends what a tracker lacks of runs that are done, pruned, failed or interrupted.
+
+    Args:
+        on_run: receives the number of runs handled so far.
+    """
+    result = SyncResult()
+    failures = 0
+    for done, run in enumerate(runs, 1):
+        if run.status in _NOT_ENDED:
+            result.left_out[run.id] = _NOT_ENDED[run.status]
+        elif failures == MAX_FAILURES:
+            result.left_out[run.id] = f"the tracker failed {failures} times in a row before it"
+        else:
+            failed = _sync_one(store, run, tracking_of(run), result)
+            failures = failures + 1 if failed else 0
+        on_run(done)
+    return result
+
+
+def _sync_one(store: Store, run: RunRecord, tracking: Tracking, result: SyncResult) -> bool:
+    """Sends one run; returns whether the tracker failed."""
+    try:
+        sender = Sender(store, run, tracking)
+    except Timeout:
+        result.left_out[run.id] = "another process sends it"
+        return False
+    try:
+        (result.sent if sender.finish(run) else result.before).append(run.id)
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a tracker's code may raise anything
+        result.failed[run.id] = one_line(error)
+        return True
+    finally:
+        sender.release()
+    return False
+
+
 def _end(record: RunRecord) -> str | None:
-    """What tells the end of a run from an earlier one; None while it is at none."""
+    """Returns what distinguishes this end of the run from an earlier one; None before its end."""
     return None if record.finished is None else f"{record.status.value} {record.finished}"
 
 
-def in_a_line(error: Exception) -> str:
-    """What a tracker raised; some of them tell whole stories."""
+def one_line(error: Exception) -> str:
+    """Returns the first line of a tracker's error: some of them span pages."""
     first, _, _ = str(error).partition("\n")
     return f"{type(error).__name__}: {first.rstrip('.')}"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.local_files import make_private_folder
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Track, Tracking, group_of
+from advsweep.sweep.tracking.base import Ledger, Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Ledger
 
 _FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
 
@@ -25,8 +24,8 @@ _FIELDS = {bool: "bool_value", int: "number_value", float: "number_value"}
 class TensorboardTracking(Tracking):
     """A folder of event files for each run: `tensorboard --logdir advsweep-runs/tensorboard`.
 
-    The HPARAMS tab has the configurations, with the seeds of each as one group; the TEXT tab
-    has every config in full. A run that goes on gets another file in the same folder.
+    The HPARAMS tab shows the configurations, with the seeds of each as one group; the TEXT tab
+    shows every config in full. A resumed run gets another file in the same folder.
     """
 
     name: ClassVar[str] = "tensorboard"
@@ -39,11 +38,11 @@ class TensorboardTracking(Tracking):
     def destination(self, runs: Path) -> str:
         return str(self._folder(runs))
 
-    def open(self, record: RunRecord, sent: Ledger) -> Track:
+    def open(self, record: RunRecord, ledger: Ledger) -> Track:
         folder = self._folder(record.directory.parent) / record.directory.name
         if self.directory is None:
             make_private_folder(folder)
-        return TensorboardTrack(folder, record, sent)
+        return TensorboardTrack(folder, record, ledger)
 
     def _folder(self, runs: Path) -> Path:
         return runs / "tensorboard" if self.directory is None else Path(self.directory).absolute()
@@ -52,17 +51,17 @@ class TensorboardTracking(Tracking):
 class TensorboardTrack(Track):
     """One run's event file."""
 
-    def __init__(self, folder: Path, record: RunRecord, sent: Ledger) -> None:
+    def __init__(self, folder: Path, record: RunRecord, ledger: Ledger) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._event = event_pb2.Event
         self._summary = summary_pb2.Summary
         self._writer = EventFileWriter(str(folder))
-        # Readers drop what earlier files have past the steps that they are known to have.
+        # Readers drop later steps of earlier files: a killed run may have repeated them.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(step=sent.last_step + 1, session_log=start)
-        if not sent.steps:
+        self._add(step=ledger.last_step + 1, session_log=start)
+        if not ledger.steps:
             self._add_config(record)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -75,7 +74,7 @@ class TensorboardTrack(Track):
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         self.log(record.step, summaries)
-        # Readers believe the first that they find, and another end may be taken back.
+        # Readers keep the first end that they find; any other state may still change.
         if record.status is Status.DONE:
             self._add_end()
         self._writer.close()
@@ -107,7 +106,7 @@ class TensorboardTrack(Track):
         self._add_session(SESSION_START_INFO_TAG, session_start_info=start)
 
     def _add_session(self, tag: str, **data: Any) -> None:
-        """What the HPARAMS tab reads; `tensorboard.plugins.hparams.summary` takes TensorFlow."""
+        """Adds what the HPARAMS tab reads; tensorboard's own writer of it needs TensorFlow."""
         from tensorboard.plugins.hparams.metadata import NULL_TENSOR, create_summary_metadata
         from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -122,7 +121,7 @@ class TensorboardTrack(Track):
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """A config as dotted keys and what they hold."""
+    """Yields the dotted keys and values of a config."""
     for key, value in node.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")

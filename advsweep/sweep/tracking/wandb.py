@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from advsweep.components import option
 from advsweep.local_files import outside_working_folder
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Track, Tracking, group_of
+from advsweep.sweep.tracking.base import Ledger, Track, Tracking, group_of
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
-    from advsweep.sweep.tracking.ledger import Ledger
 
 PROJECT = "advsweep"
 
 _TAG_CHARACTERS = 64  # the most that the server takes
 
 _EXIT_CODES = {Status.DONE: 0, Status.PRUNED: 0, Status.INTERRUPTED: 255}
-"""What makes a run `finished` (0), `killed` (255) or, with any other code, `failed` there."""
+"""Exit codes that wandb shows as `finished` (0), `killed` (255) or `failed` (any other)."""
 
 
 class Mode(Enum):
-    """Where wandb writes to: its server, files to be sent by `wandb sync`, or nowhere."""
+    """Where wandb writes: to its server, to files for `wandb sync`, or nowhere."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -38,9 +37,9 @@ class Mode(Enum):
 class WandbTracking(Tracking):
     """Runs of a project, the seeds of a configuration as a group, with the store's metric names.
 
-    A run's id follows from its identity and attempt, so that one that goes on, or is sent
+    A run's id follows from its identity and attempt, so that a resumed run, or one that is sent
     again from another machine, stays one run there. Rows are numbered by training steps, and
-    wandb passes over those that it has: a step may be sent a second time, but is there once.
+    wandb ignores rows that it has: a step that is sent twice appears once.
     """
 
     name: ClassVar[str] = "wandb"
@@ -64,13 +63,13 @@ class WandbTracking(Tracking):
         server = os.environ.get("WANDB_BASE_URL", "")
         return f"{self._mode} {server} {self._entity} {self._project}"
 
-    def open(self, record: RunRecord, sent: Ledger) -> Track:
+    def open(self, record: RunRecord, ledger: Ledger) -> Track:
         with outside_working_folder():
             import wandb
 
-            # It reads the settings that `wandb.init` starts from, the server among them.
+            # Reads the settings that `wandb.init` starts from, such as the server.
             wandb.setup()
-        # The user's $WANDB_MODE may be any mode that wandb knows.
+        # The user's $WANDB_MODE may be any mode of wandb.
         mode: Any = self._mode
         settings = wandb.Settings(
             silent=True,
@@ -102,7 +101,7 @@ class WandbTracking(Tracking):
             },
             settings=settings,
         )
-        return WandbTrack(run, sent.last_step + 1)
+        return WandbTrack(run, ledger.last_step + 1)
 
     @property
     def _mode(self) -> str:
@@ -122,10 +121,10 @@ class WandbTracking(Tracking):
 
 
 class WandbTrack(Track):
-    """One run of wandb's, fed by its own service process.
+    """One run in wandb, sent by its service process.
 
     Args:
-        first: the number of the first row that wandb would take.
+        first: the number of the first row that wandb accepts.
     """
 
     def __init__(self, run: Any, first: int) -> None:
@@ -135,11 +134,11 @@ class WandbTrack(Track):
         run.define_metric("*", step_metric="step")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        # What comes late, an evaluation after a stop in the midst of it, goes into the next row.
+        # Late values, of an evaluation that a stop interrupted, go into the next row.
         self._row = max(step, self._row)
         self._run.log({**values, "step": step}, step=self._row)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        told = {"status": record.status.value, **summaries}
-        self._run.summary.update(told | ({"error": record.error} if record.error else {}))
+        state = {"status": record.status.value, **summaries}
+        self._run.summary.update(state | ({"error": record.error} if record.error else {}))
         self._run.finish(exit_code=_EXIT_CODES.get(record.status, 1))

@@ -11,10 +11,8 @@ import pytest
 from filelock import Timeout
 
 from advsweep.store import Owner, RunRecord, Status
-from advsweep.sweep.tracking.base import Track, Tracking
-from advsweep.sweep.tracking.ledger import Ledger
-from advsweep.sweep.tracking.sender import Sender
-from advsweep.sweep.tracking.sync import MOST_FAILURES, sync
+from advsweep.sweep.tracking.base import Ledger, Track, Tracking
+from advsweep.sweep.tracking.sender import MAX_FAILURES, Sender, sync
 
 LOGGED: list[tuple[int, dict[str, float]]] = []
 ENDS: list[Status] = []
@@ -206,13 +204,13 @@ def test_sync_leaves_out_what_is_at_no_end(store, new_run):
 
 
 def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store, new_run):
-    ids = store.runs.add([new_run(seed=seed) for seed in range(MOST_FAILURES + 2)])
+    ids = store.runs.add([new_run(seed=seed) for seed in range(MAX_FAILURES + 2)])
     for run_id in ids:
         assert store.leases.claim(run_id, Owner.current())
         store.leases.finish(run_id, Status.DONE)
     synced = sync(store, store.runs.select(ids=ids), lambda run: Noting(failing=True))
-    assert list(synced.failed) == ids[:MOST_FAILURES]
+    assert list(synced.failed) == ids[:MAX_FAILURES]
     assert synced.failed[ids[0]] == "RuntimeError: no such server"
-    assert list(synced.left_out) == ids[MOST_FAILURES:]
+    assert list(synced.left_out) == ids[MAX_FAILURES:]
     # Nothing was noted as sent.
     assert sync(store, store.runs.select(ids=ids), lambda run: Noting()).sent == ids

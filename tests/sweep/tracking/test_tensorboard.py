@@ -11,8 +11,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from advsweep.store import Owner, Status
 from advsweep.sweep.scheduler.scheduler import execute
-from advsweep.sweep.tracking.sender import Sender
-from advsweep.sweep.tracking.sync import sync
+from advsweep.sweep.tracking.sender import Sender, sync
 from advsweep.sweep.tracking.tensorboard import TensorboardTracking
 
 
