@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import FAKE
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
     done = advsweep("run", *FAKE)
     assert done.returncode == 0, done.stderr

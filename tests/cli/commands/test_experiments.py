@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
@@ -18,6 +19,7 @@ sweep: {seeds: 2}
 """
 
 
+@pytest.mark.slow
 def test_every_sweep_file_is_listed_with_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "experiment" / "study"
     folder.mkdir(parents=True)

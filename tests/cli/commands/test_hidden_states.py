@@ -18,6 +18,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow
 def test_a_run_in_every_format_and_what_is_refused(advsweep):
     done = advsweep("run", *SMALL)
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,7 @@ SEARCH = [
 ]
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
     planned = advsweep("plan", *SEARCH[1:])
     assert planned.returncode == 0, planned.stderr
