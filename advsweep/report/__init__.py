@@ -11,10 +11,22 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from advsweep.report.claims.evaluate import Answer, Answers, answer_claims
-from advsweep.report.claims.expressions import Assertion, Judgement, Verdict, judge, parse_assertion
-from advsweep.report.claims.lists import Claim, Claims, claim_lists, parse_claims, read_claims
-from advsweep.report.claims.render import ANSWER_FORMATS, render_answers
+from advsweep.report.claims.evaluate import ClaimResult, ClaimResults, evaluate_claims
+from advsweep.report.claims.expressions import (
+    Assertion,
+    AssertionResult,
+    ClaimVerdict,
+    evaluate_assertion,
+    parse_assertion,
+)
+from advsweep.report.claims.lists import (
+    Claim,
+    ClaimList,
+    claim_lists,
+    parse_claim_list,
+    read_claim_list,
+)
+from advsweep.report.claims.render import CLAIM_FORMATS, render_claims
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.measure import Cutoff, parse_cutoff
@@ -28,20 +40,21 @@ from advsweep.report.tables.models import build_model_report
 from advsweep.report.tables.types import Cell, Difference, Document, Mark, Report, Row, Table
 
 __all__ = [
-    "ANSWER_FORMATS",
+    "CLAIM_FORMATS",
     "FORMATS",
-    "Answer",
-    "Answers",
     "Assertion",
+    "AssertionResult",
     "Cell",
     "Claim",
-    "Claims",
+    "ClaimList",
+    "ClaimResult",
+    "ClaimResults",
+    "ClaimVerdict",
     "Column",
     "Cutoff",
     "Difference",
     "Document",
     "Filter",
-    "Judgement",
     "Mark",
     "MetricDirection",
     "PaperLayout",
@@ -49,22 +62,21 @@ __all__ = [
     "Report",
     "Row",
     "Table",
-    "Verdict",
-    "answer_claims",
     "build_model_report",
     "build_report",
     "choose_layout",
     "claim_lists",
+    "evaluate_assertion",
+    "evaluate_claims",
     "find_marks",
-    "judge",
     "lay_out",
     "parse_assertion",
-    "parse_claims",
+    "parse_claim_list",
     "parse_cutoff",
     "parse_where",
-    "read_claims",
+    "read_claim_list",
     "render",
-    "render_answers",
+    "render_claims",
     "split_list",
 ]
 

@@ -14,8 +14,8 @@ from matplotlib.transforms import Bbox
 
 from advsweep.errors import AdvsweepError, ConfigError, NotFoundError, ReportError, UnknownNameError
 from advsweep.report.data.filters import parse_where
-from advsweep.report.figures.chart import Options, Points, caption
-from advsweep.report.figures.data import Material, running_mean
+from advsweep.report.figures.chart import Options, PointUnit, caption
+from advsweep.report.figures.data import FigureData, running_mean
 from advsweep.report.figures.registry import (
     FIGURES,
     collect,
@@ -24,7 +24,7 @@ from advsweep.report.figures.registry import (
     find_figures,
     write,
 )
-from advsweep.report.figures.style import TOLD_APART, choose_looks, save
+from advsweep.report.figures.style import MOST_STYLES, choose_styles, save
 from advsweep.statistics import (
     fit_pass_at_k,
     fit_solve_rates,
@@ -39,7 +39,7 @@ Records = list[dict[str, Any]]
 T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
 
 
-def points_of(seed: int, level: float) -> list[tuple[str, int, float]]:
+def point_style(seed: int, level: float) -> list[tuple[str, int, float]]:
     """Twenty steps of everything that a figure is of."""
     rng = np.random.default_rng(seed)
     found: list[tuple[str, int, float]] = []
@@ -66,21 +66,21 @@ def full(lab):
     lab.samples = 16
     for size in (4, 8):
         for seed, solved in enumerate([(8, 1), (9, 2), (12, 1)]):
-            lab.run("grpo", seed, solved=solved, points=points_of(seed, 0.4), group_size=size)
+            lab.run("grpo", seed, solved=solved, points=point_style(seed, 0.4), group_size=size)
             more = [("estimator/alpha", step, 2.0) for step in range(1, 21)]
-            points = points_of(seed + 3, 0.5) + more
+            points = point_style(seed + 3, 0.5) + more
             lab.run("fade", seed, solved=(12, 3), points=points, group_size=size)
     return lab
 
 
 @pytest.fixture
-def material(full) -> Material:
-    return Material(full.store, full.store.runs.select(newest_first=False), "demo")
+def data(full) -> FigureData:
+    return FigureData(full.store, full.store.runs.select(newest_first=False), "demo")
 
 
-def material_of(lab: Any, where: str | None = None) -> Material:
+def material_of(lab: Any, where: str | None = None) -> FigureData:
     filters = [] if where is None else parse_where(where)
-    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo", filters)
+    return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo", filters)
 
 
 def records_of(lab: Any, figure: str, **options: Any) -> Records:
@@ -217,7 +217,7 @@ def test_a_refused_fit_is_no_line_and_says_why(lab):
     assert "No line for grpo: 3 points" in notes_of(lab, "passk")
     assert {r["law"] for r in records_of(lab, "passk")} == {None}
     (axes,) = draw_page([collect(FIGURES["passk"], material_of(lab), Options())]).axes
-    # Points of grpo and of the base model, and no line.
+    # PointUnit of grpo and of the base model, and no line.
     assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]
     assert axes.get_xscale() == "log"
 
@@ -267,7 +267,7 @@ def levels(lab):
 
 
 def test_rows_are_points_of_early_collapse(levels):
-    found = records_of(levels, "acr", points=Points.ROWS)
+    found = records_of(levels, "acr", points=PointUnit.ROWS)
     assert [(r["seed"], r["n"]) for r in found] == [(None, 6)] * 6
     acr = [0.15, 0.25, 0.35, 0.55, 0.65, 0.75]
     accuracy = [0.5, 0.375, 0.25, 1, 0.875, 0.75]
@@ -275,13 +275,13 @@ def test_rows_are_points_of_early_collapse(levels):
     assert [r["pass@1"] for r in found] == pytest.approx(accuracy)
     assert found[0]["slope_low"] == pytest.approx(regress(acr, accuracy).slope.low)
     assert "A point for each row, the mean of its runs" in notes_of(
-        levels, "acr", points=Points.ROWS
+        levels, "acr", points=PointUnit.ROWS
     )
 
 
 def test_early_collapse_has_a_line_for_each_value_of_a_key(levels):
     keys = ("task.levels", "group_size")
-    found = records_of(levels, "acr", points=Points.ROWS, by=keys)
+    found = records_of(levels, "acr", points=PointUnit.ROWS, by=keys)
     assert [(r["key"], r["value"], r["n"]) for r in found] == [
         ("", None, 6),
         *(("task.levels", [level], 3) for level in (0, 1)),
@@ -290,7 +290,7 @@ def test_early_collapse_has_a_line_for_each_value_of_a_key(levels):
     assert found[0]["slope"] > 0
     assert [r["slope"] for r in found[1:3]] == pytest.approx([-1.25, -1.25])
     assert found[-1]["refused"].startswith("2 points")
-    options = Options(points=Points.ROWS, by=keys)
+    options = Options(points=PointUnit.ROWS, by=keys)
     first, beside, second, _ = draw_page(
         [collect(FIGURES["acr"], material_of(levels), options)]
     ).axes
@@ -305,7 +305,7 @@ def test_keys_that_lines_cannot_be_by_are_refused(levels):
     with pytest.raises(NotFoundError, match="has a key 'group_siz'; did you mean 'group_size'"):
         records_of(levels, "acr", by=("group_siz",))
     with pytest.raises(ReportError, match="got 'seed', which differs among those of grpo"):
-        records_of(levels, "acr", points=Points.ROWS, by=("seed",))
+        records_of(levels, "acr", points=PointUnit.ROWS, by=("seed",))
     assert [r["value"] for r in records_of(levels, "acr", by=("seed",))] == [None, 0, 1]
     for seed in range(2, 13):
         levels.run("grpo", seed, points=[("collapse/acr", 1, 0.5)])
@@ -503,9 +503,9 @@ def test_heat_maps_that_cannot_be(mistake, lab):
         records_of(lab, "heatmap", **options)
 
 
-def test_the_last_bits_of_a_layout_are_not_in_the_file(material, tmp_path, monkeypatch):
+def test_the_last_bits_of_a_layout_are_not_in_the_file(data, tmp_path, monkeypatch):
     """What solves for places adds up in no fixed order, and ids of an SVG are made of places."""
-    chart = collect(FIGURES["entropy"], material, Options())
+    chart = collect(FIGURES["entropy"], data, Options())
     write([chart], tmp_path / "plain.svg")
     lay_out = Figure.draw_without_rendering
 
@@ -527,8 +527,8 @@ def test_the_last_bits_of_a_layout_are_not_in_the_file(material, tmp_path, monke
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_every_figure_has_plain_numbers_and_becomes_every_format(figure, material, tmp_path):
-    chart = collect(FIGURES[figure], material, Options())
+def test_every_figure_has_plain_numbers_and_becomes_every_format(figure, data, tmp_path):
+    chart = collect(FIGURES[figure], data, Options())
     assert json.loads(json.dumps(chart.records()))
     assert len({frozenset(record) for record in chart.records()}) == 1
     page = draw_page([chart])
@@ -547,16 +547,16 @@ def test_every_figure_has_plain_numbers_and_becomes_every_format(figure, materia
         assert page.bbox.y0 <= box.y0
 
 
-def test_a_page_has_all_that_there_is(material):
-    charts, refused = collect_all(material, Options())
+def test_a_page_has_all_that_there_is(data):
+    charts, refused = collect_all(data, Options())
     assert [chart.name for chart in charts] == list(FIGURES)
     assert refused == {}
     assert draw_page(charts).get_figwidth() == 16
     assert draw_page(charts[:2]).get_figwidth() == 8
 
 
-def test_a_pdf_has_a_page_for_each_figure(material, tmp_path):
-    charts = [collect(FIGURES[name], material, Options()) for name in ("passk", "solve-rates")]
+def test_a_pdf_has_a_page_for_each_figure(data, tmp_path):
+    charts = [collect(FIGURES[name], data, Options()) for name in ("passk", "solve-rates")]
     for name in "ab":
         write(charts, tmp_path / f"{name}.pdf")
     first, second = ((tmp_path / f"{name}.pdf").read_bytes() for name in "ab")
@@ -617,13 +617,13 @@ def test_of_several_attempts_the_last_is_drawn(lab):
 
 
 def test_conditions_choose_runs_and_colours_stay(full):
-    whole = {row.label: row.look for row in material_of(full).rows}
+    whole = {row.label: row.style for row in material_of(full).rows}
     some = material_of(full, "estimator=fade group_size=8")
     (row,) = some.rows
     # Of the one configuration nothing varies.
     assert row.label == "fade"
-    assert row.look.colour == whole["fade, group_size=8"].colour
-    assert row.look.colour != whole["grpo, group_size=8"].colour
+    assert row.style.colour == whole["fade, group_size=8"].colour
+    assert row.style.colour != whole["grpo, group_size=8"].colour
     assert "Chosen by estimator=fade group_size=8." in caption(
         collect(FIGURES["curves"], some, Options())
     )
@@ -635,13 +635,13 @@ def test_evaluations_may_be_those_of_another_task(lab):
     run = lab.run("grpo", points=[("collapse/acr", 1, 0.5)], solved=(2, 0))
     lab.evaluate(run, "other", 20, (4, 4), task="other")
     runs = lab.store.runs.select()
-    other = Material(lab.store, runs, "demo", task="other")
+    other = FigureData(lab.store, runs, "demo", task="other")
     chart = collect(FIGURES["passk"], other, Options())
     assert chart.title == "demo: pass@k on other"
     assert {(r["row"], r["mean"]) for r in chart.records()} == {("grpo", 1.0)}
     assert [r["pass@1"] for r in collect(FIGURES["acr"], other, Options()).records()] == [1.0]
     with pytest.raises(NotFoundError, match="evaluated on 'ohter'; did you mean 'other'"):
-        collect(FIGURES["levels"], Material(lab.store, runs, "demo", task="ohter"), Options())
+        collect(FIGURES["levels"], FigureData(lab.store, runs, "demo", task="ohter"), Options())
 
 
 def test_runs_that_were_not_evaluated_alike_are_refused(lab):
@@ -655,23 +655,23 @@ def test_runs_that_were_not_evaluated_alike_are_refused(lab):
 
 
 def test_looks_tell_rows_apart():
-    def looks(rows: Sequence[tuple[str, int]], estimators: Sequence[str]) -> list[Any]:
+    def styles(rows: Sequence[tuple[str, int]], estimators: Sequence[str]) -> list[Any]:
         groups = [{"estimator": name, "group_size": size} for name, size in rows]
-        return choose_looks(groups, estimators)
+        return choose_styles(groups, estimators)
 
     names = [f"e{i}" for i in range(12)]
-    of_each = looks([(name, size) for name in names for size in (4, 8)], names)
-    assert len(of_each) == TOLD_APART
+    of_each = styles([(name, size) for name in names for size in (4, 8)], names)
+    assert len(of_each) == MOST_STYLES
     # By lines and by points, and by bars, which have no markers.
-    assert len(set(of_each)) == TOLD_APART
-    assert len({(look.colour, look.hatch) for look in of_each}) == TOLD_APART
+    assert len(set(of_each)) == MOST_STYLES
+    assert len({(style.colour, style.hatch) for style in of_each}) == MOST_STYLES
     of_each = of_each[::2]
-    assert len({look.colour for look in of_each[:6]}) == 6
-    grpo, wider, fade = looks([("a", 4), ("a", 8), ("b", 4)], ["a", "b"])
+    assert len({style.colour for style in of_each[:6]}) == 6
+    grpo, wider, fade = styles([("a", 4), ("a", 8), ("b", 4)], ["a", "b"])
     assert grpo.colour == wider.colour != fade.colour
     assert grpo.linestyle != wider.linestyle
     # Of one estimator alone each row has a colour.
-    first, second = looks([("a", 4), ("a", 8)], ["a"])
+    first, second = styles([("a", 4), ("a", 8)], ["a"])
     assert first.colour != second.colour
 
 
@@ -688,7 +688,7 @@ def test_more_rows_than_can_be_told_apart_are_refused(lab, constant: Callable[..
         )
     with pytest.raises(ReportError, match="25 rows of demo are more than can be told apart"):
         records_of(lab, "curves")
-    # Points of runs are then those of their estimator.
+    # PointUnit of runs are then those of their estimator.
     assert [point["row"] for point in records_of(lab, "acr")] == ["grpo"] * 25
 
 
@@ -698,10 +698,10 @@ def test_bands_of_shares_are_drawn_no_further_than_a_share_can_be() -> None:
     from advsweep.statistics.intervals import Band
 
     band = Band(np.array([0.1, 0.9]), np.array([-0.2, 0.7]), np.array([0.4, 1.1]), np.array([2, 2]))
-    look = choose_looks([{"estimator": "grpo"}], ["grpo"])[0]
+    style = choose_styles([{"estimator": "grpo"}], ["grpo"])[0]
     axes = Figure().subplots()
     for name, ends in {"collapse/acr": (0.0, 1.0), "loss/policy": (-0.2, 1.1)}.items():
-        fill_band(axes, np.array([1, 2]), band, look, 1, metric_range(name))
+        fill_band(axes, np.array([1, 2]), band, style, 1, metric_range(name))
         [drawn] = axes.collections[-1].get_paths()
         assert (drawn.vertices[:, 1].min(), drawn.vertices[:, 1].max()) == pytest.approx(ends)
     assert metric_range("pass@8") == metric_range("collapse/all_wrong@end") == (0, 1)

@@ -58,8 +58,8 @@ def test_all_in_the_same_axes():
     assert drawn[3][:-1] == [c.ratio for c in curves]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [c.label for c in curves]
-    looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}
-    assert len(looks) == 3
+    styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}
+    assert len(styles) == 3
 
 
 def test_many_curves_can_be_told_apart():

@@ -14,7 +14,7 @@ from advsweep.cli.shared.output import echo_rendered
 
 
 class ClaimsFormat(Enum):
-    """How answers are printed."""
+    """How results are printed."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
@@ -41,13 +41,13 @@ def claims(
     ] = ClaimsFormat.TABLE,
 ) -> None:
     """Judge claims by the runs of a store: each holds, is contradicted, or cannot be told."""
-    from advsweep.report import Verdict, answer_claims, read_claims, render_answers
+    from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
     from advsweep.store import open_store
 
-    listed = read_claims(find_claims(name))
-    answers = answer_claims(open_store(store, create=False), listed)
-    echo_rendered(render_answers(answers, output.value))
-    if strict and answers.count(Verdict.HOLDS) < len(answers.answers):
+    listed = read_claim_list(find_claims(name))
+    results = evaluate_claims(open_store(store, create=False), listed)
+    echo_rendered(render_claims(results, output.value))
+    if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
         raise typer.Exit(1)
 
 

@@ -16,7 +16,7 @@ from advsweep.cli.shared.output import echo_line
 if TYPE_CHECKING:
     from advsweep.report.data.filters import Filter
     from advsweep.report.figures.chart import Chart, Options
-    from advsweep.report.figures.data import Material
+    from advsweep.report.figures.data import FigureData
     from advsweep.store import Store
 
 _PICTURE = ".png"
@@ -33,7 +33,7 @@ class PlotFormat(Enum):
 
 
 class PlotPoints(Enum):
-    """What is a point of a regression; as `report.points.Points`, whose package imports numpy."""
+    """The values of `figures.chart.PointUnit`, whose module imports numpy."""
 
     RUNS = "runs"
     ROWS = "rows"
@@ -132,7 +132,7 @@ def plot(
     advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
     from advsweep.report.data.filters import parse_where
-    from advsweep.report.figures.chart import Options, Points
+    from advsweep.report.figures.chart import Options, PointUnit
     from advsweep.report.figures.registry import FIGURES, collect, collect_all, find_figures
     from advsweep.store import open_store
 
@@ -148,7 +148,7 @@ def plot(
         x=x,
         y=y,
         k=k,
-        points=Points(points.value),
+        points=PointUnit(points.value),
         by=tuple(dict.fromkeys(_split(by))),
         task=task,
     )
@@ -159,18 +159,18 @@ def plot(
         _check_target(target, suffix)
     filters = [filter for text in where or () for filter in parse_where(text)]
     opened = open_store(store, create=False)
-    material = _material(opened, keys or [], filters, task)
+    data = _figure_data(opened, keys or [], filters, task)
     if chosen:
-        charts = [collect(f, material, asked) for f in chosen]
+        charts = [collect(f, data, asked) for f in chosen]
     else:
-        charts, refused = collect_all(material, asked)
+        charts, refused = collect_all(data, asked)
         for reason in dict.fromkeys(refused.values()):
             names = [name for name, own in refused.items() if own == reason]
             echo_line(f"left out: {', '.join(names)}: {reason}", err=True)
     if numbers is PlotFormat.CSV:
         _refuse_several(charts)
     if target is not None or numbers is None:
-        where_to = target or _default_target(material, charts, suffix, chosen=bool(chosen))
+        where_to = target or _default_target(data, charts, suffix, chosen=bool(chosen))
         for path in _write(charts, where_to, suffix):
             written = str(path) if numbers is None else f"wrote {path}"
             echo_line(written, err=numbers is not None)
@@ -214,16 +214,16 @@ def _is_folder(target: Path) -> bool:
     return target.is_dir() or not target.suffix
 
 
-def _material(
+def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
-) -> Material:
+) -> FigureData:
     """The runs that were named, and what to call them together."""
     from advsweep.cli.shared.targets import find_targets
     from advsweep.errors import NotFoundError, nearest
-    from advsweep.report.figures.data import Material
+    from advsweep.report.figures.data import FigureData
 
     if not keys:
-        return Material(
+        return FigureData(
             store, store.runs.select(newest_first=False), Path(store.name).stem, where, task
         )
     try:
@@ -237,14 +237,14 @@ def _material(
     if targets.named:
         some = sorted(targets.named)
         names.append(("run " if len(some) == 1 else "runs ") + ", ".join(map(str, some)))
-    return Material(store, targets.runs, ", ".join(names), where, task)
+    return FigureData(store, targets.runs, ", ".join(names), where, task)
 
 
 def _default_target(
-    material: Material, charts: Sequence[Chart], suffix: str | None, *, chosen: bool
+    data: FigureData, charts: Sequence[Chart], suffix: str | None, *, chosen: bool
 ) -> Path:
     what = charts[0].name if chosen and len(charts) == 1 else "figures"
-    return Path(f"{_file_name(material.name)}-{what}{suffix or _PICTURE}")
+    return Path(f"{_file_name(data.name)}-{what}{suffix or _PICTURE}")
 
 
 def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:

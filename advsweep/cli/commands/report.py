@@ -164,11 +164,11 @@ def report(
     """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
     from advsweep.errors import ConfigError
     from advsweep.report import (
-        Verdict,
+        ClaimVerdict,
         build_model_report,
         build_report,
         choose_layout,
-        judge,
+        evaluate_assertion,
         parse_assertion,
         parse_cutoff,
         parse_where,
@@ -204,15 +204,15 @@ def report(
     )
     with _uncollected():
         shown = build(columns=names, sort=sort, baseline=baseline, target=difference, layout=layout)
-        judgements = []
+        results = []
         if asserted:
             used = dict.fromkeys(column for a in asserted for column in a.columns)
             judged = build(columns=list(used), baseline="none")
-            judgements = [judge(judged, assertion) for assertion in asserted]
+            results = [evaluate_assertion(judged, assertion) for assertion in asserted]
         _print(shown, opened, output, filters, claims)
-    for judgement in judgements:
-        echo_line(judgement.text, err=True)
-    if any(judgement.verdict is not Verdict.HOLDS for judgement in judgements):
+    for result in results:
+        echo_line(result.text, err=True)
+    if any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
 
 
@@ -229,10 +229,10 @@ def _print(
         echo_rendered(render(report, output.value))
         return
     from advsweep.cli.commands.claims import find_claims
-    from advsweep.report import answer_claims, read_claims
+    from advsweep.report import evaluate_claims, read_claim_list
     from advsweep.report.html import render_page
 
-    answers = None
+    claim_results = None
     if claims is not None:
-        answers = answer_claims(store, read_claims(find_claims(claims)))
-    echo_rendered(render_page(report, store, where=where, answers=answers))
+        claim_results = evaluate_claims(store, read_claim_list(find_claims(claims)))
+    echo_rendered(render_page(report, store, where=where, claim_results=claim_results))

@@ -1,1 +1,1 @@
-"""Claims about runs, and whether the store supports them."""
+"""Lists of claims about runs, and whether the runs of a store support them."""

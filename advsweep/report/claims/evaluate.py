@@ -1,4 +1,4 @@
-"""What a store says of claims: each holds, is contradicted, or cannot be told."""
+"""Evaluation of claims against a store: each one holds, is contradicted, or cannot be told."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import NamedTuple
 from scipy.special import ndtri
 
 from advsweep.errors import FitError, ReportError, StoreError
-from advsweep.report.claims.expressions import Judgement, Verdict, judge
-from advsweep.report.claims.lists import Claim, Claims, Slope, Trend
+from advsweep.report.claims.expressions import AssertionResult, ClaimVerdict, evaluate_assertion
+from advsweep.report.claims.lists import Claim, ClaimList, Slope, Trend
 from advsweep.report.data.formatting import show
-from advsweep.report.figures.chart import Points
+from advsweep.report.figures.chart import PointUnit
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
 from advsweep.report.tables.footnotes import provenance
@@ -31,27 +31,27 @@ from advsweep.store import Store
 
 LEVEL = 0.05
 _POWER = 0.8
-# From largest to smallest: what decides among several statements.
-_RANK = {Verdict.CONTRADICTED: 0, Verdict.CANNOT_TELL: 1, Verdict.HOLDS: 2}
+# The verdict with the lowest rank among several statements decides on the claim.
+_RANK = {ClaimVerdict.CONTRADICTED: 0, ClaimVerdict.CANNOT_TELL: 1, ClaimVerdict.HOLDS: 2}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the data say of one claim.
+class ClaimResult:
+    """What the data say about one claim.
 
     Attributes:
-        reason: in a sentence, with the numbers.
-        difference: of the two sides of the statement that decides, with its 95 % interval; of a
-            trend its slope. NaN where there is none.
-        n: seeds, or of a trend points, behind it.
-        p_value: that of the t-test, two-sided; NaN where there was nothing to test.
-        p_adjusted: after Benjamini and Hochberg, over all claims of the list.
-        more: how many more seeds (of a trend: points) would tell with a chance of 80 %, were the
-            difference as found; None where that cannot be said or is not needed.
+        reason: a sentence with the numbers.
+        difference: left side minus right side of the deciding statement, or a trend's slope; NaN
+            where there is none. `low` and `high` are the ends of its 95 % interval.
+        n: the number of seeds, or of a trend's points.
+        p_value: p of the two-sided t-test; NaN where there is nothing to test.
+        p_adjusted: p after Benjamini and Hochberg, over all claims of the list.
+        more: the number of further seeds (points of a trend) that would decide with a power of
+            80 % if the difference is as found; None where it is unknown or 0.
     """
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     reason: str
     difference: float = math.nan
     low: float = math.nan
@@ -63,41 +63,41 @@ class Answer:
 
     @property
     def survives(self) -> bool:
-        """Whether what is told stays told among so many claims."""
-        return self.verdict is Verdict.CANNOT_TELL or not self.p_adjusted > LEVEL
+        """Whether the verdict remains significant after the correction for many claims."""
+        return self.verdict is ClaimVerdict.CANNOT_TELL or not self.p_adjusted > LEVEL
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The answers to a list of claims, in its order.
+class ClaimResults:
+    """The results of a list of claims, in its order.
 
     Attributes:
-        provenance: sentences about where the numbers come from.
+        provenance: sentences about the source of the numbers.
     """
 
     title: str
-    answers: tuple[Answer, ...]
+    results: tuple[ClaimResult, ...]
     provenance: tuple[str, ...]
 
-    def count(self, verdict: Verdict) -> int:
-        return sum(answer.verdict is verdict for answer in self.answers)
+    def count(self, verdict: ClaimVerdict) -> int:
+        return sum(result.verdict is verdict for result in self.results)
 
 
-def answer_claims(store: Store, claims: Claims) -> Answers:
-    """Judges every claim of a list by the finished runs of a store.
+def evaluate_claims(store: Store, claims: ClaimList) -> ClaimResults:
+    """Evaluates every claim of a list on the finished runs of a store.
 
-    Claims that the store has no runs or no such metric for cannot be told.
+    A claim cannot be told if the store lacks its runs or its metric.
 
     Raises:
-        ConfigError: a claim can be read in several ways; the message names it.
+        ConfigError: a claim is ambiguous; the message names it.
     """
     reports = _Reports(store, claims.claims)
-    answers = [_answer(claim, reports) for claim in claims.claims]
-    adjusted = benjamini_hochberg([answer.p_value for answer in answers])
-    return Answers(
+    results = [_evaluate(claim, reports) for claim in claims.claims]
+    adjusted = benjamini_hochberg([result.p_value for result in results])
+    return ClaimResults(
         title=claims.title,
-        answers=tuple(
-            replace(a, p_adjusted=float(p)) for a, p in zip(answers, adjusted, strict=True)
+        results=tuple(
+            replace(a, p_adjusted=float(p)) for a, p in zip(results, adjusted, strict=True)
         ),
         provenance=tuple(reports.provenance),
     )
@@ -117,7 +117,7 @@ class _Reports:
 
     @property
     def provenance(self) -> list[str]:
-        """Where the numbers of all reports that were used come from; runs count once."""
+        """Sentences about the source of the numbers; each run counts once."""
         lines: dict[str, None] = {}
         for report in self._used:
             alike = [r for r in self._used if r.provenance.sweep == report.provenance.sweep]
@@ -132,20 +132,21 @@ class _Reports:
         return list(lines)
 
     def of(self, claim: Claim) -> Report:
-        """The report that has a claim's columns; raises what `build_report` does."""
+        """Returns a report with a claim's columns; raises the errors of `build_report`."""
         key = _runs_of(claim)
         if key not in self._built:
             try:
                 self._built[key] = self.alone(claim, self._columns[key])
             except (ReportError, StoreError):
-                # One claim's metric may be missing, and the others' there.
+                # One claim's metric may be missing although the others' are there, so each claim
+                # gets a report of its own.
                 self._built[key] = None
         report = self._built[key] or self.alone(claim, _columns_of(claim))
         self._used += [] if report in self._used else [report]
         return report
 
     def alone(self, claim: Claim, columns: Sequence[str]) -> Report:
-        """A report of a claim's runs that nothing else shares."""
+        """Builds a report of a claim's runs that no other claim shares."""
         return build_report(
             self._store,
             claim.sweep,
@@ -164,31 +165,31 @@ def _runs_of(claim: Claim) -> object:
 
 def _columns_of(claim: Claim) -> list[str]:
     if claim.trend is not None:
-        # What it is over may be a config key, which is no column.
+        # A trend may be over a config key, which is not a column.
         return [claim.trend.of]
     return list(dict.fromkeys(c for statement in claim.statements for c in statement.columns))
 
 
-def _answer(claim: Claim, reports: _Reports) -> Answer:
+def _evaluate(claim: Claim, reports: _Reports) -> ClaimResult:
     try:
         if claim.trend is not None:
-            return _answer_trend(claim, claim.trend, reports)
+            return _evaluate_trend(claim, claim.trend, reports)
         report = reports.of(claim)
-        judgements = [judge(report, statement) for statement in claim.statements]
+        results = [evaluate_assertion(report, statement) for statement in claim.statements]
     except (ReportError, StoreError, FitError) as error:
-        return Answer(claim, Verdict.CANNOT_TELL, str(error))
-    return _decide(claim, judgements)
+        return ClaimResult(claim, ClaimVerdict.CANNOT_TELL, str(error))
+    return _decide(claim, results)
 
 
-def _decide(claim: Claim, judgements: Sequence[Judgement]) -> Answer:
-    """The answer of the statement that decides: the first that is not borne out."""
-    deciding = min(judgements, key=lambda j: (_RANK[j.verdict], -_p_value(j)))
+def _decide(claim: Claim, results: Sequence[AssertionResult]) -> ClaimResult:
+    """Returns the result of the deciding statement: the one with the worst verdict."""
+    deciding = min(results, key=lambda j: (_RANK[j.verdict], -_p_value(j)))
     comparison = deciding.comparison
-    answer = Answer(claim, deciding.verdict, deciding.text)
+    result = ClaimResult(claim, deciding.verdict, deciding.text)
     if comparison is None:
-        return answer
-    answer = replace(
-        answer,
+        return result
+    result = replace(
+        result,
         difference=comparison.difference,
         low=comparison.low,
         high=comparison.high,
@@ -196,32 +197,32 @@ def _decide(claim: Claim, judgements: Sequence[Judgement]) -> Answer:
         p_value=_p_value(deciding) if comparison.sd > 0 else math.nan,
     )
     needed = count_seeds(comparison, comparison.difference)
-    return _with_seeds(answer, needed, "seeds")
+    return _with_seeds(result, needed, "seeds")
 
 
-def _p_value(judgement: Judgement) -> float:
-    comparison = judgement.comparison
+def _p_value(result: AssertionResult) -> float:
+    comparison = result.comparison
     return 1.0 if comparison is None or math.isnan(comparison.p_value) else comparison.p_value
 
 
-def _with_seeds(answer: Answer, needed: int | None, unit: str) -> Answer:
-    """The answer where too few seeds are there to be asked, and how many more it would take."""
-    asked = answer.claim.seeds
-    if answer.n < asked and answer.verdict is not Verdict.CANNOT_TELL:
-        undecided = answer.reason.removeprefix(f"{answer.verdict.value}: ")
-        answer = replace(
-            answer,
-            verdict=Verdict.CANNOT_TELL,
-            reason=f"{Verdict.CANNOT_TELL.value}: {undecided}; the claim asks for {asked} {unit}, "
-            f"and there are {answer.n}",
+def _with_seeds(result: ClaimResult, needed: int | None, unit: str) -> ClaimResult:
+    """Withdraws the verdict if the claim requires more seeds, and counts the missing ones."""
+    required = result.claim.seeds
+    if result.n < required and result.verdict is not ClaimVerdict.CANNOT_TELL:
+        reason = result.reason.removeprefix(f"{result.verdict.value}: ")
+        result = replace(
+            result,
+            verdict=ClaimVerdict.CANNOT_TELL,
+            reason=f"{ClaimVerdict.CANNOT_TELL.value}: {reason}; the claim asks for {required} "
+            f"{unit}, and there are {result.n}",
         )
-    if answer.verdict is not Verdict.CANNOT_TELL:
-        return answer
-    more = max((needed or 0) - answer.n, asked - answer.n)
-    return replace(answer, more=more if more > 0 else None)
+    if result.verdict is not ClaimVerdict.CANNOT_TELL:
+        return result
+    more = max((needed or 0) - result.n, required - result.n)
+    return replace(result, more=more if more > 0 else None)
 
 
-def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
+def _evaluate_trend(claim: Claim, trend: Trend, reports: _Reports) -> ClaimResult:
     report = reports.of(claim)
     if trend.over not in report.keys:
         report = reports.alone(claim, [trend.of, trend.over])
@@ -234,7 +235,7 @@ def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
         line = regress(xs, ys)
     verdict = _trend_verdict(trend, line.slope)
     unit = trend.points.value
-    answer = Answer(
+    result = ClaimResult(
         claim,
         verdict,
         f"{verdict.value}: {trend.text}: slope {line.slope.value:+.4g}, 95 % interval "
@@ -246,16 +247,16 @@ def _answer_trend(claim: Claim, trend: Trend, reports: _Reports) -> Answer:
         n=line.n,
         p_value=line.p_value,
     )
-    return _with_seeds(answer, _points_needed(line.slope, line.n), unit)
+    return _with_seeds(result, _points_needed(line.slope, line.n), unit)
 
 
 class _Point(NamedTuple):
-    """A run, or the mean of a row's.
+    """A point of a trend: a run, or the mean of a row's runs.
 
     Attributes:
-        x: what a trend is over.
-        y: its column.
-        group: the values of the keys that it is within.
+        x: the value that the trend is over.
+        y: the value of the trend's column.
+        group: the values of the keys that the trend is within, as JSON.
     """
 
     x: float
@@ -264,9 +265,10 @@ class _Point(NamedTuple):
 
 
 def _points(report: Report, trend: Trend) -> list[_Point]:
-    """
+    """Returns the points of a trend.
+
     Raises:
-        ReportError: rows are not told apart by a key that the trend is within.
+        ReportError: no row has a key that the trend is within.
     """
     for key in trend.within:
         if not any(key in row.group for row in report.rows):
@@ -287,7 +289,7 @@ def _points(report: Report, trend: Trend) -> list[_Point]:
         else:
             continue
         pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x + y)]
-        if trend.points is Points.ROWS and pairs:
+        if trend.points is PointUnit.ROWS and pairs:
             x, y = (math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
             pairs = [(x, y)]
         group = json.dumps([row.group.get(key) for key in trend.within])
@@ -295,17 +297,17 @@ def _points(report: Report, trend: Trend) -> list[_Point]:
     return points
 
 
-def _trend_verdict(trend: Trend, slope: Estimate) -> Verdict:
+def _trend_verdict(trend: Trend, slope: Estimate) -> ClaimVerdict:
     low, high = slope.low, slope.high
     if trend.direction is Slope.FALLS:
         low, high = -high, -low
     if low > 0:
-        return Verdict.HOLDS
-    return Verdict.CONTRADICTED if high < 0 else Verdict.CANNOT_TELL
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.CONTRADICTED if high < 0 else ClaimVerdict.CANNOT_TELL
 
 
 def _points_needed(slope: Estimate, n: int) -> int | None:
-    """Points like these that would tell with a chance of 80 %, by the normal approximation."""
+    """Estimates the points needed for a power of 80 %, by the normal approximation."""
     half = (slope.high - slope.low) / 2
     if not (math.isfinite(half) and half > 0 and slope.value):
         return None

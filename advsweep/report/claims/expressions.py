@@ -1,13 +1,13 @@
-"""Statements that a report must bear out: `pass@1[fade] >= pass@1[grpo] - 0.02`.
+"""Assertions about a report, such as `pass@1[fade] >= pass@1[grpo] - 0.02`.
 
     SIDE >= SIDE     also >, <= and <
     SIDE             terms with + and - between them: NUMBER, COLUMN[ROW], NUMBER * COLUMN[ROW]
     ROW              a value of the table's first key, as fade; or estimator=fade group_size=8
 
-COLUMN is any that a table can have, those of tasks and levels too: pass@1[gsm8k][fade]. Seeds
-are the unit: the difference of the two sides is taken for each seed that all rows have, and its
-95 % Student t interval has to lie on the right side of 0. One that lies on the other side
-contradicts the statement, one that holds 0 cannot tell.
+COLUMN is any column of a table, also for one task or level: pass@1[gsm8k][fade]. Seeds are the
+unit: the difference of the two sides is computed for each seed that all rows have. The assertion
+holds if the 95 % Student t interval of this difference lies on the asserted side of 0; an interval
+on the other side contradicts it, and an interval that contains 0 leaves it open.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-# The last brackets of a column are its row.
+# A column may end in brackets itself; the last brackets hold the row.
 _COLUMN = r"[A-Za-z_][\w/@.]*(?:\[[^\[\]]*\])*"
 _TERM = re.compile(
     rf"\s*(?P<sign>[-+])?\s*(?:(?P<factor>{_NUMBER})\s*\*\s*)?"
@@ -39,8 +39,8 @@ _TERM = re.compile(
 _EXAMPLE = "'pass@1[fade] >= pass@1[grpo] - 0.02'"
 
 
-class Verdict(Enum):
-    """What the data say of a statement."""
+class ClaimVerdict(Enum):
+    """What the data say about an assertion."""
 
     HOLDS = "holds"
     CONTRADICTED = "contradicted"
@@ -62,12 +62,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Assertion:
-    """That the sum of some terms and a constant is above 0, or below.
+    """The assertion that a sum of terms and a constant is above 0, or below 0.
 
     Attributes:
-        text: as it was written.
-        above: that it is above; `strict` if 0 itself will not do.
-        origin: what it was given by, for messages.
+        text: the assertion as the user wrote it.
+        above: whether the sum is above 0; `strict` excludes 0 itself.
+        origin: the option or claim that gave it, for messages.
     """
 
     text: str
@@ -83,28 +83,28 @@ class Assertion:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What came of an assertion, with a sentence that has the numbers.
+class AssertionResult:
+    """The verdict on an assertion, with a sentence that has the numbers.
 
     Attributes:
-        comparison: of its left side with its right side over seeds; None where too few have
-            both.
+        comparison: compares the left side with the right side over seeds; None where too few
+            seeds have both.
     """
 
     assertion: Assertion
-    verdict: Verdict
+    verdict: ClaimVerdict
     text: str
     comparison: Comparison | None = None
 
 
 def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
-    """An assertion as users write it.
+    """Parses an assertion.
 
     Args:
-        origin: what it was given by, for messages.
+        origin: the option or claim that gave it, for messages.
 
     Raises:
-        ConfigError: it is not one; the message says where it stops to be.
+        ConfigError: the text is no assertion; the message quotes the first part that is wrong.
     """
     left, compare, right = _split(text, origin)
     terms, constant = _side(left, text, origin)
@@ -134,7 +134,7 @@ def _split(text: str, origin: str) -> tuple[str, str, str]:
 
 
 def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
-    """The terms of a side, and the sum of its numbers."""
+    """Returns the terms of a side, and the sum of its numbers."""
     terms: list[Term] = []
     constant, place = 0.0, 0
     while place < len(side) or not place:
@@ -153,12 +153,12 @@ def _side(side: str, text: str, origin: str) -> tuple[list[Term], float]:
     return terms, constant
 
 
-def judge(report: Report, assertion: Assertion) -> Judgement:
-    """What a report says of an assertion; its columns must be among the report's.
+def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
+    """Evaluates an assertion on a report that has the assertion's columns.
 
     Raises:
-        NotFoundError: a row is not there; the message offers the nearest.
-        ConfigError: a row's name is that of several.
+        NotFoundError: a row does not exist; the message suggests the nearest.
+        ConfigError: several rows have the name.
     """
     rows = {term.row: _row(report, term.row, assertion.origin) for term in assertion.terms}
     numbers = ", ".join(
@@ -171,7 +171,7 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
     if comparison is None or math.isnan(comparison.low):
         missing = "that takes two seeds or more that all of its rows have"
         text = f"cannot tell: {assertion.text}: {missing} ({numbers})"
-        return Judgement(assertion, Verdict.CANNOT_TELL, text)
+        return AssertionResult(assertion, ClaimVerdict.CANNOT_TELL, text)
     verdict = _verdict(assertion, comparison)
     over = f"{comparison.n} seeds" + ("" if comparison.paired else " of each, unpaired")
     text = (
@@ -179,15 +179,15 @@ def judge(report: Report, assertion: Assertion) -> Judgement:
         f"{comparison.difference:+.4f}, 95 % interval [{comparison.low:+.4f}, "
         f"{comparison.high:+.4f}] over {over} ({numbers})"
     )
-    if verdict is Verdict.CANNOT_TELL:
+    if verdict is ClaimVerdict.CANNOT_TELL:
         text += f"; {_needed(comparison)}"
-    # A cost that no seed changes is no surprise.
-    told = {
+    # Equal values for every seed are suspicious, except for costs, which seeds do not change.
+    directed = {
         column.name for column in report.columns if column.direction is not MetricDirection.NEITHER
     }
-    if comparison.sd == 0 and told & set(assertion.columns):
+    if comparison.sd == 0 and directed & set(assertion.columns):
         text += "; it is the same for every seed, so that this is no interval: do seeds differ?"
-    return Judgement(assertion, verdict, text, comparison)
+    return AssertionResult(assertion, verdict, text, comparison)
 
 
 def _row(report: Report, name: str, origin: str) -> Row:
@@ -215,7 +215,7 @@ def _full_name(row: Row) -> str:
 
 
 def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | None:
-    """The difference of the sides over seeds; None where there are no seeds to take it over."""
+    """Compares the sides over seeds; None where no seeds have both sides."""
     constant = assertion.constant
     varying: list[tuple[float, dict[int, float]]] = []
     for term in assertion.terms:
@@ -239,15 +239,15 @@ def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | N
     return compare_unpaired(left, [-g * value for value in b.values()])
 
 
-def _verdict(assertion: Assertion, comparison: Comparison) -> Verdict:
+def _verdict(assertion: Assertion, comparison: Comparison) -> ClaimVerdict:
     low, high = comparison.low, comparison.high
     if not assertion.above:
         low, high = -high, -low
     if low > 0 or (low == 0 and not assertion.strict):
-        return Verdict.HOLDS
+        return ClaimVerdict.HOLDS
     if high < 0 or (high == 0 and assertion.strict):
-        return Verdict.CONTRADICTED
-    return Verdict.CANNOT_TELL
+        return ClaimVerdict.CONTRADICTED
+    return ClaimVerdict.CANNOT_TELL
 
 
 def _needed(comparison: Comparison) -> str:

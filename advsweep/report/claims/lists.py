@@ -1,4 +1,4 @@
-"""Lists of claims: statements about runs, each with where it comes from, read from YAML.
+"""Lists of claims: sourced statements about runs, read from YAML.
 
     title: What the demo is to show
     common: {sweep: demo, seeds: 3}
@@ -17,13 +17,13 @@
         says: Runs that collapse early end lower
         trend: {of: pass@1, over: collapse/acr@first100, direction: falls}
 
-A statement is what `report.assertions` reads; of several, all must hold. `direction` is `higher`,
-`lower`, `not higher`, `not lower` or `within`, the last three with a `margin`; `than` is a row or
-a number. A trend is the slope of a line through all runs, over a column or a config key; with
-`points: rows` through the means of rows, and with `within: [KEY, ...]` of parallel lines, one for
-each value of these keys.
-Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers) and `seeds` (how many
-it takes to be judged at all, 3 by default); what `common` has holds for those that lack it.
+A statement is an assertion (`claims.expressions`); of several, all must hold. `direction` is
+`higher`, `lower`, `not higher`, `not lower` or `within`, the last three with a `margin`; `than` is
+a row or a number. A trend is the slope of a line through all runs, over a column or a config key;
+with `points: rows` through the means of rows, and with `within: [KEY, ...]` of parallel lines, one
+for each value of these keys.
+Every claim may have `sweep`, `where`, `at`, `rows`, `setting` (for readers) and `seeds` (the least
+number of seeds for a verdict, 3 by default); `common` has defaults for all claims.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from advsweep.errors import ConfigError, nearest
 from advsweep.report.claims.expressions import Assertion, parse_assertion
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.measure import Cutoff, parse_cutoff
-from advsweep.report.figures.chart import Points
+from advsweep.report.figures.chart import PointUnit
 from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
 from advsweep.yaml_files import read_yaml
 
@@ -57,7 +57,7 @@ _E = TypeVar("_E", bound=Enum)
 
 
 class Slope(Enum):
-    """Which way a trend goes."""
+    """The direction of a trend."""
 
     RISES = "rises"
     FALLS = "falls"
@@ -65,16 +65,17 @@ class Slope(Enum):
 
 @dataclass(frozen=True)
 class Trend:
-    """That a column rises or falls with another one, or with a config key, over runs or rows.
+    """The claim that a column rises or falls with another column or a config key.
 
     Attributes:
-        within: config keys; with some the slope is that among rows with the same values of them.
+        points: whether each run is a point, or the mean of each row.
+        within: config keys; the slope is that among rows with the same values of these keys.
     """
 
     of: str
     over: str
     direction: Slope
-    points: Points = Points.RUNS
+    points: PointUnit = PointUnit.RUNS
     within: tuple[str, ...] = ()
 
     @property
@@ -88,11 +89,11 @@ class Claim:
     """One claim of a list.
 
     Attributes:
-        says: it in words.
-        source, setting: who says so, and of what; for readers.
-        statements: all of which must hold; none where there is a trend.
-        seeds: how many it takes to be judged at all; of a trend, runs.
-        where, at, rows: what a report of its runs is given.
+        says: the claim in words.
+        source, setting: who claims it and in which setting; for readers.
+        statements: assertions that must all hold; none where there is a trend.
+        seeds: the least number of seeds (points of a trend) for a verdict.
+        sweep, where, at, rows: arguments of the report of its runs.
     """
 
     id: str
@@ -109,14 +110,14 @@ class Claim:
 
     @property
     def text(self) -> str:
-        """What is judged."""
+        """The assertions or the trend, as text."""
         if self.trend is not None:
             return self.trend.text
         return " and ".join(statement.text for statement in self.statements)
 
 
 @dataclass(frozen=True)
-class Claims:
+class ClaimList:
     """A list of claims, with its title."""
 
     title: str
@@ -124,33 +125,33 @@ class Claims:
 
 
 def claim_lists() -> dict[str, Path]:
-    """Our own lists, by their names."""
+    """Returns the lists that the package has, by name."""
     folder = Path(__file__).with_name("claim_lists")
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_claims(path: Path) -> Claims:
-    """The claims of a file.
+def read_claim_list(path: Path) -> ClaimList:
+    """Reads a list of claims.
 
     Raises:
-        ConfigError: it cannot be read, or is no list of claims; the message names the claim and
-            its key.
+        ConfigError: the file cannot be read, or is no list of claims; the message names the claim
+            and its key.
     """
     try:
         document = read_yaml(path)
     except OSError as error:
         raise ConfigError(f"claims: {path.name} cannot be read: {error.strerror}") from error
-    return parse_claims(document, path.stem)
+    return parse_claim_list(document, path.stem)
 
 
-def parse_claims(document: Any, name: str = "claims") -> Claims:
-    """The claims of a document in plain types.
+def parse_claim_list(document: Any, name: str = "claims") -> ClaimList:
+    """Parses a list of claims from plain types.
 
     Args:
-        name: the title of one that has none.
+        name: the title of a list without one.
 
     Raises:
-        ConfigError: it is no list of claims; the message names the claim and its key.
+        ConfigError: the document is no list of claims; the message names the claim and its key.
     """
     if not isinstance(document, Mapping) or not isinstance(document.get("claims"), list):
         raise ConfigError(f"{name}: expected a mapping with a list under 'claims'")
@@ -169,7 +170,7 @@ def parse_claims(document: Any, name: str = "claims") -> Claims:
     ids = [claim.id for claim in claims]
     if twice := next((i for i in ids if ids.count(i) > 1), None):
         raise ConfigError(f"{name}: expected each id once, got '{twice}' twice")
-    return Claims(title=str(document.get("title", name)), claims=tuple(claims))
+    return ClaimList(title=str(document.get("title", name)), claims=tuple(claims))
 
 
 def _claim(entry: Mapping[str, Any], name: str) -> Claim:
@@ -212,7 +213,7 @@ def _statements(entry: Mapping[str, Any], kind: str, name: str) -> tuple[Asserti
 
 
 def _compared(entry: Mapping[str, Any], name: str) -> list[str]:
-    """The statements that a metric, two rows and a direction amount to."""
+    """Writes a comparison of a metric between two rows as statements."""
     for key in ("of", "than", "direction"):
         if key not in entry:
             raise ConfigError(f"{name}: a metric needs of, than and direction; '{key}' is missing")
@@ -247,7 +248,7 @@ def _trend(given: Any, name: str) -> Trend:
         str(given["of"]),
         str(given["over"]),
         _member(Slope, given["direction"], f"{name}: trend.direction"),
-        _member(Points, given.get("points", Points.RUNS.value), f"{name}: trend.points"),
+        _member(PointUnit, given.get("points", PointUnit.RUNS.value), f"{name}: trend.points"),
         tuple(within),
     )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.printable import printable
-from advsweep.report.figures.data import Curve, Material
-from advsweep.report.figures.style import Look
+from advsweep.report.figures.data import Curve, FigureData
+from advsweep.report.figures.style import RowStyle
 from advsweep.statistics import Estimate
 from advsweep.statistics.intervals import Band
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 
-class Points(Enum):
+class PointUnit(Enum):
     """What is a point of a regression: each run, or each row's mean over its seeds."""
 
     RUNS = "runs"
@@ -35,7 +35,7 @@ class Points(Enum):
 WIDTH = 8.0
 """Inches that a figure is wide."""
 
-STYLE: Mapping[str, Any] = {
+RC_PARAMS: Mapping[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -77,7 +77,7 @@ class Options:
     x: str | None = None
     y: str | None = None
     k: int | None = None
-    points: Points = Points.RUNS
+    points: PointUnit = PointUnit.RUNS
     by: tuple[str, ...] = ()
     task: str | None = None
 
@@ -108,7 +108,7 @@ class Chart(ABC):
 
     @classmethod
     @abstractmethod
-    def collect(cls, material: Material, options: Options) -> Self:
+    def collect(cls, data: FigureData, options: Options) -> Self:
         """Puts its numbers together.
 
         Raises:
@@ -134,7 +134,7 @@ def caption(chart: Chart) -> str:
     return "\n".join(textwrap.wrap(text + "." * bool(text), _LETTERS))
 
 
-def whole_height(chart: Chart) -> float:
+def total_height(chart: Chart) -> float:
     """Inches of a figure with its caption."""
     return chart.height + _caption_height(chart)
 
@@ -192,16 +192,16 @@ def add_legend(canvas: FigureBase, handles: Mapping[str, Artist]) -> None:
     )
 
 
-def handle(look: Look, *, line: bool = True) -> Artist:
-    """The sample of a look in a legend."""
+def handle(style: RowStyle, *, line: bool = True) -> Artist:
+    """The sample of a style in a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D(
         [],
         [],
-        **look.points,
+        **style.points,
         markersize=5.2,
-        linestyle=look.linestyle if line else "none",
+        linestyle=style.linestyle if line else "none",
         linewidth=1.6,
     )
 
@@ -209,7 +209,7 @@ def handle(look: Look, *, line: bool = True) -> Artist:
 def draw_curve(
     axes: Axes,
     curve: Curve,
-    look: Look,
+    style: RowStyle,
     place: int,
     among: int,
     within: tuple[float, float] | None = None,
@@ -221,13 +221,13 @@ def draw_curve(
         within: the least and the greatest value that there can be.
     """
     band = curve.band
-    fill_band(axes, curve.steps, band, look, among, within)
+    fill_band(axes, curve.steps, band, style, among, within)
     every = max(1, len(curve.steps) // 6)
     axes.plot(
         curve.steps,
         band.mean,
-        **look.points,
-        linestyle=look.linestyle,
+        **style.points,
+        linestyle=style.linestyle,
         linewidth=1.4,
         markersize=4.6,
         markevery=(min(place * every // max(among, 1), len(curve.steps) - 1), every),
@@ -239,14 +239,14 @@ def fill_band(
     axes: Axes,
     x: Int[np.ndarray, " places"],
     band: Band,
-    look: Look,
+    style: RowStyle,
     among: int,
     within: tuple[float, float] | None = None,
 ) -> None:
     """The area of a band, the paler the more there are; of a share no further than it can be."""
     alpha = min(0.14, 0.56 / among)
     low, high = (np.clip(end, *(within or (None, None))) for end in (band.low, band.high))
-    axes.fill_between(x, low, high, color=look.colour, alpha=alpha, linewidth=0)
+    axes.fill_between(x, low, high, color=style.colour, alpha=alpha, linewidth=0)
 
 
 def limits(bands: Sequence[Band]) -> tuple[float, float]:
@@ -299,7 +299,7 @@ def seeds_note(counts: Sequence[int], what: str) -> list[str]:
     return notes
 
 
-def with_ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+def estimate_fields(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     """A fitted parameter and the ends of its interval, for records; None where none was fitted."""
     if estimate is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}

@@ -17,14 +17,14 @@ from advsweep.report.figures.chart import (
     GREY,
     Chart,
     Options,
-    Points,
+    PointUnit,
     add_legend,
+    estimate_fields,
     handle,
     legend_height,
-    with_ends,
 )
-from advsweep.report.figures.data import Material
-from advsweep.report.figures.style import SHADED_APART, Look, shaded_looks
+from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.style import MOST_SHADES, RowStyle, shaded_styles
 from advsweep.statistics import Regression, regress
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FIRST = 100
 
 _PANEL = 2.7  # inches
 _RATIOS = (1.6, 1)  # of a panel and its legend
-_SOLID, _DASHED = Look(GREY, "o"), Look(GREY, "o", 1)
+_SOLID, _DASHED = RowStyle(GREY, "o"), RowStyle(GREY, "o", 1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Point:
     """
 
     label: str
-    look: Look
+    style: RowStyle
     seed: int | None
     acr: float
     accuracy: float
@@ -65,7 +65,7 @@ class _Line:
     """
 
     value: Any
-    look: Look
+    style: RowStyle
     points: Sequence[_Point]
     fit: Regression | None
     refused: str | None
@@ -80,9 +80,9 @@ class _Line:
     def record(self) -> dict[str, Any]:
         fit = self.fit
         return {
-            **with_ends("slope", None if fit is None else fit.slope),
-            **with_ends("intercept", None if fit is None else fit.intercept),
-            **with_ends("r_squared", None if fit is None else fit.r_squared),
+            **estimate_fields("slope", None if fit is None else fit.slope),
+            **estimate_fields("intercept", None if fit is None else fit.intercept),
+            **estimate_fields("r_squared", None if fit is None else fit.r_squared),
             "p_value": None if fit is None else fit.p_value,
             "n": None if fit is None else fit.n,
             "refused": self.refused,
@@ -95,8 +95,8 @@ class _Line:
             axes.plot(
                 at,
                 self.fit.band(at)[0],
-                color=self.look.colour,
-                linestyle=self.look.linestyle,
+                color=self.style.colour,
+                linestyle=self.style.linestyle,
                 linewidth=1.2,
             )
 
@@ -104,7 +104,7 @@ class _Line:
         if self.fit is not None:
             at = np.linspace(*_wider([p.acr for p in self.points]), 100)
             _, low, high = self.fit.band(at)
-            axes.fill_between(at, low, high, color=self.look.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(at, low, high, color=self.style.colour, alpha=0.15, linewidth=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,16 +130,16 @@ class EarlyCollapse(Chart):
     panels: Mapping[str, Sequence[_Line]]
 
     @classmethod
-    def collect(cls, material: Material, options: Options) -> Self:
-        _refuse_unknown(material, options.by)
-        early = material.values(f"collapse/acr@first{FIRST}")
-        final = material.values(material.on_task("pass@1"))
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        _refuse_unknown(data, options.by)
+        early = data.values(f"collapse/acr@first{FIRST}")
+        final = data.values(data.on_task("pass@1"))
         points = []
-        for row in material.rows:
+        for row in data.rows:
             runs = [run for run in row.runs if run.id in early and run.id in final]
             own = [
                 _Point(
-                    *material.points_of(row),
+                    *data.point_style(row),
                     run.seed,
                     early[run.id],
                     final[run.id],
@@ -147,9 +147,9 @@ class EarlyCollapse(Chart):
                 )
                 for run in runs
             ]
-            points += [_mean(own)] if own and options.points is Points.ROWS else own
-        each = "row, the mean of its runs" if options.points is Points.ROWS else "run"
-        shortest = min(run.steps for run in material.runs)
+            points += [_mean(own)] if own and options.points is PointUnit.ROWS else own
+        each = "row, the mean of its runs" if options.points is PointUnit.ROWS else "run"
+        shortest = min(run.steps for run in data.runs)
         notes = [f"a point for each {each}"]
         if shortest < FIRST:
             notes.append(f"runs of fewer than {FIRST} steps count with all of them ({shortest})")
@@ -158,7 +158,7 @@ class EarlyCollapse(Chart):
         which = "dashed: line of least squares through all" if panels else "line of least squares"
         if line.refused is not None:
             notes.append(f"no line: {line.refused}")
-        elif options.points is Points.ROWS:
+        elif options.points is PointUnit.ROWS:
             notes.append(f"{which}, with the 95 % band of its mean")
         else:
             notes.append(
@@ -166,7 +166,7 @@ class EarlyCollapse(Chart):
                 "seeds of one row are alike, so that the band is narrower than it should be"
             )
         return cls(
-            title=f"{material.name}: early collapse and final accuracy",
+            title=f"{data.name}: early collapse and final accuracy",
             notes=notes,
             what=options.points.value,
             points=points,
@@ -175,14 +175,14 @@ class EarlyCollapse(Chart):
         )
 
     @property
-    def _looks(self) -> dict[str, Look]:
-        return {point.label: point.look for point in self.points}
+    def _styles(self) -> dict[str, RowStyle]:
+        return {point.label: point.style for point in self.points}
 
     @property
     def height(self) -> float:
         if self.panels:
             return 0.4 + _PANEL * len(self.panels)
-        return 3.5 + legend_height(list(self._looks))
+        return 3.5 + legend_height(list(self._styles))
 
     def draw(self, canvas: FigureBase) -> None:
         if self.panels:
@@ -198,8 +198,8 @@ class EarlyCollapse(Chart):
             self.line.draw_band(panels[0])
             self.line.draw(panels[0])
             for point in self.points:
-                _draw_points(panels[0], [point], point.look)
-            add_legend(canvas, {k: handle(look, line=False) for k, look in self._looks.items()})
+                _draw_points(panels[0], [point], point.style)
+            add_legend(canvas, {k: handle(style, line=False) for k, style in self._styles.items()})
         if (fit := self.line.fit) is not None:
             ends = f"[{fit.slope.low:.2f}, {fit.slope.high:.2f}]"
             title = f"{self.line.words} {ends}, p = {fit.p_value:.2g}, {fit.n} {self.what}"
@@ -212,12 +212,12 @@ class EarlyCollapse(Chart):
         self.line.draw_band(axes)
         self.line.draw(axes)
         for line in lines:
-            _draw_points(axes, line.points, line.look)
+            _draw_points(axes, line.points, line.style)
             line.draw(axes)
         axes.set_ylim(-0.04, 1.04)
         beside.set_axis_off()
         beside.legend(
-            [handle(line.look) for line in lines],
+            [handle(line.style) for line in lines],
             [f"{show_key(line.value)}: {line.words}" for line in lines],
             title=key,
             alignment="left",
@@ -246,11 +246,11 @@ class EarlyCollapse(Chart):
         ]
 
 
-def _refuse_unknown(material: Material, keys: Sequence[str]) -> None:
+def _refuse_unknown(data: FigureData, keys: Sequence[str]) -> None:
     for key in keys:
-        if all(value_of(run, key) is MISSING for run in material.runs):
-            hint = nearest(key, known_keys(material.runs))
-            raise NotFoundError(f"no run of {material.name} has a key '{key}'; {hint}")
+        if all(value_of(run, key) is MISSING for run in data.runs):
+            hint = nearest(key, known_keys(data.runs))
+            raise NotFoundError(f"no run of {data.name} has a key '{key}'; {hint}")
 
 
 def _mean(points: Sequence[_Point]) -> _Point:
@@ -284,31 +284,31 @@ def _lines(points: Sequence[_Point], key: str) -> list[_Line]:
     for point in points:
         if (value := point.values[key]) is not MISSING:
             by_value.setdefault(json.dumps(value), []).append(point)
-    if len(by_value) > SHADED_APART:
+    if len(by_value) > MOST_SHADES:
         raise ReportError(
             f"--by: the {len(by_value)} values of '{key}' are more than can be told apart "
-            f"({SHADED_APART}); choose some with --where"
+            f"({MOST_SHADES}); choose some with --where"
         )
-    looks = shaded_looks(len(by_value))
+    styles = shaded_styles(len(by_value))
     return [
-        _line(own[0].values[key], look, own)
-        for look, own in zip(looks, by_value.values(), strict=True)
+        _line(own[0].values[key], style, own)
+        for style, own in zip(styles, by_value.values(), strict=True)
     ]
 
 
-def _line(value: Any, look: Look, points: Sequence[_Point]) -> _Line:
+def _line(value: Any, style: RowStyle, points: Sequence[_Point]) -> _Line:
     try:
         fit = regress([p.acr for p in points], [p.accuracy for p in points])
     except FitError as error:
-        return _Line(value, look, points, None, str(error))
-    return _Line(value, look, points, fit, None)
+        return _Line(value, style, points, None, str(error))
+    return _Line(value, style, points, fit, None)
 
 
-def _draw_points(axes: Axes, points: Sequence[_Point], look: Look) -> None:
+def _draw_points(axes: Axes, points: Sequence[_Point], style: RowStyle) -> None:
     axes.plot(
         [p.acr for p in points],
         [p.accuracy for p in points],
-        **look.points,
+        **style.points,
         linestyle="none",
         markersize=6,
         alpha=0.85,

@@ -16,7 +16,7 @@ from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.grouping import Group, group_runs
 from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.selection import select_runs
-from advsweep.report.figures.style import TOLD_APART, UNTRAINED, Look, choose_looks, label_of
+from advsweep.report.figures.style import MOST_STYLES, UNTRAINED, RowStyle, choose_styles, label_of
 from advsweep.report.tables.types import count_states
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
@@ -34,19 +34,19 @@ class Replicates:
     label: str
     group: Group
     runs: tuple[RunRecord, ...]
-    look: Look
+    style: RowStyle
 
 
 @dataclass(frozen=True)
-class Untrained:
+class UntrainedModel:
     """An evaluation of a base model, or of a model without a run, and how it is drawn."""
 
     label: str
     evaluation: EvaluationRecord
-    look: Look
+    style: RowStyle
 
 
-class Material:
+class FigureData:
     """Some runs of a store, read as figures need them.
 
     Attributes:
@@ -89,35 +89,35 @@ class Material:
             )
         groups = group_runs(self.runs)
         self._estimators = list(dict.fromkeys(run.estimator for run in runs))
-        looks = choose_looks([group for group, _ in groups], self._estimators)
+        styles = choose_styles([group for group, _ in groups], self._estimators)
         self.rows = [
-            Replicates(label_of(group), group, tuple(sorted(members, key=_seed)), look)
-            for (group, members), look in zip(groups, looks, strict=True)
+            Replicates(label_of(group), group, tuple(sorted(members, key=_seed)), style)
+            for (group, members), style in zip(groups, styles, strict=True)
         ]
         self._series: dict[str, Mapping[int, Series]] = {}
 
-    def rows_told_apart(self) -> list[Replicates]:
-        """The rows, if each can have a look of its own.
+    def distinct_rows(self) -> list[Replicates]:
+        """The rows, if each can have a style of its own.
 
         Raises:
             ReportError: there are too many.
         """
-        if len(self.rows) > TOLD_APART:
+        if len(self.rows) > MOST_STYLES:
             raise ReportError(
                 f"the {len(self.rows)} rows of {self.name} are more than can be told apart in one "
-                f"figure ({TOLD_APART}); choose some with --where"
+                f"figure ({MOST_STYLES}); choose some with --where"
             )
         return self.rows
 
-    def points_of(self, row: Replicates) -> tuple[str, Look]:
-        """What the points of a row's runs are called and look like.
+    def point_style(self, row: Replicates) -> tuple[str, RowStyle]:
+        """What the points of a row's runs are called and style like.
 
         Of more rows than can be told apart it is their estimator's.
         """
-        if len(self.rows) <= TOLD_APART:
-            return row.label, row.look
-        [look] = choose_looks([{"estimator": row.runs[0].estimator}], [*self._estimators, ""])
-        return row.runs[0].estimator, look
+        if len(self.rows) <= MOST_STYLES:
+            return row.label, row.style
+        [style] = choose_styles([{"estimator": row.runs[0].estimator}], [*self._estimators, ""])
+        return row.runs[0].estimator, style
 
     @cached_property
     def metric_names(self) -> set[str]:
@@ -204,7 +204,7 @@ class Material:
         return [found[run.id] for run in row.runs if run.id in found]
 
     @cached_property
-    def untrained(self) -> list[Untrained]:
+    def untrained(self) -> list[UntrainedModel]:
         """The base models that the runs started from, and models evaluated like the runs."""
         base = {record.subject: record for record in self._evaluations.base.values()}
         named = [
@@ -213,7 +213,7 @@ class Material:
         ]
         named += [(str(record.settings["model"]), record) for record in self._evaluations.models]
         return [
-            Untrained(label, record, UNTRAINED[place % len(UNTRAINED)])
+            UntrainedModel(label, record, UNTRAINED[place % len(UNTRAINED)])
             for place, (label, record) in enumerate(named)
         ]
 

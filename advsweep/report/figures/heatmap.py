@@ -15,7 +15,7 @@ from advsweep.report.data.filters import MISSING
 from advsweep.report.data.formatting import show, show_interval, show_key
 from advsweep.report.data.grouping import value_of
 from advsweep.report.figures.chart import Chart, Options, seeds_note
-from advsweep.report.figures.data import Material
+from advsweep.report.figures.data import FigureData
 from advsweep.statistics import Interval, student_t_interval
 from advsweep.store import RunRecord
 
@@ -39,20 +39,20 @@ class HeatMap(Chart):
     cells: Mapping[tuple[int, int], Interval]  # by places of y and x
 
     @classmethod
-    def collect(cls, material: Material, options: Options) -> Self:
+    def collect(cls, data: FigureData, options: Options) -> Self:
         if len(options.metrics) > 1:
             raise ConfigError(
                 f"--metric: a heat map shows one number, got {', '.join(options.metrics)}"
             )
-        x, y = _keys(material, options)
-        metric = options.metrics[0] if options.metrics else material.on_task("pass@1")
-        values = material.values(metric)
+        x, y = _keys(data, options)
+        metric = options.metrics[0] if options.metrics else data.on_task("pass@1")
+        values = data.values(metric)
         places: dict[tuple[str, str], list[RunRecord]] = {}
-        for run in material.runs:
+        for run in data.runs:
             at = value_of(run, y), value_of(run, x)
             if MISSING not in at:
                 places.setdefault((json.dumps(at[0]), json.dumps(at[1])), []).append(run)
-        _refuse_mixtures(material, places, x, y)
+        _refuse_mixtures(data, places, x, y)
         ys, xs = (_sorted({place[i] for place in places}) for i in (0, 1))
         cells = {
             (ys.index(own_y), xs.index(own_x)): student_t_interval(
@@ -61,7 +61,7 @@ class HeatMap(Chart):
             for (own_y, own_x), runs in places.items()
         }
         return cls(
-            title=f"{material.name}: {metric} over {x} and {y}",
+            title=f"{data.name}: {metric} over {x} and {y}",
             notes=seeds_note([cell.n for cell in cells.values() if cell.n], "intervals"),
             metric=metric,
             x=x,
@@ -122,17 +122,13 @@ def _ticks(values: Sequence[Any]) -> list[str]:
     return [printable_line(show_key(value)) for value in values]
 
 
-def _keys(material: Material, options: Options) -> tuple[str, str]:
+def _keys(data: FigureData, options: Options) -> tuple[str, str]:
     """The two keys that were asked for, or the two that vary."""
-    swept = list(dict.fromkeys(key for row in material.rows for key in row.group))
-    swept = [
-        key for key in swept if len({json.dumps(row.group.get(key)) for row in material.rows}) > 1
-    ]
+    swept = list(dict.fromkeys(key for row in data.rows for key in row.group))
+    swept = [key for key in swept if len({json.dumps(row.group.get(key)) for row in data.rows}) > 1]
     for name in (options.x, options.y):
-        if name is not None and all(value_of(r, name) is MISSING for r in material.runs):
-            raise NotFoundError(
-                f"no run of {material.name} has a key '{name}'; {nearest(name, swept)}"
-            )
+        if name is not None and all(value_of(r, name) is MISSING for r in data.runs):
+            raise NotFoundError(f"no run of {data.name} has a key '{name}'; {nearest(name, swept)}")
     free = [key for key in swept if key not in (options.x, options.y)]
     given = [key for key in (options.x, options.y) if key is not None]
     if len(given) == 2:
@@ -143,7 +139,7 @@ def _keys(material: Material, options: Options) -> tuple[str, str]:
         listed = f"only {', '.join(swept) or 'nothing'}" if len(swept) < 2 else ", ".join(swept)
         raise ReportError(
             f"a heat map is of two keys that vary: name them with --x and --y; in "
-            f"{material.name} {listed} {'varies' if len(swept) < 2 else 'vary'}"
+            f"{data.name} {listed} {'varies' if len(swept) < 2 else 'vary'}"
         )
     if options.x is not None:
         return options.x, free[0]
@@ -153,9 +149,9 @@ def _keys(material: Material, options: Options) -> tuple[str, str]:
 
 
 def _refuse_mixtures(
-    material: Material, places: Mapping[tuple[str, str], Sequence[RunRecord]], x: str, y: str
+    data: FigureData, places: Mapping[tuple[str, str], Sequence[RunRecord]], x: str, y: str
 ) -> None:
-    groups = {run.id: row.group for row in material.rows for run in row.runs}
+    groups = {run.id: row.group for row in data.rows for run in row.runs}
     for (own_y, own_x), runs in places.items():
         if len({run.config_hash for run in runs}) == 1:
             continue

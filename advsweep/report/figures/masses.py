@@ -40,7 +40,7 @@ class MassCurve:
     ratio: Sequence[float]
 
 
-class _Look(NamedTuple):
+class _LineStyle(NamedTuple):
     """How a line is drawn."""
 
     colour: str
@@ -54,12 +54,12 @@ _STROKES: tuple[tuple[tuple[float, ...], float], ...] = (
     ((1, 1.2), 2.0),
     ((6, 1.5, 1, 1.5), 1.6),
 )
-_SUM = _Look("#000000", (1, 3), 1.2)
+_SUM = _LineStyle("#000000", (1, 3), 1.2)
 
 
-def _look(i: int) -> _Look:
+def _line_style(i: int) -> _LineStyle:
     """Strokes of different width and density, so that equal curves all show."""
-    return _Look(COLOURS[i % len(COLOURS)], *_STROKES[i % len(_STROKES)])
+    return _LineStyle(COLOURS[i % len(COLOURS)], *_STROKES[i % len(_STROKES)])
 
 
 def draw_masses(
@@ -85,10 +85,10 @@ def _in_rows(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
     figure.suptitle(title)
     rows = figure.subplots(len(curves), 2, squeeze=False, sharex=True)
     for curve, (masses, ratio) in zip(curves, rows, strict=True):
-        _line(masses, curve.rates, curve.success, "$m_S$", _look(0), points)
-        _line(masses, curve.rates, curve.failure, "$m_F$", _look(1), points)
+        _line(masses, curve.rates, curve.success, "$m_S$", _line_style(0), points)
+        _line(masses, curve.rates, curve.failure, "$m_F$", _line_style(1), points)
         _line(masses, curve.rates, curve.total, "$m_S + m_F$", _SUM, points)
-        _line(ratio, curve.rates, curve.ratio, _RATIO, _look(0), points)
+        _line(ratio, curve.rates, curve.ratio, _RATIO, _line_style(0), points)
         masses.set_title(curve.label, loc="left")
         masses.set_ylabel("mass per rollout")
         ratio.set_ylabel(_RATIO)
@@ -119,7 +119,7 @@ def _overlaid(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
     for axes, (name, lines) in zip(panels, quantities.items(), strict=True):
         axes.set_title(name)
         for i, (curve, values) in enumerate(zip(curves, lines, strict=True)):
-            _line(axes, curve.rates, values, curve.label, _look(i), points)
+            _line(axes, curve.rates, values, curve.label, _line_style(i), points)
         everything = [value for values in lines for value in values]
         (_fit_ratio if name == _RATIO else _fit)(axes, everything)
     for axes in panels[2:]:
@@ -140,19 +140,19 @@ def _line(
     rates: Sequence[float],
     values: Sequence[float],
     label: str,
-    look: _Look,
+    style: _LineStyle,
     points: bool,
 ) -> None:
     axes.plot(
         rates,
         [value if math.isfinite(value) else math.nan for value in values],
-        color=look.colour,
-        linewidth=look.width,
-        linestyle=(0, look.dashes) if look.dashes else "-",
+        color=style.colour,
+        linewidth=style.width,
+        linestyle=(0, style.dashes) if style.dashes else "-",
         marker="o" if points else None,
         markersize=4,
         label=label,
-        zorder=3 - look.width / 10,  # narrow ones on top
+        zorder=3 - style.width / 10,  # narrow ones on top
     )
 
 

@@ -14,16 +14,23 @@ from advsweep.report.figures.chart import (
     Options,
     add_legend,
     cut_note,
+    estimate_fields,
     fill_band,
     handle,
     legend_height,
     limits,
     seeds_note,
-    with_ends,
 )
-from advsweep.report.figures.data import Material
-from advsweep.report.figures.style import BLACK, Look
-from advsweep.statistics import PowerLaw, fit_pass_at_k, mean_over_problems, pass_at_k
+from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.style import BLACK, RowStyle
+from advsweep.statistics import (
+    Interval,
+    PowerLaw,
+    fit_pass_at_k,
+    mean_over_problems,
+    pass_at_k,
+    student_t_interval,
+)
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord
 
@@ -44,7 +51,7 @@ class _Line:
     """One row's pass@k at each k, and its law or why it has none."""
 
     label: str
-    look: Look
+    style: RowStyle
     band: Band
     law: PowerLaw | None
     refused: str | None
@@ -60,23 +67,23 @@ class PassAtK(Chart):
     lines: Sequence[_Line]
 
     @classmethod
-    def collect(cls, material: Material, options: Options) -> Self:
-        finals = {row.label: material.final(row) for row in material.rows_told_apart()}
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        finals = {row.label: data.final(row) for row in data.distinct_rows()}
         records = [record for own in finals.values() for record in own]
-        records += [model.evaluation for model in material.untrained]
+        records += [model.evaluation for model in data.untrained]
         ks = powers_of_two(records)
         lines = [
-            _line(row.label, row.look, finals[row.label], ks)
-            for row in material.rows
+            _line(row.label, row.style, finals[row.label], ks)
+            for row in data.rows
             if finals[row.label]
         ]
         lines += [
-            _line(model.label, model.look, [model.evaluation], ks) for model in material.untrained
+            _line(model.label, model.style, [model.evaluation], ks) for model in data.untrained
         ]
         counts = [len(own) for own in finals.values() if own]
         task = records[0].task
         return cls(
-            title=f"{material.name}: pass@k on {task}",
+            title=f"{data.name}: pass@k on {task}",
             notes=[
                 *seeds_note(counts, "bands"),
                 *cut_note([[line.band for line in lines]]),
@@ -108,17 +115,17 @@ class PassAtK(Chart):
         axes.set_ylim(max(low, -0.02), min(high, 1.02))
         dense = np.geomspace(self.ks[0], self.ks[-1], 200)
         for line in self.lines:
-            fill_band(axes, self.ks, line.band, line.look, len(self.lines), (0.0, 1.0))
-            axes.plot(self.ks, line.band.mean, **line.look.points, linestyle="none", markersize=6)
+            fill_band(axes, self.ks, line.band, line.style, len(self.lines), (0.0, 1.0))
+            axes.plot(self.ks, line.band.mean, **line.style.points, linestyle="none", markersize=6)
             if line.law is not None:
                 axes.plot(
                     dense,
                     line.law.pass_at_k(dense),
-                    color=line.look.colour,
-                    linestyle=line.look.linestyle,
+                    color=line.style.colour,
+                    linestyle=line.style.linestyle,
                     linewidth=1,
                 )
-        add_legend(canvas, {self._legend(line): handle(line.look) for line in self.lines})
+        add_legend(canvas, {self._legend(line): handle(line.style) for line in self.lines})
 
     def records(self) -> list[dict[str, Any]]:
         return [
@@ -130,9 +137,9 @@ class PassAtK(Chart):
                 "high": float(high),
                 "n": int(n),
                 "law": None if line.law is None else float(line.law.pass_at_k(k)),
-                **with_ends("a", None if line.law is None else line.law.a),
-                **with_ends("b", None if line.law is None else line.law.b),
-                **with_ends("c", None if line.law is None else line.law.c),
+                **estimate_fields("a", None if line.law is None else line.law.a),
+                **estimate_fields("b", None if line.law is None else line.law.b),
+                **estimate_fields("c", None if line.law is None else line.law.c),
                 **{
                     name: None if line.law is None else getattr(line.law, name)
                     for name in ("mse", "r_squared", "resampled")
@@ -164,7 +171,7 @@ def pass_at_ks(
 
 def _line(
     label: str,
-    look: Look,
+    style: RowStyle,
     records: Sequence[EvaluationRecord],
     ks: Int[np.ndarray, " points"],
 ) -> _Line:
@@ -179,7 +186,7 @@ def _line(
         law = fit_pass_at_k(ks, of_problems if whole else band.mean)
     except FitError as error:
         refused = str(error)
-    return _Line(label, look, band, law, refused)
+    return _Line(label, style, band, law, refused)
 
 
 def _goodness(lines: Sequence[_Line]) -> str:
@@ -195,7 +202,7 @@ class _Bars:
     """One row's pass@k for each level."""
 
     label: str
-    look: Look
+    style: RowStyle
     k: int
     band: Band
 
@@ -211,11 +218,11 @@ class Levels(Chart):
     bars: Sequence[_Bars]
 
     @classmethod
-    def collect(cls, material: Material, options: Options) -> Self:
-        rows = [(row.label, row.look, material.final(row)) for row in material.rows_told_apart()]
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
         rows = [row for row in rows if row[2]]
         counts = [len(records) for *_, records in rows]
-        rows += [(model.label, model.look, [model.evaluation]) for model in material.untrained]
+        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
         first = rows[0][2][0]
         levels, problems = np.unique(first.levels, return_counts=True)
         if len(levels) < 2:
@@ -232,7 +239,7 @@ class Levels(Chart):
             )
         ks = sorted({1, largest}) if options.k is None else [options.k]
         return cls(
-            title=f"{material.name}: pass@k by difficulty level of {first.task}",
+            title=f"{data.name}: pass@k by difficulty level of {first.task}",
             notes=seeds_note(counts, "intervals"),
             levels=levels.tolist(),
             problems=problems.tolist(),
@@ -240,8 +247,8 @@ class Levels(Chart):
         )
 
     @property
-    def _looks(self) -> dict[str, Look]:
-        return {bars.label: bars.look for bars in self.bars}
+    def _styles(self) -> dict[str, RowStyle]:
+        return {bars.label: bars.style for bars in self.bars}
 
     @property
     def _ks(self) -> list[int]:
@@ -249,7 +256,7 @@ class Levels(Chart):
 
     @property
     def height(self) -> float:
-        return 0.5 + 2.3 * len(self._ks) + legend_height(list(self._looks))
+        return 0.5 + 2.3 * len(self._ks) + legend_height(list(self._styles))
 
     def draw(self, canvas: FigureBase) -> None:
         panels = canvas.subplots(len(self._ks), 1, squeeze=False, sharex=True)[:, 0]
@@ -267,12 +274,12 @@ class Levels(Chart):
             for v, n in zip(self.levels, self.problems, strict=True)
         ]
         panels[-1].set_xticks(range(len(ticks)), ticks)
-        add_legend(canvas, {label: _patch(look) for label, look in self._looks.items()})
+        add_legend(canvas, {label: _patch(style) for label, style in self._styles.items()})
 
     def _draw_bars(self, axes: Axes, bars: _Bars, place: int, among: int) -> None:
         width = 0.84 / among
         at = np.arange(len(self.levels)) + (place - (among - 1) / 2) * width
-        axes.bar(at, bars.band.mean, 0.9 * width, **_fill(bars.look))
+        axes.bar(at, bars.band.mean, 0.9 * width, **_fill(bars.style))
         half = (bars.band.high - bars.band.low) / 2
         axes.errorbar(
             at, bars.band.mean, half, fmt="none", ecolor="#222222", elinewidth=1, capsize=2
@@ -297,23 +304,23 @@ class Levels(Chart):
         ]
 
 
-def _fill(look: Look) -> dict[str, Any]:
+def _fill(style: RowStyle) -> dict[str, Any]:
     """A bar in the colour of its row; variants are hatched, and untrained models are grey."""
-    if look.colour == BLACK:
-        return {"facecolor": _GREYS[look.variant], "edgecolor": BLACK, "linewidth": 0.9}
-    own = {"facecolor": look.colour, "edgecolor": "white", "linewidth": 0.4}
-    return {**own, "hatch": look.hatch}
+    if style.colour == BLACK:
+        return {"facecolor": _GREYS[style.variant], "edgecolor": BLACK, "linewidth": 0.9}
+    own = {"facecolor": style.colour, "edgecolor": "white", "linewidth": 0.4}
+    return {**own, "hatch": style.hatch}
 
 
-def _patch(look: Look) -> Any:
+def _patch(style: RowStyle) -> Any:
     from matplotlib.patches import Patch
 
-    return Patch(**_fill(look))
+    return Patch(**_fill(style))
 
 
 def _bars(
     label: str,
-    look: Look,
+    style: RowStyle,
     records: Sequence[EvaluationRecord],
     k: int,
     levels: Int[np.ndarray, " levels"],
@@ -325,4 +332,98 @@ def _bars(
             for record, own in zip(records, by_problem, strict=True)
         ]
     )
-    return _Bars(label, look, k, student_t_band(values))
+    return _Bars(label, style, k, student_t_band(values))
+
+
+@dataclass(frozen=True)
+class _Cross:
+    """A row in the plane of accuracy and diversity."""
+
+    label: str
+    style: RowStyle
+    accuracy: Interval
+    reach: Interval
+    entropy: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diversity(Chart):
+    """What accuracy costs in diversity."""
+
+    name: ClassVar[str] = "diversity"
+    summary: ClassVar[str] = "pass@1 against pass@k of the largest k, and against answer entropy"
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
+
+    k: int
+    crosses: Sequence[_Cross]
+
+    @classmethod
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
+        rows = [row for row in rows if row[2]]
+        counts = [len(records) for *_, records in rows]
+        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
+        k = int(powers_of_two([record for *_, own in rows for record in own])[-1])
+        if k == 1:
+            raise ReportError(
+                f"{data.name} was evaluated with one sample for each problem, which tells "
+                "nothing of diversity; `advsweep eval --samples` draws more"
+            )
+        return cls(
+            title=f"{data.name}: accuracy and diversity",
+            notes=seeds_note(counts, "intervals"),
+            k=k,
+            crosses=[_cross(*row, k) for row in rows],
+        )
+
+    @property
+    def height(self) -> float:
+        return 3.3 + legend_height([cross.label for cross in self.crosses])
+
+    def draw(self, canvas: FigureBase) -> None:
+        left, right = canvas.subplots(1, 2)
+        for cross in self.crosses:
+            _draw_cross(left, cross.accuracy, cross.reach, cross.style)
+            _draw_cross(right, cross.accuracy, cross.entropy, cross.style)
+        left.set_ylabel(f"pass@{self.k}")
+        right.set_ylabel("answer entropy, nats")
+        for axes in (left, right):
+            axes.set_xlabel("pass@1")
+        add_legend(canvas, {cross.label: handle(cross.style, line=False) for cross in self.crosses})
+
+    def records(self) -> list[dict[str, Any]]:
+        names = {"accuracy": "pass@1", "reach": f"pass@{self.k}", "entropy": "entropy/answer"}
+        return [
+            {
+                "row": cross.label,
+                "metric": metric,
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "n": interval.n,
+            }
+            for cross in self.crosses
+            for attribute, metric in names.items()
+            for interval in [getattr(cross, attribute)]
+        ]
+
+
+def _cross(label: str, style: RowStyle, records: Sequence[EvaluationRecord], k: int) -> _Cross:
+    scores = pass_at_ks(records, np.array([1, k]))
+    entropies = [float(record.answer_entropy.mean()) for record in records]
+    accuracy, reach = (student_t_interval(scores[:, place]) for place in (0, 1))
+    return _Cross(label, style, accuracy, reach, student_t_interval(entropies))
+
+
+def _draw_cross(axes: Axes, x: Interval, y: Interval, style: RowStyle) -> None:
+    axes.errorbar(
+        x.mean,
+        y.mean,
+        xerr=None if x.n < 2 else (x.high - x.low) / 2,
+        yerr=None if y.n < 2 else (y.high - y.low) / 2,
+        **style.points,
+        linestyle="none",
+        markersize=6.5,
+        elinewidth=1.1,
+        capsize=2.5,
+    )

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advsweep.errors import NotFoundError, ReportError, UnknownNameError, nearest
-from advsweep.report.figures.chart import STYLE, WIDTH, Chart, Options, compose, whole_height
+from advsweep.report.figures.chart import RC_PARAMS, WIDTH, Chart, Options, compose, total_height
 from advsweep.report.figures.collapse import EarlyCollapse
-from advsweep.report.figures.data import Material
-from advsweep.report.figures.difficulty import Difficulty
-from advsweep.report.figures.entropy import EntropyDynamics
+from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.heatmap import HeatMap
-from advsweep.report.figures.pass_at_k import Levels, PassAtK
-from advsweep.report.figures.scatter import Diversity
-from advsweep.report.figures.solve_rates import SolveRates
+from advsweep.report.figures.pass_at_k import Diversity, Levels, PassAtK
+from advsweep.report.figures.solve_rates import Difficulty, SolveRates
 from advsweep.report.figures.style import house_style, save, save_pages
-from advsweep.report.figures.training import Controllers, Masses, TrainingCurves
+from advsweep.report.figures.training import Controllers, EntropyDynamics, Masses, TrainingCurves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,17 +53,17 @@ def find_figures(names: Sequence[str]) -> list[type[Chart]]:
     return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def collect(figure: type[Chart], material: Material, options: Options) -> Chart:
+def collect(figure: type[Chart], data: FigureData, options: Options) -> Chart:
     """A figure of some runs, with a note on how these were chosen.
 
     Raises:
         ReportError, NotFoundError: there is nothing to draw; the message says why.
     """
-    chart = figure.collect(material, options)
-    return replace(chart, notes=[*chart.notes, *material.remarks])
+    chart = figure.collect(data, options)
+    return replace(chart, notes=[*chart.notes, *data.remarks])
 
 
-def collect_all(material: Material, options: Options) -> tuple[list[Chart], dict[str, str]]:
+def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[str, str]]:
     """Every figure that the runs have the numbers for, and why not the others.
 
     Raises:
@@ -76,19 +73,19 @@ def collect_all(material: Material, options: Options) -> tuple[list[Chart], dict
     refused: dict[str, str] = {}
     for name, figure in FIGURES.items():
         try:
-            charts.append(collect(figure, material, options))
+            charts.append(collect(figure, data, options))
         except (ReportError, NotFoundError) as error:
             refused[name] = str(error)
     if not charts:
-        raise ReportError(f"nothing of {material.name} can be drawn: {'; '.join(refused.values())}")
+        raise ReportError(f"nothing of {data.name} can be drawn: {'; '.join(refused.values())}")
     return charts, refused
 
 
 def draw_page(charts: Sequence[Chart]) -> Figure:
     """Some figures below each other, more than three of them in two columns."""
     columns = _columns(charts)
-    heights = [sum(map(whole_height, column)) for column in columns]
-    with house_style(STYLE):
+    heights = [sum(map(total_height, column)) for column in columns]
+    with house_style(RC_PARAMS):
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -99,7 +96,7 @@ def draw_page(charts: Sequence[Chart]) -> Figure:
         for column, place, height in zip(columns, places, heights, strict=True):
             # What a shorter column leaves empty.
             rest = [] if height == max(heights) else [max(heights) - height]
-            ratios = [*map(whole_height, column), *rest]
+            ratios = [*map(total_height, column), *rest]
             canvases = place.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
             for chart, canvas in zip(column, canvases, strict=False):
                 compose(chart, canvas)
@@ -112,7 +109,7 @@ def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
         return [list(charts)]
 
     def taller(first: int) -> float:
-        return max(sum(map(whole_height, part)) for part in (charts[:first], charts[first:]))
+        return max(sum(map(total_height, part)) for part in (charts[:first], charts[first:]))
 
     first = min(range(1, len(charts)), key=taller)
     return [list(charts[:first]), list(charts[first:])]

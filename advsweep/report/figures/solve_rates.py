@@ -1,4 +1,4 @@
-"""How many groups have how many successes, over the training."""
+"""Solve rates: of problems after training with fitted betas, and of groups over the training."""
 
 from __future__ import annotations
 
@@ -9,19 +9,243 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from advsweep.errors import NotFoundError
-from advsweep.report.figures.chart import Chart, Options
-from advsweep.report.figures.data import Material, Replicates
+from advsweep.errors import FitError, NotFoundError, ReportError
+from advsweep.report.figures.chart import Chart, Options, add_legend, estimate_fields, legend_height
+from advsweep.report.figures.data import FigureData, Replicates
+from advsweep.report.figures.style import BLACK, RowStyle
+from advsweep.statistics import SolveRateFit, fit_solve_rates
 from advsweep.statistics.intervals import student_t_band
+from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
 
-_PREFIX = "solved/"
-_WINDOWS = 60
+_BINS = 10
 _BESIDE = 3  # panels at most
 _PANEL = 1.9  # inches
+_IN_WORDS = 8
+"""So many panels have their laws in the caption."""
+
+_LINES: dict[int, tuple[str, Any]] = {1: ("one beta", "-"), 2: ("two betas", (0, (4, 2)))}
+"""What each number of betas is called, and its dashes."""
+
+_MOST = max(_LINES)
+
+
+@dataclass(frozen=True)
+class _Law:
+    """So many betas fitted to a panel's problems, or why not."""
+
+    components: int
+    fit: SolveRateFit | None
+    refused: str | None
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One row's problems.
+
+    Attributes:
+        histogram: [samples+1], how many problems were solved by k = 0, 1, ... of the samples.
+        left_out: problems of which some samples could not be scored.
+    """
+
+    label: str
+    style: RowStyle
+    histogram: Int[np.ndarray, " counts"]
+    left_out: int
+    laws: tuple[_Law, ...]
+
+    @property
+    def samples(self) -> int:
+        return len(self.histogram) - 1
+
+    @property
+    def problems(self) -> int:
+        return int(self.histogram.sum())
+
+    @property
+    def bins(self) -> Int[np.ndarray, " bins"]:
+        """The first k of each bin."""
+        number = min(_BINS, len(self.histogram))
+        return np.ceil(np.arange(number) * len(self.histogram) / number).astype(np.int64)
+
+    def binned(self, of_counts: Float[np.ndarray, " counts"]) -> Float[np.ndarray, " bins"]:
+        return np.add.reduceat(of_counts, self.bins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difficulty(Chart):
+    """FADE's distribution of difficulty (arXiv:2607.01490), sec. 12, of held-out problems."""
+
+    name: ClassVar[str] = "difficulty"
+    summary: ClassVar[str] = "solve rates of problems after training, with one beta and two fitted"
+    uses: ClassVar[frozenset[str]] = frozenset({"task"})
+
+    panels: Sequence[_Panel]
+
+    @classmethod
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
+        rows = [row for row in rows if row[2]]
+        task = rows[0][2][0].task
+        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
+        panels = [_panel(*row) for row in rows]
+        laws = [_in_words(panel) for panel in panels] if len(panels) <= _IN_WORDS else []
+        return cls(
+            title=f"{data.name}: solve rates of problems of {task}",
+            notes=[
+                "of each problem the samples of all seeds together; lines: beta-binomials fitted "
+                "by least squares",
+                *(
+                    f"in {panel.label} {panel.left_out} problems are left out, as some of their "
+                    "samples could not be scored"
+                    for panel in panels
+                    if panel.left_out
+                ),
+                *laws,
+            ],
+            panels=panels,
+        )
+
+    @property
+    def _lines(self) -> int:
+        return math.ceil(len(self.panels) / _BESIDE)
+
+    @property
+    def height(self) -> float:
+        return 0.7 + _PANEL * self._lines + legend_height([label for label, *_ in _LINES.values()])
+
+    def draw(self, canvas: FigureBase) -> None:
+        from matplotlib.lines import Line2D
+
+        columns = math.ceil(len(self.panels) / self._lines)
+        grid = canvas.subplots(self._lines, columns, squeeze=False, sharex=True, sharey=True)
+        cells = [axes for line in grid for axes in line]
+        for number, (axes, panel) in enumerate(zip(cells, self.panels, strict=False)):
+            _draw(axes, panel)
+            if number % columns == 0:
+                axes.set_ylabel("share of problems")
+            if number + columns >= len(self.panels):
+                axes.set_xlabel("solve rate")
+                axes.tick_params(axis="x", labelbottom=True)
+        for axes in cells[len(self.panels) :]:
+            axes.set_visible(False)
+        handles = {
+            label: Line2D([], [], color=BLACK, linestyle=style, linewidth=1.3)
+            for label, style in _LINES.values()
+        }
+        add_legend(canvas, handles)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "row": panel.label,
+                "betas": law.components,
+                "problems": panel.problems,
+                "samples": panel.samples,
+                "from": int(first),
+                "to": int(after) - 1,
+                "share": float(share),
+                "expected": None if law.fit is None else float(panel.binned(law.fit.shares())[i]),
+                **_parameters(law.fit),
+                **{
+                    name: None if law.fit is None else getattr(law.fit, name)
+                    for name in ("sse", "chi_square", "degrees", "p_value", "aic")
+                },
+                "refused": law.refused,
+            }
+            for panel in self.panels
+            for law in [_law(panel.histogram, components) for components in _LINES]
+            for i, (first, after, share) in enumerate(
+                zip(
+                    panel.bins,
+                    [*panel.bins[1:], len(panel.histogram)],
+                    panel.binned(panel.histogram / panel.problems),
+                    strict=True,
+                )
+            )
+        ]
+
+
+def _panel(label: str, style: RowStyle, records: Sequence[EvaluationRecord]) -> _Panel:
+    """The problems of some evaluations, alike but for the seed."""
+    n = np.sum([record.n for record in records], axis=0)
+    c = np.sum([record.c for record in records], axis=0)
+    samples = int(n.max())
+    if samples == 0:
+        raise ReportError(f"no sample of {label} could be scored, so that it has no solve rates")
+    whole = n == samples
+    histogram = np.bincount(c[whole], minlength=samples + 1)
+    # Intervals are among the numbers alone, and cost a hundred times the fit.
+    laws = tuple(_law(histogram, components, resamples=1) for components in _LINES)
+    return _Panel(label, style, histogram, int((~whole).sum()), laws)
+
+
+def _law(histogram: Int[np.ndarray, " counts"], components: int, resamples: int = 200) -> _Law:
+    try:
+        fit = fit_solve_rates(histogram, components, resamples=resamples)
+    except FitError as error:
+        return _Law(components, None, str(error))
+    return _Law(components, fit, None)
+
+
+def _draw(axes: Axes, panel: _Panel) -> None:
+    edges = np.append(panel.bins, len(panel.histogram)) / len(panel.histogram)
+    shares = panel.binned(panel.histogram / panel.problems)
+    axes.bar(
+        edges[:-1],
+        shares,
+        np.diff(edges),
+        align="edge",
+        color=panel.style.colour,
+        alpha=0.45,
+        edgecolor="white",
+    )
+    for law in panel.laws:
+        if law.fit is not None:
+            middles = (edges[:-1] + edges[1:]) / 2
+            expected = panel.binned(law.fit.shares())
+            axes.plot(
+                middles, expected, color=BLACK, linestyle=_LINES[law.components][1], linewidth=1.3
+            )
+    axes.set_title(panel.label)
+    axes.set_xlim(0, 1)
+    axes.grid(visible=False, axis="x")
+
+
+def _in_words(panel: _Panel) -> str:
+    said = []
+    for law in panel.laws:
+        if law.fit is None:
+            said.append(f"no fit of {_LINES[law.components][0]}: {law.refused}")
+            continue
+        betas = [
+            f"Beta({part.alpha.value:.3g}, {part.beta.value:.3g})" for part in law.fit.components
+        ]
+        if len(betas) > 1:
+            weights = [f"{part.weight.value:.2g} " for part in law.fit.components]
+            betas = [weight + beta for weight, beta in zip(weights, betas, strict=True)]
+        p = f", p = {law.fit.p_value:.2g}" if math.isfinite(law.fit.p_value) else ""
+        said.append(f"{' + '.join(betas)} (AIC {law.fit.aic:.1f}{p})")
+    return f"in {panel.label}: {'; '.join(said)}"
+
+
+def _parameters(fit: SolveRateFit | None) -> dict[str, float | None]:
+    """Every component's parameters with their intervals; those that it does not have are None."""
+    found: dict[str, float | None] = {}
+    parts = () if fit is None else fit.components
+    for place in range(_MOST):
+        for name in ("weight", "alpha", "beta"):
+            estimate = getattr(parts[place], name) if place < len(parts) else None
+            found |= estimate_fields(f"{name}_{place + 1}", estimate)
+    return found
+
+
+_PREFIX = "solved/"
+_WINDOWS = 60  # at most, along the steps
 
 
 @dataclass(frozen=True)
@@ -54,24 +278,18 @@ class SolveRates(Chart):
     rows: Sequence[_Histograms]
 
     @classmethod
-    def collect(cls, material: Material, options: Options) -> Self:
-        names = sorted(
-            (name for name in material.metric_names if name.startswith(_PREFIX)), key=_count
-        )
+    def collect(cls, data: FigureData, options: Options) -> Self:
+        names = sorted((name for name in data.metric_names if name.startswith(_PREFIX)), key=_count)
         if not names:
             raise NotFoundError(
-                f"no run of {material.name} recorded how many groups have how many successes "
+                f"no run of {data.name} recorded how many groups have how many successes "
                 f"({_PREFIX}0, {_PREFIX}1, ...); runs of an older advsweep did not"
             )
-        rows = [
-            found
-            for row in material.rows_told_apart()
-            if (found := _histograms(material, row, names))
-        ]
+        rows = [found for row in data.distinct_rows() if (found := _histograms(data, row, names))]
         window = max(int(np.diff(row.steps).max()) for row in rows)
         over = f", and over {window} steps each" if window > 1 else ""
         return cls(
-            title=f"{material.name}: solve rates over the training",
+            title=f"{data.name}: solve rates over the training",
             notes=[f"shares of groups, means over seeds{over}; colours on a square-root scale"],
             rows=rows,
         )
@@ -136,8 +354,8 @@ def _count(name: str) -> int:
     return int(name.removeprefix(_PREFIX))
 
 
-def _histograms(material: Material, row: Replicates, names: Sequence[str]) -> _Histograms | None:
-    found = [material.series(name) for name in names]
+def _histograms(data: FigureData, row: Replicates, names: Sequence[str]) -> _Histograms | None:
+    found = [data.series(name) for name in names]
     runs = [run.id for run in row.runs if run.id in found[0]]
     if not runs:
         return None

@@ -127,13 +127,13 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "d", "p", "h", "8")
 _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4, 1.4))
 _HATCHES = ("", "/////", "xxxxx", ".....")
 _FILLINGS = (None, "white", "#bbbbbb", "black")
-TOLD_APART = len(_PALETTE) * len(_DASHES)
-"""So many looks there are."""
-SHADED_APART = len(_MARKERS)
+MOST_STYLES = len(_PALETTE) * len(_DASHES)
+"""So many styles there are."""
+MOST_SHADES = len(_MARKERS)
 """So many shades."""
 
 
-class Look(NamedTuple):
+class RowStyle(NamedTuple):
     """How a row's lines, points and bars are drawn.
 
     Attributes:
@@ -165,12 +165,17 @@ class Look(NamedTuple):
         return _HATCHES[self.variant]
 
 
-UNTRAINED = (Look(BLACK, "X", 3), Look(BLACK, "*", 1), Look(BLACK, "X", 2), Look(BLACK, "*", 0))
-"""Of base models and models without a run, one after the other."""
+UNTRAINED = (
+    RowStyle(BLACK, "X", 3),
+    RowStyle(BLACK, "*", 1),
+    RowStyle(BLACK, "X", 2),
+    RowStyle(BLACK, "*", 0),
+)
+"""Styles of base models and models without a run, in this order."""
 
 
-def choose_looks(groups: Sequence[Group], estimators: Sequence[str]) -> list[Look]:
-    """A look for each row: the estimator's colour and marker, and dashes by its variants.
+def choose_styles(groups: Sequence[Group], estimators: Sequence[str]) -> list[RowStyle]:
+    """A style for each row: the estimator's colour and marker, and dashes by its variants.
 
     Where all rows have one estimator, each has a colour.
 
@@ -181,18 +186,18 @@ def choose_looks(groups: Sequence[Group], estimators: Sequence[str]) -> list[Loo
     """
     places = {name: place for place, name in enumerate(estimators)}
     variants: dict[int, int] = {}
-    looks = []
+    styles = []
     for number, group in enumerate(groups):
         place = places[group["estimator"]] if len(places) > 1 else number
         variant = variants.get(place, 0)
         variants[place] = variant + 1
         cycle, shade = divmod(place, len(_PALETTE))
         marker = _MARKERS[place % len(_MARKERS)]
-        looks.append(Look(_PALETTE[shade], marker, (variant + 2 * cycle) % len(_DASHES)))
-    return looks
+        styles.append(RowStyle(_PALETTE[shade], marker, (variant + 2 * cycle) % len(_DASHES)))
+    return styles
 
 
-def shaded_looks(count: int) -> list[Look]:
+def shaded_styles(count: int) -> list[RowStyle]:
     """Looks of values that are in an order: from dark to light, each with a marker."""
     load_matplotlib()
     import matplotlib
@@ -201,7 +206,7 @@ def shaded_looks(count: int) -> list[Look]:
     # The lightest shades are too pale on white.
     at = [0.9 * place / max(count - 1, 1) for place in range(count)]
     return [
-        Look(matplotlib.colors.to_hex(shades(share)), _MARKERS[place % len(_MARKERS)])
+        RowStyle(matplotlib.colors.to_hex(shades(share)), _MARKERS[place % len(_MARKERS)])
         for place, share in enumerate(at)
     ]
 

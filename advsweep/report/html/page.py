@@ -14,10 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from advsweep.printable import printable
-from advsweep.report.claims.evaluate import Answers
-from advsweep.report.claims.render import lay_out_answers
+from advsweep.report.claims.evaluate import ClaimResults
+from advsweep.report.claims.render import lay_out_claims
 from advsweep.report.data.filters import Filter
-from advsweep.report.figures.data import Material
+from advsweep.report.figures.data import FigureData
 from advsweep.report.html.page_data import (
     collect_figures,
     collect_runs,
@@ -41,7 +41,7 @@ def render_page(
     store: Store,
     *,
     where: Sequence[Filter] = (),
-    answers: Answers | None = None,
+    claim_results: ClaimResults | None = None,
 ) -> str:
     """Returns a report as an HTML page with figures and every run; equal data give equal bytes.
 
@@ -49,18 +49,18 @@ def render_page(
         store: the store that the report was made from.
         where: the filters that the report's runs fulfil. Without any, the page lists all runs
             of the sweep, whatever their state.
-        answers: the results of a list of claims, which get a section of their own.
+        claim_results: the results of a list of claims, which get a section of their own.
     """
     title = report.provenance.sweep or report.provenance.store
     runs = None
-    data: dict[str, Any] = {}
+    embedded: dict[str, Any] = {}
     # Models that were evaluated without a run have neither curves nor configs.
     if report.over == "seeds":
         selected = store.runs.select(sweep=report.provenance.sweep, newest_first=False)
-        material = Material(store, selected, title, where)
-        listed = material.runs if where else selected
+        data = FigureData(store, selected, title, where)
+        listed = data.runs if where else selected
         last = read_last_values(store, listed)
-        data = collect_figures(material, report.columns) | collect_runs(store, listed, last)
+        embedded = collect_figures(data, report.columns) | collect_runs(store, listed, last)
         runs = lay_out_runs(listed, last)
     page: str = (
         _environment()
@@ -69,8 +69,8 @@ def render_page(
             title=title,
             report=lay_out(report),
             runs=runs,
-            claims=None if answers is None else lay_out_answers(answers),
-            data=_embedded_json(data),
+            claims=None if claim_results is None else lay_out_claims(claim_results),
+            data=_embedded_json(embedded),
             style=_read_assets("page.css"),
             script=_read_assets(*_SCRIPTS),
         )

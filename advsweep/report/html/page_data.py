@@ -18,7 +18,7 @@ from advsweep.report.data.columns import Column, metric_range
 from advsweep.report.data.formatting import show
 from advsweep.report.data.grouping import group_runs
 from advsweep.report.figures.chart import Options
-from advsweep.report.figures.data import Material
+from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.pass_at_k import PassAtK
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
@@ -45,21 +45,21 @@ _FAMILIES = ("estimator", "collapse", "mass", "entropy", "reward", "advantage", 
 _RUN_METRICS = ("reward/mean", "collapse/acr", "entropy/token")
 
 
-def collect_figures(material: Material, columns: Sequence[Column]) -> dict[str, Any]:
+def collect_figures(data: FigureData, columns: Sequence[Column]) -> dict[str, Any]:
     """Returns the data of the page's figures.
 
     Args:
         columns: the columns of the report's table, which the page can draw over each other.
     """
     return {
-        "rows": _collect_rows(material),
-        "curves": collect_curves(material),
-        "passk": _collect_pass_at_k(material),
-        "columns": _collect_columns(material, columns),
+        "rows": _collect_rows(data),
+        "curves": collect_curves(data),
+        "passk": _collect_pass_at_k(data),
+        "columns": _collect_columns(data, columns),
     }
 
 
-def collect_curves(material: Material, *, budget: int = BUDGET) -> dict[str, Any]:
+def collect_curves(data: FigureData, *, budget: int = BUDGET) -> dict[str, Any]:
     """Returns the runs' curves of every metric, or of the first metrics that fit.
 
     Returns:
@@ -69,15 +69,15 @@ def collect_curves(material: Material, *, budget: int = BUDGET) -> dict[str, Any
         `t`: the 97.5 % quantile of Student's t for n values at index n, from which the page
         computes its bands.
     """
-    names = sorted(material.metric_names, key=_rank)
-    points = budget // (_PACKED * len(material.runs) * max(len(names), 1))
+    names = sorted(data.metric_names, key=_rank)
+    points = budget // (_PACKED * len(data.runs) * max(len(names), 1))
     points = min(max(points, LEAST_POINTS), MOST_POINTS)
     metrics: list[dict[str, Any]] = []
     left_out: list[str] = []
     size = 0
     for place, name in enumerate(names):
         try:
-            series = material.series(name)
+            series = data.series(name)
         except (NotFoundError, ReportError):
             # Evaluations with different settings make no curve.
             continue
@@ -95,7 +95,7 @@ def collect_curves(material: Material, *, budget: int = BUDGET) -> dict[str, Any
                 "runs": {str(run_id): pack(own) for run_id, own in values.items()},
             }
         )
-    most = max(len(row.runs) for row in material.rows)
+    most = max(len(row.runs) for row in data.rows)
     return {
         "metrics": metrics,
         "left_out": left_out,
@@ -147,10 +147,10 @@ def pack(values: Float[np.ndarray, " points"]) -> str:
     return base64.b64encode(kept.tobytes()).decode("ascii")
 
 
-def _collect_pass_at_k(material: Material) -> dict[str, Any]:
+def _collect_pass_at_k(data: FigureData) -> dict[str, Any]:
     """Returns the lines of pass@k over k with their laws, or why there are none."""
     try:
-        chart = PassAtK.collect(material, Options())
+        chart = PassAtK.collect(data, Options())
     except (NotFoundError, ReportError) as error:
         return {"refused": str(error)}
     return {
@@ -172,12 +172,12 @@ def _collect_pass_at_k(material: Material) -> dict[str, Any]:
     }
 
 
-def _collect_columns(material: Material, columns: Sequence[Column]) -> list[dict[str, Any]]:
+def _collect_columns(data: FigureData, columns: Sequence[Column]) -> list[dict[str, Any]]:
     """Returns the value of each run after its training, for each column that any run has."""
     collected = []
     for column in columns:
         try:
-            values = material.values(column.name)
+            values = data.values(column.name)
         except (NotFoundError, ReportError):
             continue
         runs = {str(run_id): _round(value) for run_id, value in values.items()}
@@ -185,24 +185,24 @@ def _collect_columns(material: Material, columns: Sequence[Column]) -> list[dict
     return collected
 
 
-def _collect_rows(material: Material) -> list[dict[str, Any]]:
-    """Returns the label, look and runs of each row, and models without runs after them."""
+def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
+    """Returns the label, style and runs of each row, and models without runs after them."""
     rows: list[dict[str, Any]] = [
         {
             "label": row.label,
-            "colour": row.look.colour,
-            "variant": row.look.variant,
+            "colour": row.style.colour,
+            "variant": row.style.variant,
             "runs": [run.id for run in row.runs],
         }
-        for row in material.rows
+        for row in data.rows
     ]
     try:
-        untrained = material.untrained
+        untrained = data.untrained
     except ReportError:
         untrained = []
     return rows + [
         # Their black would be invisible on a dark page.
-        {"label": m.label, "colour": "var(--ink)", "variant": m.look.variant, "runs": []}
+        {"label": m.label, "colour": "var(--ink)", "variant": m.style.variant, "runs": []}
         for m in untrained
     ]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from advsweep.errors import ConfigError, NotFoundError
-from advsweep.report import Verdict, build_report, judge, parse_assertion
+from advsweep.report import ClaimVerdict, build_report, evaluate_assertion, parse_assertion
 from advsweep.report.claims.expressions import Term
 
 
 def _judged(lab, text, **options):
     assertion = parse_assertion(text)
     report = build_report(lab.store, None, columns=assertion.columns, baseline="none", **options)
-    return judge(report, assertion)
+    return evaluate_assertion(report, assertion)
 
 
 @pytest.fixture
@@ -33,32 +33,32 @@ def lab(lab, constant):
     ("text", "verdict"),
     [
         # b - a is 0.06 ± 0.0248, t(0.975; 2) s / √3 with s = 0.01.
-        ("reward/mean[b] >= reward/mean[a]", Verdict.HOLDS),
-        ("reward/mean[b] > reward/mean[a] + 0.03", Verdict.HOLDS),
-        ("reward/mean[b] >= reward/mean[a] + 0.04", Verdict.CANNOT_TELL),
-        ("reward/mean[b] >= reward/mean[a] + 0.08", Verdict.CANNOT_TELL),
-        ("reward/mean[b] >= reward/mean[a] + 0.09", Verdict.CONTRADICTED),
-        ("reward/mean[a] < reward/mean[b]", Verdict.HOLDS),
-        ("reward/mean[a] <= reward/mean[b] - 0.1", Verdict.CONTRADICTED),
-        ("-reward/mean[b] + reward/mean[a] < 0.01 - 0.02", Verdict.HOLDS),
-        ("reward/mean[c] >= reward/mean[a]", Verdict.CANNOT_TELL),
+        ("reward/mean[b] >= reward/mean[a]", ClaimVerdict.HOLDS),
+        ("reward/mean[b] > reward/mean[a] + 0.03", ClaimVerdict.HOLDS),
+        ("reward/mean[b] >= reward/mean[a] + 0.04", ClaimVerdict.CANNOT_TELL),
+        ("reward/mean[b] >= reward/mean[a] + 0.08", ClaimVerdict.CANNOT_TELL),
+        ("reward/mean[b] >= reward/mean[a] + 0.09", ClaimVerdict.CONTRADICTED),
+        ("reward/mean[a] < reward/mean[b]", ClaimVerdict.HOLDS),
+        ("reward/mean[a] <= reward/mean[b] - 0.1", ClaimVerdict.CONTRADICTED),
+        ("-reward/mean[b] + reward/mean[a] < 0.01 - 0.02", ClaimVerdict.HOLDS),
+        ("reward/mean[c] >= reward/mean[a]", ClaimVerdict.CANNOT_TELL),
         # 2 b - a is 0.6, 0.72 and 0.54: 0.62 ± 0.23.
-        ("2*reward/mean[b] - reward/mean[a] > 0.38", Verdict.HOLDS),
-        ("2 * reward/mean[b] - reward/mean[a] > 0.4", Verdict.CANNOT_TELL),
+        ("2*reward/mean[b] - reward/mean[a] > 0.38", ClaimVerdict.HOLDS),
+        ("2 * reward/mean[b] - reward/mean[a] > 0.4", ClaimVerdict.CANNOT_TELL),
         # A column in the place of a row's name, and keys.
-        ("pass@1[level=0][estimator=b] >= 0.5", Verdict.HOLDS),
+        ("pass@1[level=0][estimator=b] >= 0.5", ClaimVerdict.HOLDS),
         # The base model has 1 of 4 and 0 of 4; the runs 2 of 4 and 0 of 4.
-        ("pass@1[b] > pass@1[base]", Verdict.HOLDS),
-        ("pass@1[base] > 0.1", Verdict.CANNOT_TELL),
+        ("pass@1[b] > pass@1[base]", ClaimVerdict.HOLDS),
+        ("pass@1[base] > 0.1", ClaimVerdict.CANNOT_TELL),
         # All seeds have 0.25, so that nothing is left open.
-        ("pass@1[b] >= 0.25", Verdict.HOLDS),
-        ("pass@1[b] > 0.25", Verdict.CONTRADICTED),
-        ("pass@1[b] <= 0.25", Verdict.HOLDS),
-        ("reward/mean[one] > 0.1", Verdict.CANNOT_TELL),
+        ("pass@1[b] >= 0.25", ClaimVerdict.HOLDS),
+        ("pass@1[b] > 0.25", ClaimVerdict.CONTRADICTED),
+        ("pass@1[b] <= 0.25", ClaimVerdict.HOLDS),
+        ("reward/mean[one] > 0.1", ClaimVerdict.CANNOT_TELL),
         # No seed in common.
-        ("reward/mean[late] > reward/mean[b] + 0.05", Verdict.CANNOT_TELL),
-        ("reward/mean[late] > reward/mean[b] - 0.5", Verdict.HOLDS),
-        ("reward/mean[late] > reward/mean[b] + reward/mean[a]", Verdict.CANNOT_TELL),
+        ("reward/mean[late] > reward/mean[b] + 0.05", ClaimVerdict.CANNOT_TELL),
+        ("reward/mean[late] > reward/mean[b] - 0.5", ClaimVerdict.HOLDS),
+        ("reward/mean[late] > reward/mean[b] + reward/mean[a]", ClaimVerdict.CANNOT_TELL),
     ],
 )
 def test_verdicts(lab, text, verdict):
@@ -128,7 +128,7 @@ def test_a_name_of_several_rows(lab, constant):
         "--assert: [a] could be [estimator=a group_size=8] and [estimator=a group_size=4]; give "
         "more of its keys"
     )
-    assert _judged(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is Verdict.HOLDS
+    assert _judged(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is ClaimVerdict.HOLDS
 
 
 def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):

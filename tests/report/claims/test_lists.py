@@ -12,7 +12,13 @@ import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.report import Verdict, answer_claims, parse_claims, read_claims, render_answers
+from advsweep.report import (
+    ClaimVerdict,
+    evaluate_claims,
+    parse_claim_list,
+    read_claim_list,
+    render_claims,
+)
 from advsweep.report.claims.lists import claim_lists
 from advsweep.statistics import benjamini_hochberg, regress
 
@@ -39,13 +45,15 @@ def lab(lab, constant):
     return lab
 
 
-def _answers(lab, *claims, **common):
+def _evaluate(lab, *claims, **common):
     entries = [{"id": str(i), "says": "so", **claim} for i, claim in enumerate(claims)]
-    return answer_claims(lab.store, parse_claims({"common": common, "claims": entries})).answers
+    return evaluate_claims(
+        lab.store, parse_claim_list({"common": common, "claims": entries})
+    ).results
 
 
 def _verdicts(lab, *claims, **common):
-    return [answer.verdict for answer in _answers(lab, *claims, **common)]
+    return [result.verdict for result in _evaluate(lab, *claims, **common)]
 
 
 def _compared(direction, margin=None, of="b", than="a"):
@@ -55,7 +63,7 @@ def _compared(direction, margin=None, of="b", than="a"):
 
 def test_statements_by_hand(lab):
     """b - a is 0.06 ± 0.0248, and c - a 0.1 ± 0.497."""
-    holds, contradicted, open_ = _answers(
+    holds, contradicted, open_ = _evaluate(
         lab,
         {"statement": f"{REWARD}[b] > {REWARD}[a]"},
         {"statement": f"{REWARD}[b] < {REWARD}[a]"},
@@ -63,7 +71,7 @@ def test_statements_by_hand(lab):
         sweep="main",
     )
     assert [a.verdict for a in (holds, contradicted, open_)] == [
-        *(Verdict.HOLDS, Verdict.CONTRADICTED, Verdict.CANNOT_TELL)
+        *(ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED, ClaimVerdict.CANNOT_TELL)
     ]
     # t(0.975; 2) = 4.3027, times s / √3 with s = 0.01.
     half = 4.302653 * 0.01 / math.sqrt(3)
@@ -82,19 +90,19 @@ def test_statements_by_hand(lab):
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [
-        (_compared("higher"), Verdict.HOLDS),
-        (_compared("higher", 0.03), Verdict.HOLDS),
-        (_compared("higher", 0.09), Verdict.CONTRADICTED),
-        (_compared("lower", 0.01), Verdict.CONTRADICTED),
-        (_compared("lower", of="a", than="b"), Verdict.HOLDS),
-        (_compared("not lower", 0.02), Verdict.HOLDS),
-        (_compared("not higher", 0.09), Verdict.HOLDS),
-        (_compared("not higher", 0.07), Verdict.CANNOT_TELL),
-        (_compared("within", 0.1), Verdict.HOLDS),
-        (_compared("within", 0.03), Verdict.CONTRADICTED),
-        (_compared("within", 0.07), Verdict.CANNOT_TELL),
-        (_compared("within", 0.3, of="c"), Verdict.CANNOT_TELL),
-        (_compared("higher", than=0.1), Verdict.HOLDS),
+        (_compared("higher"), ClaimVerdict.HOLDS),
+        (_compared("higher", 0.03), ClaimVerdict.HOLDS),
+        (_compared("higher", 0.09), ClaimVerdict.CONTRADICTED),
+        (_compared("lower", 0.01), ClaimVerdict.CONTRADICTED),
+        (_compared("lower", of="a", than="b"), ClaimVerdict.HOLDS),
+        (_compared("not lower", 0.02), ClaimVerdict.HOLDS),
+        (_compared("not higher", 0.09), ClaimVerdict.HOLDS),
+        (_compared("not higher", 0.07), ClaimVerdict.CANNOT_TELL),
+        (_compared("within", 0.1), ClaimVerdict.HOLDS),
+        (_compared("within", 0.03), ClaimVerdict.CONTRADICTED),
+        (_compared("within", 0.07), ClaimVerdict.CANNOT_TELL),
+        (_compared("within", 0.3, of="c"), ClaimVerdict.CANNOT_TELL),
+        (_compared("higher", than=0.1), ClaimVerdict.HOLDS),
     ],
 )
 def test_directions(lab, claim, verdict):
@@ -106,18 +114,18 @@ def test_of_several_statements_all_must_hold(lab):
     wrong = f"{REWARD}[b] < {REWARD}[a]"
     assert _verdicts(
         lab, {"statement": [b, b]}, {"statement": [b, c]}, {"statement": [c, wrong]}, sweep="main"
-    ) == [Verdict.HOLDS, Verdict.CANNOT_TELL, Verdict.CONTRADICTED]
+    ) == [ClaimVerdict.HOLDS, ClaimVerdict.CANNOT_TELL, ClaimVerdict.CONTRADICTED]
 
 
 def test_fewer_seeds_than_asked_for_cannot_tell(lab):
-    [answer] = _answers(lab, _compared("higher"), sweep="main", seeds=5)
-    assert (answer.verdict, answer.more) == (Verdict.CANNOT_TELL, 2)
-    assert answer.reason.startswith("cannot tell: reward/mean[")
-    assert answer.reason.endswith("the claim asks for 5 seeds, and there are 3")
+    [result] = _evaluate(lab, _compared("higher"), sweep="main", seeds=5)
+    assert (result.verdict, result.more) == (ClaimVerdict.CANNOT_TELL, 2)
+    assert result.reason.startswith("cannot tell: reward/mean[")
+    assert result.reason.endswith("the claim asks for 5 seeds, and there are 3")
 
 
 def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
-    answers = _answers(
+    results = _evaluate(
         lab,
         _compared("higher"),
         {**_compared("higher"), "metric": "reward/meen"},
@@ -126,9 +134,9 @@ def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
         {**_compared("higher"), "where": "group_size=3"},
         sweep="main",
     )
-    assert [a.verdict for a in answers] == [Verdict.HOLDS, *[Verdict.CANNOT_TELL] * 4]
-    for answer, words in zip(
-        answers[1:],
+    assert [a.verdict for a in results] == [ClaimVerdict.HOLDS, *[ClaimVerdict.CANNOT_TELL] * 4]
+    for result, words in zip(
+        results[1:],
         (
             "did you mean 'reward/mean'",
             "no row is called 'bb'",
@@ -137,8 +145,8 @@ def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
         ),
         strict=True,
     ):
-        assert words in answer.reason
-        assert math.isnan(answer.p_adjusted)
+        assert words in result.reason
+        assert math.isnan(result.p_adjusted)
 
 
 def test_where_chooses_the_runs(lab):
@@ -148,44 +156,44 @@ def test_where_chooses_the_runs(lab):
         {**claim, "where": "group_size=4"},
         {**claim, "where": "group_size=16"},
         sweep="sizes",
-    ) == [Verdict.CONTRADICTED, Verdict.HOLDS]
+    ) == [ClaimVerdict.CONTRADICTED, ClaimVerdict.HOLDS]
 
 
 @pytest.mark.parametrize(
     ("over", "direction", "verdict"),
     [
-        ("group_size", "rises", Verdict.HOLDS),
-        ("group_size", "falls", Verdict.CONTRADICTED),
-        ("noise", "rises", Verdict.CANNOT_TELL),
+        ("group_size", "rises", ClaimVerdict.HOLDS),
+        ("group_size", "falls", ClaimVerdict.CONTRADICTED),
+        ("noise", "rises", ClaimVerdict.CANNOT_TELL),
     ],
 )
 def test_trends(lab, over, direction, verdict):
     trend = {"of": REWARD, "over": over, "direction": direction}
-    [answer] = _answers(lab, {"trend": trend}, sweep="sizes")
-    assert (answer.verdict, answer.n) == (verdict, 8)
-    assert (answer.more is None) == (verdict is not Verdict.CANNOT_TELL)
-    assert answer.reason.startswith(f"{verdict.value}: ")
+    [result] = _evaluate(lab, {"trend": trend}, sweep="sizes")
+    assert (result.verdict, result.n) == (verdict, 8)
+    assert (result.more is None) == (verdict is not ClaimVerdict.CANNOT_TELL)
+    assert result.reason.startswith(f"{verdict.value}: ")
 
 
 def test_a_trend_by_hand(lab):
     # Rewards and rates of every run add up to 0.9.
     trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
-    [answer] = _answers(lab, {"trend": trend}, sweep="main")
-    assert answer.verdict is Verdict.HOLDS
-    assert (answer.difference, answer.n) == (pytest.approx(-1), 9)
-    assert "R² = 1.000" in answer.reason
+    [result] = _evaluate(lab, {"trend": trend}, sweep="main")
+    assert result.verdict is ClaimVerdict.HOLDS
+    assert (result.difference, result.n) == (pytest.approx(-1), 9)
+    assert "R² = 1.000" in result.reason
 
 
 def test_rows_are_the_points_of_a_trend(lab):
     """Rewards of .205, .305, .405 and .505 at group sizes of 2, 4, 8 and 16."""
     trend = {"of": REWARD, "over": "group_size", "direction": "rises", "points": "rows"}
-    [answer] = _answers(lab, {"trend": trend}, sweep="sizes", seeds=5)
+    [result] = _evaluate(lab, {"trend": trend}, sweep="sizes", seeds=5)
     line = regress([2, 4, 8, 16], [0.205, 0.305, 0.405, 0.505])
-    assert (answer.low, answer.high, answer.n) == (
+    assert (result.low, result.high, result.n) == (
         *(pytest.approx(end) for end in (line.slope.low, line.slope.high)),
         4,
     )
-    assert "over 4 rows; the claim asks for 5 rows, and there are 4" in answer.reason
+    assert "over 4 rows; the claim asks for 5 rows, and there are 4" in result.reason
 
 
 def test_a_trend_within_the_values_of_keys(lab, constant):
@@ -196,26 +204,26 @@ def test_a_trend_within_the_values_of_keys(lab, constant):
             points = constant(reward__mean=0.2 * size - 0.01 * seed, collapse__acr=rate)
             lab.run("d", seed, points=points, sweep="simpson", group_size=size)
     trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
-    pooled, within, unknown = _answers(
+    pooled, within, unknown = _evaluate(
         lab,
         {"trend": trend},
         {"trend": {**trend, "within": ["group_size"]}},
         {"trend": {**trend, "within": "optimizer.lr"}},
         sweep="simpson",
     )
-    assert [pooled.verdict, within.verdict] == [Verdict.CONTRADICTED, Verdict.HOLDS]
+    assert [pooled.verdict, within.verdict] == [ClaimVerdict.CONTRADICTED, ClaimVerdict.HOLDS]
     assert (within.difference, within.n) == (pytest.approx(-1), 9)
     assert "falls with collapse/acr within group_size: slope -1" in within.reason
-    assert unknown.verdict is Verdict.CANNOT_TELL
+    assert unknown.verdict is ClaimVerdict.CANNOT_TELL
     assert "'optimizer.lr', which the trend is within, tells no rows apart" in unknown.reason
     assert "group_size" in unknown.reason
 
 
 def test_a_trend_over_what_does_not_vary_cannot_be_told(lab):
     trend = {"of": REWARD, "over": "pass@1", "direction": "rises"}
-    [answer] = _answers(lab, {"trend": trend}, sweep="main")
-    assert answer.verdict is Verdict.CANNOT_TELL
-    assert "same x" in answer.reason
+    [result] = _evaluate(lab, {"trend": trend}, sweep="main")
+    assert result.verdict is ClaimVerdict.CANNOT_TELL
+    assert "same x" in result.reason
 
 
 def test_many_claims_are_told_of(lab):
@@ -223,29 +231,31 @@ def test_many_claims_are_told_of(lab):
     # c - a + 0.4 has p = .049.
     weak = {"statement": f"{REWARD}[c] > {REWARD}[a] - 0.4"}
     hopeless = {"statement": f"{REWARD}[c] > {REWARD}[a]"}
-    [answer, *_] = _answers(lab, weak, *[hopeless] * 9, sweep="main")
-    assert answer.verdict is Verdict.HOLDS
-    assert answer.p_value < 0.05 < answer.p_adjusted
-    assert not answer.survives
+    [result, *_] = _evaluate(lab, weak, *[hopeless] * 9, sweep="main")
+    assert result.verdict is ClaimVerdict.HOLDS
+    assert result.p_value < 0.05 < result.p_adjusted
+    assert not result.survives
     claims = [{"id": "w", "says": "so", **weak}, {"id": "h", "says": "so", **hopeless}]
-    told = answer_claims(lab.store, parse_claims({"common": {"sweep": "main"}, "claims": claims}))
-    assert "w: so. holds" in render_answers(told, "markdown")
-    assert "not settled" in render_answers(told, "markdown")
+    told = evaluate_claims(
+        lab.store, parse_claim_list({"common": {"sweep": "main"}, "claims": claims})
+    )
+    assert "w: so. holds" in render_claims(told, "markdown")
+    assert "not settled" in render_claims(told, "markdown")
 
 
 def test_formats(lab):
-    claims = parse_claims(
+    claims = parse_claim_list(
         {
             "title": "Ours",
             "common": {"sweep": "main", "source": "a paper"},
             "claims": [{"id": "x", "says": "b > a", "statement": f"{REWARD}[b] > {REWARD}[a]"}],
         }
     )
-    answers = answer_claims(lab.store, claims)
-    [row] = csv.DictReader(io.StringIO(render_answers(answers, "csv")))
+    results = evaluate_claims(lab.store, claims)
+    [row] = csv.DictReader(io.StringIO(render_claims(results, "csv")))
     assert (row["claim"], row["verdict"], row["n"], row["source"]) == ("x", "holds", "3", "a paper")
     assert float(row["difference"]) == pytest.approx(0.06)
-    document = json.loads(render_answers(answers, "json"))
+    document = json.loads(render_claims(results, "json"))
     assert document["title"] == "Ours"
     assert document["claims"][0]["judged"] == f"{REWARD}[b] > {REWARD}[a]"
     assert any("sweep main: 9 runs" in line for line in document["provenance"])
@@ -254,11 +264,11 @@ def test_formats(lab):
         "markdown": "| x | holds | +0.06 | [+0.0352, +0.0848] | 3 |",
         "latex": "x & holds & $+0.06$ & [+0.0352, +0.0848] & 3",
     }.items():
-        text = render_answers(answers, name)
+        text = render_claims(results, name)
         assert words in text
-        assert text == render_answers(answer_claims(lab.store, claims), name)
+        assert text == render_claims(evaluate_claims(lab.store, claims), name)
     with pytest.raises(ConfigError, match="did you mean 'json'"):
-        render_answers(answers, "jsn")
+        render_claims(results, "jsn")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +288,7 @@ def test_formats(lab):
 def test_claims_that_cannot_be_read(change, message):
     claim = {"id": "x", "says": "so", "statement": "pass@1[a] > pass@1[b]", **change}
     with pytest.raises(ConfigError, match=f"^{message}"):
-        parse_claims({"claims": [claim]})
+        parse_claim_list({"claims": [claim]})
 
 
 @pytest.mark.parametrize(
@@ -293,7 +303,7 @@ def test_comparisons_that_cannot_be_read(change, message):
     claim = {"id": "x", "says": "so", **_compared("higher"), **change}
     claim = {key: value for key, value in claim.items() if value is not None}
     with pytest.raises(ConfigError, match=message):
-        parse_claims({"claims": [claim]})
+        parse_claim_list({"claims": [claim]})
 
 
 @pytest.mark.parametrize(
@@ -310,7 +320,7 @@ def test_trends_that_cannot_be_read(change, message):
     trend = {"of": "pass@1", "over": "collapse/acr", "direction": "falls", **change}
     trend = {key: value for key, value in trend.items() if value is not None}
     with pytest.raises(ConfigError, match=f"^claim x: {message}"):
-        parse_claims({"claims": [{"id": "x", "says": "so", "trend": trend}]})
+        parse_claim_list({"claims": [{"id": "x", "says": "so", "trend": trend}]})
 
 
 @pytest.mark.parametrize(
@@ -329,21 +339,21 @@ def test_trends_that_cannot_be_read(change, message):
 )
 def test_documents_that_are_no_lists(document, message):
     with pytest.raises(ConfigError, match=message):
-        parse_claims(document)
+        parse_claim_list(document)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"nothing\.yaml cannot be read"):
-        read_claims(tmp_path / "nothing.yaml")
+        read_claim_list(tmp_path / "nothing.yaml")
     (tmp_path / "bad.yaml").write_text("claims: [")
     with pytest.raises(ConfigError, match=r"bad\.yaml, line 1, column \d+: cannot be read as YAML"):
-        read_claims(tmp_path / "bad.yaml")
+        read_claim_list(tmp_path / "bad.yaml")
 
 
 def test_our_own_lists_can_be_read():
     assert "demo" in claim_lists()
     for path in claim_lists().values():
-        assert len(yaml.safe_load(path.read_text())["claims"]) == len(read_claims(path).claims)
+        assert len(yaml.safe_load(path.read_text())["claims"]) == len(read_claim_list(path).claims)
 
 
 def test_runs_that_claims_share_count_once(lab):
@@ -356,7 +366,7 @@ def test_runs_that_claims_share_count_once(lab):
     document = {"common": {"sweep": "main"}, "claims": listed}
     [line] = [
         line
-        for line in answer_claims(lab.store, parse_claims(document)).provenance
+        for line in evaluate_claims(lab.store, parse_claim_list(document)).provenance
         if "sweep main" in line
     ]
     assert "sweep main: 9 runs" in line

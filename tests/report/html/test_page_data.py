@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.report import build_report
-from advsweep.report.figures.data import Material
+from advsweep.report.figures.data import FigureData
 from advsweep.report.html import render_page
 from advsweep.report.html.page_data import collect_curves, pack, thin
 
@@ -53,17 +53,17 @@ def test_few_points_stay_as_they_are():
     assert values[7].tolist() == [0.1, 0.2, 0.3]
 
 
-def _material(lab) -> Material:
-    return Material(lab.store, lab.store.runs.select(newest_first=False), "demo")
+def _figure_data(lab) -> FigureData:
+    return FigureData(lab.store, lab.store.runs.select(newest_first=False), "demo")
 
 
 def test_metrics_that_do_not_fit_are_named(demo):
-    whole = collect_curves(_material(demo))
+    whole = collect_curves(_figure_data(demo))
     names = [metric["name"] for metric in whole["metrics"]]
     assert names[:2] == ["collapse/acr", "entropy/token"]
     assert whole["left_out"] == []
     # Seven runs of 20 points take 560 characters a metric.
-    some = collect_curves(_material(demo), budget=1200)
+    some = collect_curves(_figure_data(demo), budget=1200)
     assert [metric["name"] for metric in some["metrics"]] == names[:2]
     assert some["left_out"] == names[2:]
 
@@ -71,14 +71,14 @@ def test_metrics_that_do_not_fit_are_named(demo):
 def test_metrics_that_are_shares_say_between_what_they_lie(lab, constant):
     for seed in (0, 1):
         lab.run("grpo", seed, points=constant(collapse__acr=seed, loss__policy=seed))
-    within = {m["name"]: m["within"] for m in collect_curves(_material(lab))["metrics"]}
+    within = {m["name"]: m["within"] for m in collect_curves(_figure_data(lab))["metrics"]}
     assert within["collapse/acr"] == (0, 1)
     assert within["loss/policy"] is None
 
 
 def test_quantiles_are_those_of_the_table(demo):
     # Student's t at 97.5 % for 1 and 2 degrees of freedom.
-    assert collect_curves(_material(demo))["t"] == [0, 0, 12.706, 4.3027]
+    assert collect_curves(_figure_data(demo))["t"] == [0, 0, 12.706, 4.3027]
 
 
 def test_the_same_data_give_the_same_bytes_and_no_reference_to_anything_outside(demo):

@@ -44,7 +44,7 @@ def test_every_number_can_be_checked_on_paper(demo):
     # ACR is 0.4 + seed/10 for ten steps and 0.1 less for the other ten.
     assert row.cells["collapse/acr@first100"].values == pytest.approx((0.35, 0.45, 0.55))
     assert row.cells["collapse/acr@end"].values == pytest.approx((0.3, 0.4, 0.5))
-    # Answer entropy is c/4 nats: means 1/4, 1/2, 3/4.
+    # ClaimResult entropy is c/4 nats: means 1/4, 1/2, 3/4.
     assert row.cells["entropy/answer"].mean == pytest.approx(0.5)
 
 
