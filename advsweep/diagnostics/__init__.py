@@ -1,4 +1,4 @@
-"""What a step's rollouts say about learning, computed on torch tensors."""
+"""Metrics of a step's rollouts and advantages, and analyses of weights and hidden states."""
 
 from advsweep.diagnostics.collapse import Collapse, collapse, collapse_after
 from advsweep.diagnostics.masses import (

@@ -1,4 +1,4 @@
-"""How many groups carry no signal, and of which kind they are."""
+"""The advantage collapse rate: the share of groups without a signal, and its parts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Collapse(NamedTuple):
 
     Attributes:
         acr: advantage collapse rate, the share of groups with σ below the tolerance.
-        all_wrong: the collapsed ones whose largest reward is 0 or less.
-        all_correct: the other collapsed ones; `all_wrong + all_correct = acr`.
+        all_wrong: share of collapsed groups whose largest reward is at most 0.
+        all_correct: share of the other collapsed groups; `all_wrong + all_correct = acr`.
     """
 
     acr: float
@@ -41,10 +41,10 @@ def collapse(
     *,
     tolerance: float = TOLERANCE,
 ) -> Collapse:
-    """The advantage collapse rate (AVSPO, Eq. 6) and its two parts.
+    """Return the advantage collapse rate (AVSPO, Eq. 6) and its two parts.
 
-    σ is the population standard deviation over the scorable rollouts of a group; groups
-    without any are left out.
+    σ is the population standard deviation over the scorable rollouts of a group. Groups without
+    scorable rollouts do not count.
 
     Raises:
         BatchError: there is no group.
@@ -58,7 +58,7 @@ def collapse(
 
 
 def collapsed_groups(rewards: GroupSpread, tolerance: float = TOLERANCE) -> FlagPerGroup:
-    """The groups of equal rewards, or of a σ below the tolerance."""
+    """Flag the groups with equal rewards or with σ below the tolerance."""
     collapsed: FlagPerGroup
     collapsed = (rewards.low == rewards.high) | (rewards.std < tolerance)
     return collapsed
@@ -67,7 +67,7 @@ def collapsed_groups(rewards: GroupSpread, tolerance: float = TOLERANCE) -> Flag
 def collapse_shares(
     runs: StackedRollouts, rewards: GroupSpread, collapsed: FlagPerGroup
 ) -> dict[str, PerRun]:
-    """The shares of each run's collapsed groups, by whether any reward is above 0."""
+    """Return each run's shares of collapsed groups, split by whether a reward is above 0."""
     wrong = collapsed & (rewards.high <= 0)
     return {
         "acr": runs.group_mean(collapsed),
@@ -81,10 +81,10 @@ def collapse_by_level(
     collapsed: FlagPerGroup,
     levels: Sequence[int] | Int[np.ndarray, "*runs groups"],
 ) -> dict[int, PerRun]:
-    """The collapse rate of each difficulty level; NaN where a run has no such group.
+    """Return the collapse rate of each difficulty level; NaN where a run has no such group.
 
     Args:
-        levels: of each group's problem, one run after another.
+        levels: level of each group's problem, one run after another.
     """
     known, inverse = np.unique(np.ravel(levels), return_inverse=True)
     shape = (len(collapsed), len(known))

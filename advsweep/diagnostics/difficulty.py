@@ -1,4 +1,4 @@
-"""Which prompts a step learns from: how its weight is spread over groups and solve rates."""
+"""How a step's weight is spread over groups and solve rates."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num
 
 BINS = 16
-"""Groups larger than this have their numbers of successes merged into 17 equal steps."""
+"""For larger groups, numbers of successes are merged into 17 equal steps."""
 
 
 def effective_prompts(weights: Float[np.ndarray, "*runs groups"]) -> Float[np.ndarray, "*runs"]:
     """Kish's effective sample size, (Σ w)² / Σ w², in prompts (FADE, Eq. 10).
 
-    As many prompts of equal weight would average out as much noise. NaN if all weights are 0.
+    It is the number of equally weighted prompts that would average out as much noise. NaN if all
+    weights are 0.
     """
     return ratio(weights.sum(axis=-1) ** 2, (weights * weights).sum(axis=-1))
 
@@ -31,14 +32,14 @@ def weight_variance(
     successes: Int[np.ndarray, "*runs groups"],
     rollouts: Int[np.ndarray, "*runs groups"],
 ) -> Float[np.ndarray, "*runs"]:
-    """Var(w(p̂)) / E[w]²: how far a group's weight is a matter of its G draws.
+    """Return Var(w(p̂)) / E[w]²: how much a group's weight depends on its G random draws.
 
     FADE, Eq. 9 and 31, estimated from the step itself: w(k) is the mean weight of the groups
     with k of G successes, linear between those that occur, and every group's variance is that
-    of w(k) over k ~ Binomial(G, p̂) at its own solve rate p̂. Groups of unequal rewards count
-    alone, since p̂ = 0 and p̂ = 1 leave nothing to draw. E[w] is the mean over the same groups.
+    of w(k) over k ~ Binomial(G, p̂) at its own solve rate p̂. Only groups of unequal rewards
+    count, because draws at p̂ = 0 or 1 do not vary. E[w] is the mean over the same groups.
 
-    Departures: the paper's delta method needs w'(p), which only a closed form gives.
+    Departures: the paper's delta method needs w'(p), which requires a closed form.
 
     Args:
         weights: mean |A| of each group; 0 of one without a scorable rollout.
@@ -49,8 +50,8 @@ def weight_variance(
         NaN for a run without a group of unequal rewards, or where none of them has a weight.
     """
     size = int(rollouts.max())
-    # Groups that lack a rollout stand at the nearest share of the full size: those of unequal
-    # rewards never at its ends.
+    # Groups with masked rollouts count at the nearest share of the full size. Groups of unequal
+    # rewards never round to its ends.
     cells = _cells(successes, rollouts, size)
     bins = (*rollouts.shape[:-1], size + 1)
     groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
@@ -59,7 +60,7 @@ def weight_variance(
         return np.full(bins[:-1], np.nan)
     table = _means(sums, groups)[..., None]
     drawn = _binomial(size)[1:-1]
-    # A product for each run, so that its bits hang on no other.
+    # One matrix product per run, so that its bits do not depend on the other runs.
     variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
     above = (mixed * variances).sum(axis=-1) * mixed.sum(axis=-1)
     return ratio(above, mixed_sums.sum(axis=-1) ** 2)
@@ -68,9 +69,9 @@ def weight_variance(
 def _cells(
     successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
 ) -> Int[np.ndarray, "*runs groups"]:
-    """Where each group stands among 0 to `size` successes of the first run, the second, ...
+    """Return each group's index among 0 to `size` successes of the first run, the second, ...
 
-    Groups without a rollout stand at 0.
+    Groups without a scorable rollout have 0 successes.
     """
     k = np.rint(successes / np.maximum(rollouts, 1) * size).astype(np.int64)
     runs = k.shape[:-1]
@@ -82,19 +83,19 @@ def _tally(
     weights: Num[np.ndarray, "*runs groups"],
     bins: tuple[int, ...],
 ) -> Float[np.ndarray, "*runs successes"]:
-    """The sum of the weights at each number of successes."""
+    """Sum the weights at each number of successes."""
     return np.bincount(cells.ravel(), weights.ravel(), math.prod(bins)).reshape(bins)
 
 
 def _means(
     sums: Float[np.ndarray, "*runs successes"], groups: Float[np.ndarray, "*runs successes"]
 ) -> Float[np.ndarray, "*runs successes"]:
-    """Means at every k: linear between those of any group, and beyond them as at the nearest."""
+    """Return means at every k: linear between the k that occur, constant beyond them."""
     means = ratio(sums, groups).reshape(-1, sums.shape[-1])
     seen = groups.reshape(means.shape) > 0
     rows = np.arange(len(means))
     ends = means[rows, seen.argmax(axis=1)], means[rows, -1 - seen[:, ::-1].argmax(axis=1)]
-    # Where each run has both of its ends, all runs in a row are one table.
+    # With both ends known for each run, one interpolation serves all runs in a row.
     means[:, 0], means[:, -1] = ends
     seen[:, 0] = seen[:, -1] = True
     places = seen.ravel().nonzero()[0]
@@ -104,7 +105,7 @@ def _means(
 
 @functools.lru_cache(maxsize=4)
 def _binomial(size: int) -> Float[np.ndarray, "rates successes"]:
-    """The chance of k successes in `size` draws at each of the rates 0, 1/size, ..., 1."""
+    """Return the chance of k successes in `size` draws at the rates 0, 1/size, ..., 1."""
     kinds = groups_by_count(size)
     return np.stack([chances(kinds, rate / size).numpy() for rate in range(size + 1)])
 
@@ -114,9 +115,9 @@ def sign_ratio(
     failure: Float[np.ndarray, "*runs"],
     solve_rate: Float[np.ndarray, "*runs"],
 ) -> Float[np.ndarray, "*runs"]:
-    """ρ = m_S p / (m_F q) at the batch's solve rate p (FADE, sec. 11.3); q = 1 - p.
+    """Return ρ = m_S p / (m_F q) at the batch's solve rate p (FADE, sec. 11.3); q = 1 - p.
 
-    p/q for weights whose signs are in balance. NaN where m_F or q is 0.
+    It is p/q for weights with balanced signs, and NaN where m_F or q is 0.
     """
     return ratio(success * solve_rate, failure * (1 - solve_rate))
 
@@ -124,12 +125,12 @@ def sign_ratio(
 def solve_rate_histogram(
     successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
 ) -> Float[np.ndarray, "*runs bins"]:
-    """The share of groups with each number of successes from 0 to `size`.
+    """Return the share of groups with each number of successes from 0 to `size`.
 
     Args:
-        rollouts: scorable rollouts of each group; a group that lacks some counts at the
-            nearest number out of `size`, and one without any does not count.
-        size: G; above 16 numbers are merged, and share K is of groups that solved K/16.
+        rollouts: scorable rollouts of each group. A group with masked rollouts counts at the
+            nearest number out of `size`; a group without scorable rollouts does not count.
+        size: G; above 16 numbers are merged, and share K is that of groups that solved K/16.
     """
     size, counted = min(size, BINS), rollouts > 0
     cells = _cells(successes, rollouts, size)

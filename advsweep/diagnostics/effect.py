@@ -1,4 +1,4 @@
-"""Whether estimators and rollout policies leave anything to train on, found by running them."""
+"""Checks whether estimators and rollout policies leave anything to train on, by running them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
     from advsweep.rollouts.base import RolloutPolicy
 
-# Every number of successes is tried up to groups of this size; of larger ones those near both
-# ends, and some between.
+# Up to this group size every number of successes is tried; for larger groups the numbers near
+# both ends and some in between.
 _EVERY_COUNT = 128
-# Groups of at most this size are tried in every order where the order matters.
+# Groups of at most this size are tried in every order of successes and failures.
 _LARGEST_ARRANGED = 8
 
 
 def representative_groups(
     size: int, low: float = 0.0, high: float = 1.0, *, binary: bool = True, alike: bool = False
 ) -> Float[Tensor, "groups rollouts"]:
-    """Groups of rewards such as a task with these rewards gives.
+    """Return groups of rewards that are representative of a task with such rewards.
 
-    Groups of the two extremes, from none to all of the higher one and in different orders; of
-    rewards that are not binary also groups of values between them.
+    The groups mix the two extreme rewards, from no to all high ones and in different orders. If
+    rewards are not binary there are also groups of values in between.
 
     Args:
         size: G.
         low, high: the least and the greatest reward.
-        binary: whether there are no rewards between them.
-        alike: groups of equal rewards alone.
+        binary: whether `low` and `high` are the only rewards.
+        alike: return groups of equal rewards only.
     """
     values = torch.tensor([low, high] if binary else [low, (low + high) / 2, high])
     if alike or size == 1:
@@ -66,15 +66,15 @@ def has_advantages(
     total_steps: int,
     alone: bool = False,
 ) -> bool:
-    """Whether an estimator gives any rollout of some groups an advantage other than 0.
+    """Return whether an estimator gives any rollout an advantage other than 0.
 
-    It is run on them in the first, a middle and the last step of a training, on a copy without
-    memory. Other inputs than the rewards differ from rollout to rollout.
+    A copy of the estimator without memory runs in the first, a middle and the last step of a
+    training. Inputs other than the rewards differ from rollout to rollout.
 
     Args:
-        estimator: left as it is.
+        estimator: not changed.
         total_steps: the length of the training.
-        alone: each group is a batch by itself; else all are one.
+        alone: compute each group as a batch of its own instead of all groups as one batch.
 
     Raises:
         BatchError: the estimator refuses such groups.
@@ -93,13 +93,14 @@ def has_advantages(
 def groups_kept(
     policy: RolloutPolicy, groups: Float[Tensor, "groups rollouts"], prompts: int
 ) -> tuple[Float[Tensor, "kept rollouts"], str]:
-    """The groups that a rollout policy trains on where a step draws nothing else.
+    """Return the groups that a rollout policy keeps if a step draws only copies of that group.
 
     Args:
-        prompts: how many groups a step asks for.
+        prompts: the target number of groups of a step.
 
     Returns:
-        The groups, and why the policy gave up on the last of the others; empty if it did not.
+        The kept groups, and the error of the policy on the last group that it refused; empty
+        if it refused none.
     """
     if policy.keeps_all:
         return groups, ""
@@ -116,7 +117,7 @@ def groups_kept(
 
 
 class _OneGroup:
-    """A source whose prompts all get the same group; references do the opposite."""
+    """A source that draws the same group for every prompt; references get the opposite rewards."""
 
     step = 1
 

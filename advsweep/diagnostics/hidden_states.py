@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CHUNK = 1 << 24
-"""Logits that are computed at once."""
+"""Number of logits that are computed at once."""
 
 
 class Direction(Enum):
-    """What u₁ is the top right singular vector of.
+    """The matrix whose top right singular vector is u₁.
 
-    `HIDDEN`: the hidden states, one below the other (the paper's footnote). `GRADIENT`: the
-    batch gradient at the output head, Σ A v hᵀ (the paper's text). `WEIGHTS`: what the training
-    has changed in the output head.
+    `HIDDEN`: the stacked hidden states (the paper's footnote). `GRADIENT`: the batch gradient at
+    the output head, Σ A v hᵀ (the paper's text). `WEIGHTS`: the change of the output head by the
+    training.
     """
 
     HIDDEN = "hidden"
@@ -51,13 +51,13 @@ class SampledTokens:
     """The tokens of some rollouts, and the states that predicted them.
 
     Attributes:
-        hidden: as the output head sees them, after the last norm.
-        tokens: ids.
+        hidden: inputs of the output head, after the last norm.
+        tokens: token ids.
         owner: the rollout of each token.
-        outcomes: the verdict on each rollout: 1 for a success; NaN where there is none.
-        advantages: of each rollout; None where nobody asked.
+        outcomes: the verdict on each rollout: 1 for a success, NaN for no verdict.
+        advantages: the advantage of each rollout; None unless `GRADIENT` needs it.
         head: the output layer; logits are `hidden @ head.T`.
-        temperature: what logits are divided by.
+        temperature: the divisor of the logits.
     """
 
     hidden: Float[Tensor, "tokens width"]
@@ -71,10 +71,10 @@ class SampledTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStates:
-    """What the tokens of correct, or of failed, rollouts have in common.
+    """The agreement among the tokens of correct, or of failed, rollouts.
 
     Attributes:
-        rho: mean cosine of h⊥ over pairs of tokens, those left out whose h⊥ is 0; NaN below two.
+        rho: mean cosine of h⊥ over pairs of tokens with h⊥ ≠ 0; NaN for fewer than two tokens.
         residual: ‖R‖_F; NaN without tokens.
     """
 
@@ -86,13 +86,13 @@ class GroupStates:
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenStates:
-    """Correct and failed rollouts beside each other.
+    """The comparison of correct with failed rollouts.
 
     Attributes:
-        unscorable: rollouts without a verdict, which are in neither group.
+        unscorable: number of rollouts without a verdict, which are in neither group.
         along: share of Σ ‖h‖² that lies along u₁.
-        residual_ratio: ‖R_failed‖ / ‖R_correct‖; NaN where a group is empty.
-        clt_baseline: what it would be of tokens alike and independent.
+        residual_ratio: ‖R_failed‖ / ‖R_correct‖; NaN if a group is empty.
+        clt_baseline: the expected ratio for identical, independent tokens.
     """
 
     correct: GroupStates
@@ -109,10 +109,10 @@ def analyse_hidden_states(
     *,
     changed: Float[Tensor, " width"] | None = None,
 ) -> HiddenStates:
-    """How the tokens of correct and of failed rollouts agree beyond u₁.
+    """Compare how the tokens of correct and of failed rollouts agree beyond u₁.
 
     Args:
-        direction: what u₁ is made of.
+        direction: the matrix from which u₁ is computed.
         changed: the top right singular vector of the head's change, for `WEIGHTS`.
 
     Raises:
@@ -166,7 +166,7 @@ _MISSING = {
 
 
 def clt_baseline(correct: int, failed: int) -> float:
-    """√(N_correct / N_failed); NaN where a group has no tokens.
+    """Return √(N_correct / N_failed); NaN if a group has no tokens.
 
     >>> round(clt_baseline(8968, 54700), 3)
     0.405
@@ -175,7 +175,7 @@ def clt_baseline(correct: int, failed: int) -> float:
 
 
 def top_direction(gram: Float[Tensor, "width width"]) -> Float[Tensor, " width"]:
-    """The eigenvector of the largest eigenvalue; zeros of a matrix of zeros."""
+    """Return the eigenvector of the largest eigenvalue; zeros for a zero matrix."""
     if not gram.any():
         return gram[0]
     vector: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -1]
@@ -183,10 +183,10 @@ def top_direction(gram: Float[Tensor, "width width"]) -> Float[Tensor, " width"]
 
 
 def mean_cosine(vectors: Float[Tensor, "tokens width"]) -> float:
-    """Mean cosine over all pairs of vectors that are not 0: (‖Σ v/|v|‖² - n) / (n (n-1))."""
+    """Return the mean cosine over pairs of nonzero vectors: (‖Σ v/|v|‖² - n) / (n (n-1))."""
     vectors = vectors.double()
     norms = vectors.norm(dim=1)
-    # What is left of a vector along u₁ is rounding.
+    # A vector along u₁ leaves only rounding error after the projection; its direction is noise.
     kept = norms > 1e-6 * norms.max() if len(norms) else norms.bool()
     count = int(kept.sum())
     if count < 2:
@@ -197,7 +197,7 @@ def mean_cosine(vectors: Float[Tensor, "tokens width"]) -> float:
 
 
 def _errors(sampled: SampledTokens) -> Iterator[Float[Tensor, "tokens some"]]:
-    """onehot(token) - π, some of the vocabulary at a time."""
+    """Yield onehot(token) - π for consecutive parts of the vocabulary."""
     hidden, head = sampled.hidden, sampled.head
     size = max(1, _CHUNK // len(hidden))
 
@@ -220,7 +220,7 @@ def _residual_norms(
     rest: Float[Tensor, "tokens width"],
     members: list[Bool[Tensor, " tokens"]],
 ) -> list[float]:
-    """‖R‖_F of each group of tokens."""
+    """Return ‖R‖_F of each group of tokens."""
     energies = [0.0] * len(members)
     for errors in _errors(sampled):
         for number, member in enumerate(members):
@@ -233,7 +233,7 @@ def _residual_norms(
 
 
 def _gradient_gram(sampled: SampledTokens) -> Float[Tensor, "width width"]:
-    """GᵀG of the batch gradient G = Σ A v hᵀ."""
+    """Return GᵀG of the batch gradient G = Σ A v hᵀ."""
     assert sampled.advantages is not None
     weighted = sampled.hidden * sampled.advantages[sampled.owner].to(sampled.hidden)[:, None]
     gram = torch.zeros(weighted.shape[1], weighted.shape[1]).to(weighted.device, torch.float64)

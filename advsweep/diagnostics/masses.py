@@ -13,10 +13,12 @@ group, which some of the paper's forms are, is G times as much. For a solve rate
 
 Estimators that read statistics of the batch (FADE's mean reward, AVSPO's collapse rate) see
 those of infinitely many such groups, or of groups of another solve rate, `batch_rate`, among
-which these are too few to count. Stateful ones go on from their present memory, on a copy.
-Inputs beside the rewards are one number for all rollouts, such as `token_entropy=0.3`;
-`ref_rewards=0.4` stands for references of 0 and 1 that succeed with chance 0.4, each weight
-depending on no reference but its own.
+which these are too few to count. Stateful ones continue from their present memory, on a copy.
+Inputs other than the rewards are one number for all rollouts, such as `token_entropy=0.3`;
+`ref_rewards=0.4` means references of 0 and 1 that succeed with chance 0.4, where each weight
+depends on its own reference alone.
+
+With the masses comes the entropy change of a step that FADE predicts from them.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def masses(
     successes: Bool[Tensor, "prompts rollouts"],
     mask: Bool[Tensor, "prompts rollouts"] | None = None,
 ) -> Masses:
-    """The masses of a batch, averaged over its rollouts (scorable ones if there is a mask)."""
+    """Return the masses of a batch, averaged over its scorable rollouts."""
     runs = StackedRollouts.of(advantages, mask)
     success, failure = masses_per_run(runs, runs.numbers(advantages), runs.flags(successes))
     return Masses(success=success.item(), failure=failure.item())
@@ -76,7 +78,7 @@ def masses(
 def masses_per_run(
     runs: StackedRollouts, advantages: PerRollout, successes: FlagPerRollout
 ) -> tuple[PerRun, PerRun]:
-    """m_S and m_F of each run, of advantages that are 0 where masked."""
+    """Return m_S and m_F of each run, from advantages that are 0 where masked."""
     upward = np.where(successes, advantages, 0.0)
     return runs.rollout_mean(upward), runs.rollout_mean(upward - advantages)
 
@@ -89,21 +91,21 @@ def expected_masses(
     batch_rate: float | None = None,
     **inputs: float,
 ) -> Masses:
-    """The exact mean of the masses over k ~ Binomial(G, p) successes, homogeneous groups too.
+    """Return the exact mean of the masses over k ~ Binomial(G, p) successes.
 
-    Every kind of group is given to the estimator as one batch in which each counts as often
-    as it occurs: the G+1 numbers of successes, or all 2^G arrangements of successes and
-    failures where their order matters.
+    Homogeneous groups count. The estimator gets all kinds of groups as one batch, in which each
+    kind counts as often as it occurs: the G+1 numbers of successes, or all 2^G arrangements of
+    successes and failures if their order matters.
 
     Args:
-        estimator: left as it is.
+        estimator: not changed.
         solve_rate: p, the chance of a success, in [0, 1].
-        group_size: G, up to 1024, or 16 where the order within a group matters.
+        group_size: G, up to 1024, or 16 if the order within a group matters.
         batch_rate: the solve rate of the rest of the batch; by default p.
-        inputs: what the estimator needs beside rewards, see above.
+        inputs: other inputs that the estimator needs, as described above.
 
     Raises:
-        BatchError: p or G is out of range, or the estimator refuses such groups.
+        BatchError: p or G is out of range, or the estimator refuses these groups.
     """
     kinds = kinds_of_group(estimator, group_size)
     frequencies = chances(kinds, _checked_rate("solve_rate", solve_rate))
@@ -119,18 +121,18 @@ def group_masses(
     batch_rate: float | None = None,
     **inputs: float,
 ) -> Masses:
-    """The masses of a group with exactly this many successes; the mean over their orders.
+    """Return the masses of a group with exactly k successes; the mean over their orders.
 
     Args:
-        estimator: left as it is.
+        estimator: not changed.
         successes: k, so that p = k/G.
-        group_size: G, up to 1024, or 16 where the order within a group matters.
-        batch_rate: the solve rate of the rest of the batch; by default all of its groups
-            have k successes.
-        inputs: what the estimator needs beside rewards, see above.
+        group_size: G, up to 1024, or 16 if the order within a group matters.
+        batch_rate: the solve rate of the rest of the batch; by default all its groups have k
+            successes.
+        inputs: other inputs that the estimator needs, as described above.
 
     Raises:
-        BatchError: k or G is out of range, or the estimator refuses such groups.
+        BatchError: k or G is out of range, or the estimator refuses these groups.
     """
     kinds = kinds_of_group(estimator, group_size)
     if not 0 <= successes <= group_size:
@@ -144,24 +146,25 @@ def group_masses(
 def population_masses(
     estimator: Estimator, solve_rate: float, *, batch_rate: float | None = None, **inputs: float
 ) -> Masses:
-    """The masses in the limit of a large group of which a share p succeeded.
+    """Return the masses in the limit of a large group of which a share p succeeded.
 
-    Taken from a group of 10,000, or from the two between whose shares p lies, linearly.
+    They are computed from a group of 10,000; for a p between two shares of such a group they
+    are interpolated linearly.
 
     Args:
-        estimator: left as it is.
+        estimator: not changed.
         solve_rate: p, in [0, 1].
         batch_rate: the share of successes in the rest of the batch; by default p.
-        inputs: what the estimator needs beside rewards, see above.
+        inputs: other inputs that the estimator needs, as described above.
 
     Raises:
-        BatchError: p is outside [0, 1], the order within a group matters (there is no such
-            limit then), or the estimator refuses such groups.
+        BatchError: p is outside [0, 1], the order within a group matters (then there is no such
+            limit), or the estimator refuses these groups.
     """
     if not estimator.exchangeable:
         raise BatchError(
             f"estimator '{estimator.name}' weighs rollouts by their order within the group, "
-            "which a population does not have; ask for its expected or group masses"
+            "which a population does not have; compute its expected or group masses"
         )
     rest = None if batch_rate is None else _population(_checked_rate("batch_rate", batch_rate))
     population = _population(_checked_rate("solve_rate", solve_rate))
@@ -169,7 +172,7 @@ def population_masses(
 
 
 class _Sample(NamedTuple):
-    """Groups, and how often each occurs; the frequencies sum to 1."""
+    """Groups with their frequencies, which sum to 1."""
 
     rewards: Float[Tensor, "groups rollouts"]
     frequencies: Float[Tensor, " groups"]
@@ -180,12 +183,12 @@ def _drawn(kinds: Float[Tensor, "kinds rollouts"], batch_rate: float) -> _Sample
 
 
 def _population(share: float) -> _Sample:
-    # Without rounding 0.07 of 10,000 would be a little more than 700.
-    wanted = round(share * _POPULATION, 6)
-    lower = min(math.floor(wanted), _POPULATION - 1)
+    # Remove floating-point noise: 0.07 of 10,000 is a little more than 700.
+    exact = round(share * _POPULATION, 6)
+    lower = min(math.floor(exact), _POPULATION - 1)
     successes = torch.tensor([[lower], [lower + 1]])
     rewards = (torch.arange(_POPULATION) < successes).double()
-    return _Sample(rewards, rewards.new_tensor([lower + 1 - wanted, wanted - lower]))
+    return _Sample(rewards, rewards.new_tensor([lower + 1 - exact, exact - lower]))
 
 
 def _checked_rate(name: str, rate: float) -> float:
@@ -197,14 +200,14 @@ def _checked_rate(name: str, rate: float) -> float:
 def _weighted_masses(
     estimator: Estimator, sample: _Sample, rest: _Sample | None, inputs: dict[str, float]
 ) -> Masses:
-    """The mean of the masses over a sample.
+    """Return the mean of the masses over a sample.
 
     Args:
-        rest: what statistics of the batch are made of; None: the sample itself.
+        rest: the groups from which statistics of the batch are computed; None: the sample.
     """
     references = inputs.get("ref_rewards", 0.0)
     if 0 < references < 1:
-        # A weight that hangs on one reference is linear in the chance that this one succeeds.
+        # A weight that depends on one reference is linear in that reference's success rate.
         wrong, right = (
             _weighted_masses(estimator, sample, rest, {**inputs, "ref_rewards": outcome})
             for outcome in (0.0, 1.0)
@@ -233,7 +236,7 @@ _LARGEST_ARRANGED = 16
 
 
 def kinds_of_group(estimator: Estimator, size: int) -> Float[Tensor, "kinds rollouts"]:
-    """One group per number of successes, or one per arrangement where their order matters.
+    """Return one group per number of successes, or per arrangement if the order matters.
 
     Args:
         size: G, up to 1024, or 16 where the order within a group matters.
@@ -252,7 +255,7 @@ def kinds_of_group(estimator: Estimator, size: int) -> Float[Tensor, "kinds roll
 
 @functools.lru_cache(maxsize=4)
 def groups_by_count(size: int) -> Float[Tensor, "kinds rollouts"]:
-    """One group for each number of successes, from none to all; not to be changed."""
+    """Return one group for each number of successes; shared, so do not change it in place."""
     return torch.ones(size + 1, size, dtype=torch.float64).tril(-1)
 
 
@@ -262,7 +265,7 @@ def _by_arrangement(size: int) -> Float[Tensor, "kinds rollouts"]:
 
 
 def chances(kinds: Float[Tensor, "kinds rollouts"], solve_rate: float) -> Float[Tensor, " kinds"]:
-    """How likely each kind is when every rollout succeeds with chance p; they sum to 1."""
+    """Return the probability of each kind if every rollout succeeds with chance p."""
     size = kinds.shape[1]
     successes = kinds.sum(dim=1)
     failures = size - successes
@@ -291,15 +294,15 @@ def entropy_terms(
     token_entropy: Float[Tensor, "groups rollouts"],
     mask: Bool[Tensor, "groups rollouts"] | None = None,
 ) -> EntropyTerms:
-    """The two terms of FADE (arXiv:2607.01490), Eq. 7, over a step's scorable rollouts.
+    """Return the two terms of FADE (arXiv:2607.01490), Eq. 7, over a step's scorable rollouts.
 
     A rollout's log π is the mean over its tokens, H = -E[log π] over rollouts, so that
     drift - covariance = -E[A log π] exactly.
 
-    A prediction that is to be tested, not an identity: a positive drift raises H here, where
-    the paper's prose says that it speeds up collapse; and since a constant added to A leaves
-    the expected gradient alone, an exact step has no drift. With Adam, η is no
-    plain rate either: compare signs and shapes, not sizes.
+    This is a prediction to test and not an identity. A positive drift raises H here, while the
+    paper's prose says that it speeds up collapse. An exact step has no drift, because a constant
+    added to A does not change the expected gradient. With Adam, η is not a plain rate: compare
+    signs and shapes, not sizes.
 
     Args:
         token_entropy: mean of -log π over the tokens of each rollout, in nats.
@@ -312,6 +315,6 @@ def entropy_terms(
 def entropy_terms_per_run(
     runs: StackedRollouts, advantages: PerRollout, token_entropy: PerRollout
 ) -> dict[str, PerRun]:
-    """The same of each run, of numbers that are 0 where masked."""
+    """Return `entropy_terms` per run, from numbers that are 0 where masked."""
     drift = runs.rollout_mean(advantages) * runs.rollout_mean(token_entropy)
     return {"drift": drift, "covariance": drift - runs.rollout_mean(advantages * token_entropy)}

@@ -42,39 +42,38 @@ def rollout_metrics(
     verifier_free: bool = False,
     tolerance: float = TOLERANCE,
 ) -> dict[str, float]:
-    """What a step's rollouts, rewards and advantages look like, by metric name.
+    """Return the metrics of a step's rollouts, rewards and advantages by name.
 
-    Rewards, collapse and entropies are those of every group that was drawn, so that they tell
-    of the model and the problems, whatever the rollout policy trains on; advantages and
-    masses are those of the groups trained on. Statistics are over the rollouts that
-    `batch.mask` keeps. `reward/std` is the mean over groups of the standard deviation within
-    a group (population), which is what estimators divide by, not the spread over the whole
-    batch. `entropy/*` are means over rollouts of each rollout's mean per token, and are there
-    if the batch has them. NaN where nothing could be scored.
+    Rewards, collapse and entropies cover every drawn group, so that they describe the model and
+    the problems independently of the rollout policy. Advantages and masses cover the groups
+    trained on. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
+    population standard deviation within a group, by which estimators divide, and not the spread
+    over the whole batch. `entropy/*` are means over rollouts of each rollout's mean per token,
+    if the batch has entropies. Metrics are NaN if nothing could be scored.
 
     Args:
-        batch: all groups that were drawn, discarded ones included.
-        advantages: of the groups that the step trains on.
-        groups: which of the batch those are; by default all of them, in order.
-        outcomes: the verifier's verdicts, 1 for a success, where the rewards are mixed with
-            other terms; the rewards by default.
-        levels: difficulty level of each group that was drawn.
-        prompts: how many groups the step asked for; by default as many as were drawn.
-        references: rollouts of a reference model that were generated besides.
-        verifier_free: the advantages are made of another signal than the rewards, whose
-            collapse rate is therefore undefined and left out.
+        batch: all drawn groups, including discarded ones.
+        advantages: advantages of the groups that the step trains on.
+        groups: the numbers of these groups in the batch; by default all of them, in order.
+        outcomes: the verifier's verdicts, 1 for a success, if the rewards contain other terms;
+            by default the rewards.
+        levels: difficulty level of each drawn group.
+        prompts: the target number of groups of the step; by default the number drawn.
+        references: number of rollouts that a reference model generated in addition.
+        verifier_free: the advantages are made of another signal than the rewards, so the
+            collapse rate is undefined and left out.
         tolerance: groups whose rewards deviate less than this count as collapsed.
 
     Returns:
-        `reward/mean`, `reward/std`, `reward/unscorable` (share of the rollouts that the mask
-        leaves out), `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K`
-        (share of groups with K successes), `cost/rollouts` (generated rollouts per rollout
-        asked for), `cost/utilisation` (share of the generated rollouts that take part in the
-        update), `cost/tokens` (generated tokens, those of reference rollouts aside),
-        `entropy/*`; unless no group is trained on, `collapse/acr_after`, `advantage/*`,
-        `mass/*`, `weight/*` and the terms of the predicted entropy change,
-        `entropy/drift` and `entropy/covariance`; and the estimator's own as `estimator/*`.
-        `mass/sign_ratio` and `weight/*` are left out where they are undefined.
+        `reward/mean`, `reward/std`, `reward/unscorable` (share of masked rollouts),
+        `collapse/*`, `prompts/fully_unsolved` (a number of prompts), `solved/K` (share of groups
+        with K successes), `cost/rollouts` (generated rollouts per rollout of the target),
+        `cost/utilisation` (share of the generated rollouts that take part in the update),
+        `cost/tokens` (generated tokens without those of reference rollouts), `entropy/*`; if the
+        step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
+        and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
+        and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
+        absent where they are undefined.
     """
     (metrics,) = stacked_rollout_metrics(
         batch,
@@ -105,20 +104,20 @@ def stacked_rollout_metrics(
     tolerance: float = TOLERANCE,
     brief: bool = False,
 ) -> list[dict[str, float]]:
-    """`rollout_metrics` of several runs, whose groups lie one run after another.
+    """Return `rollout_metrics` of several runs, whose groups follow one run after another.
 
-    Every run has as many groups, all of them are trained on unless there is but one run, and
-    each run's numbers are the same to the bit, whichever others stand beside it.
+    All runs have the same number of groups. With more than one run, all groups are trained on.
+    Each run's numbers have the same bits whatever the other runs are.
 
     Args:
-        batch: the groups that were drawn; without a mask, unless there is but one run.
-        advantages: of all runs; what their estimators log is not read.
-        infos: what each run's estimator wants logged; there are as many runs.
-        groups: which of the one run's groups are trained on.
-        levels: of the groups of all runs.
-        prompts, references: of each run.
-        verifier_free: of all runs, or of each.
-        brief: `reward/*`, `cost/*` and the `collapse/*` of all rewards alone.
+        batch: the drawn groups; with a mask only for a single run.
+        advantages: advantages of all runs; their `info` is not read.
+        infos: the numbers that each run's estimator logs; one entry per run.
+        groups: the groups trained on, for a single run.
+        levels: levels of the groups of all runs.
+        prompts, references: the numbers of each run.
+        verifier_free: one value for all runs, or one per run.
+        brief: return only `reward/*`, `cost/*` and the `collapse/*` of the rewards.
     """
     runs = StackedRollouts.of(batch.rewards, batch.mask, runs=len(infos))
     assert batch.mask is None or len(infos) == 1
@@ -235,7 +234,7 @@ def _add_advantages(
 
 
 def _by_run(always: _Table, sometimes: _Table, runs: int) -> list[dict[str, float]]:
-    """The metrics of each run; those that are there sometimes, where they are defined."""
+    """Return the metrics of each run, without the `sometimes` metrics that are NaN for it."""
     names = [*always, *sometimes]
     numbers = np.empty((len(names), runs))
     for row, values in zip(numbers, [*always.values(), *sometimes.values()], strict=True):

@@ -1,8 +1,8 @@
-"""Scale matching: learning rates that make estimators of different size comparable.
+"""Scale matching: learning rates that make estimators of different scale comparable.
 
 FADE (arXiv:2607.01490), sec. 11.3: lr = lr_ref · max|A_ref| / max|A|. The paper says neither
-which maximum it is nor which form of GRPO the reference is; here it is the maximum over
-groups with k = 0..G successes, and `dr_grpo` unless another reference is named.
+which maximum is meant nor which form of GRPO is the reference; here it is the maximum over
+groups with k = 0..G successes, and `dr_grpo` unless the user names another reference.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MANY_STEPS = 1_000_000
 def learning_rate_scale(
     estimator: Estimator, reference: Estimator, group_size: int, size: Size
 ) -> float:
-    """What the learning rate of an estimator is multiplied by to match the reference's.
+    """Return the factor of the learning rate that matches an estimator to the reference.
 
     Args:
-        estimator, reference: left as they are.
+        estimator, reference: not changed.
         group_size: G.
-        size: what is made equal, see `advantage_size`.
+        size: the quantity that becomes equal, see `advantage_size`.
 
     Raises:
         BatchError: one of the two cannot be matched, see `advantage_size`.
@@ -44,28 +44,28 @@ def learning_rate_scale(
 
 
 def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
-    """How large an estimator's advantages are, over groups with k = 0..G successes.
+    """Return the size of an estimator's advantages over groups with k = 0..G successes.
 
     `max_advantage` is the largest |Aᵢ|. `mass` is the mean over k of (1/G) Σ|Aᵢ|; k is uniform
     on 0..G where solve rates are spread evenly over [0, 1].
 
-    All groups are one batch, each k with the same weight, given to a copy without memory: an
-    estimator that looks at the batch or at earlier steps (`fade`, `avspo`, `a_grae`) is
-    taken as it is in its first step, with solve rates spread evenly. Its other inputs are
-    neutral: entropies and self-certainty of 1 nat, equal lengths, solve rates of k/G, the
-    first of a million steps; references do the opposite of each rollout, so that the margins
-    of `aapo` are the largest.
+    All groups form one batch in which every k has the same weight, and a copy without memory
+    computes it. So an estimator that reads the batch or earlier steps (`fade`, `avspo`,
+    `a_grae`) is measured in its first step, with evenly spread solve rates. The other inputs are
+    neutral: entropies and self-certainty of 1 nat, equal lengths, solve rates of k/G, the first
+    of a million steps. References get the opposite reward of each rollout, so that the margins
+    of `aapo` are largest.
 
     Departures: the paper has a maximum alone, `mass` is ours.
 
     Args:
-        estimator: left as it is.
-        group_size: G, up to 1024; at most 16 where the order within a group matters, as the
-            mean is then over all orders of successes and failures.
+        estimator: not changed.
+        group_size: G, up to 1024; at most 16 if the order within a group matters, because the
+            mean then runs over all orders of successes and failures.
 
     Raises:
-        BatchError: the estimator does not weigh rewards, refuses such groups, gives nothing
-            but 0 to them, or G is too large.
+        BatchError: the estimator does not weigh rewards, refuses these groups, gives only 0 to
+            them, or G is too large.
     """
     if estimator.verifier_free:
         raise BatchError(
@@ -92,7 +92,7 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
 def _neutral_batch(
     rewards: Float[Tensor, "groups rollouts"], weights: Float[Tensor, " groups"]
 ) -> GroupBatch:
-    """Groups with all that an estimator may ask for beside rewards."""
+    """Return a batch with every input that an estimator may read."""
     ones = torch.ones_like(rewards)
     return GroupBatch(
         rewards=rewards,

@@ -1,4 +1,4 @@
-"""The rollouts of several runs side by side, and means over each run's."""
+"""Statistics of the rollouts of several runs, computed side by side on numpy arrays."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class GroupSpread(NamedTuple):
-    """What numbers do within each group.
+    """The spread of numbers within each group.
 
     Attributes:
-        low, high: smallest and largest number; those of a group that nothing counts of do
-            not matter.
-        std: σ, that of the population; exactly 0 where all are equal.
+        low, high: smallest and largest number; meaningless for a group whose rollouts are all
+            masked.
+        std: population σ; exactly 0 if all numbers are equal.
     """
 
     low: PerGroup
@@ -34,16 +34,16 @@ class GroupSpread(NamedTuple):
 
 
 class StackedRollouts:
-    """Which rollouts there are, of R runs whose groups lie one run after another.
+    """The shape and mask of the rollouts of R runs, whose groups follow one run after another.
 
-    A statistic of a run is made of its own rollouts alone, and is the same to the bit
-    whichever others stand beside it: numpy sums each row of an array by itself.
+    A statistic of a run depends on its own rollouts alone and has the same bits whatever the
+    other runs are, because numpy sums each row of an array separately.
 
     Attributes:
-        shape: runs, the groups of each, the rollouts of each of those.
-        mask: the rollouts that count; None when all do.
-        scored: how many count in each group.
-        total: how many count in each run.
+        shape: number of runs, of groups per run and of rollouts per group.
+        mask: the rollouts that count; None if all do.
+        scored: number of rollouts that count in each group.
+        total: number of rollouts that count in each run.
     """
 
     def __init__(self, shape: tuple[int, int, int], mask: FlagPerRollout | None = None) -> None:
@@ -68,39 +68,39 @@ class StackedRollouts:
         *,
         runs: int = 1,
     ) -> StackedRollouts:
-        """The rollouts that some values are of."""
+        """Return the shape and mask of some values."""
         shape = (runs, len(values) // runs, values.shape[1])
         return cls(shape, None if mask is None else mask.numpy(force=True).reshape(shape))
 
     def select(self, groups: Int[np.ndarray, " chosen"]) -> StackedRollouts:
-        """Some of the groups of each run."""
+        """Return some of the groups of each run."""
         runs, _, rollouts = self.shape
         mask = None if self.mask is None else self.mask[:, groups]
         return StackedRollouts((runs, len(groups), rollouts), mask)
 
     def numbers(self, values: Float[Tensor, "runs*groups rollouts"]) -> PerRollout:
-        """One number per rollout, in double precision and 0 where masked."""
+        """Return one number per rollout, in double precision and 0 where masked."""
         found = values.double().numpy(force=True).reshape(self.shape)
         return found if self.mask is None else np.where(self.mask, found, 0.0)
 
     def flags(self, flags: Bool[Tensor, "runs*groups rollouts"]) -> FlagPerRollout:
-        """A flag of each rollout, false where masked."""
+        """Return a flag per rollout, false where masked."""
         found: FlagPerRollout
         found = flags.numpy(force=True).reshape(self.shape)
         return found if self.mask is None else found & self.mask
 
     def group_sum(self, values: PerRollout) -> PerGroup:
-        """The sum over each group's rollouts."""
-        # Along short rows this takes half as long as a sum over an axis.
+        """Sum over each group's rollouts."""
+        # For short rows reduceat takes half the time of a sum over an axis.
         return np.add.reduceat(values.reshape(-1), self._starts).reshape(self.shape[:2])
 
     def group_count(self, flags: FlagPerRollout) -> CountPerGroup:
-        """How many of each group's rollouts have a flag."""
+        """Count the flagged rollouts of each group."""
         counts: CountPerGroup = self.group_sum(flags.astype(np.int64))
         return counts
 
     def rollout_mean(self, values: Num[np.ndarray, "runs groups rollouts"]) -> PerRun:
-        """The mean over each run's rollouts, not over group means; NaN if none counts.
+        """Return the mean over each run's rollouts (not group means); NaN if none counts.
 
         Args:
             values: 0 where masked.
@@ -108,26 +108,26 @@ class StackedRollouts:
         return ratio(values.reshape(len(values), -1).sum(axis=1), self.total)
 
     def group_mean(self, values: Num[np.ndarray, "runs groups"]) -> PerRun:
-        """The mean over each run's groups that have a rollout at all; of flags, their share."""
+        """Return the mean over each run's groups with a scorable rollout; of flags, a share."""
         if self.mask is None:
             return ratio(values.sum(axis=1), self.shape[1])
         counted = self.scored > 0
         return ratio(np.where(counted, values, 0).sum(axis=1), counted.sum(axis=1))
 
     def spread(self, values: PerRollout) -> GroupSpread:
-        """What numbers, 0 where masked, do within each group."""
+        """Return the spread within each group of numbers that are 0 where masked."""
         low, high = self._extremes(values)
         mean = self.group_sum(values) / np.maximum(self.scored, 1)
         centred = values - mean[..., None]
         if self.mask is not None:
             centred = np.where(self.mask, centred, 0.0)
         variance = self.group_sum(centred * centred) / np.maximum(self.scored, 1)
-        # A rounded mean of equal numbers need not be equal to them.
+        # The rounded mean of equal numbers may differ from them, so σ is set to 0 explicitly.
         return GroupSpread(low, high, np.where(low == high, 0.0, np.sqrt(variance)))
 
     def _extremes(self, values: PerRollout) -> tuple[PerGroup, PerGroup]:
         runs, groups, rollouts = self.shape
-        # Along short rows numpy takes ten times as long.
+        # Transposed, because numpy's min and max take ten times as long along short rows.
         low = high = np.ascontiguousarray(values.reshape(-1, rollouts).T)
         if self.mask is not None:
             mask = self.mask.reshape(-1, rollouts).T
@@ -138,7 +138,7 @@ class StackedRollouts:
 def ratio(
     above: Num[np.ndarray, "*runs"], below: Num[np.ndarray, "*runs"] | int
 ) -> Float[np.ndarray, "*runs"]:
-    """above / below, NaN where below is 0."""
+    """Return above / below; NaN where below is 0."""
     if isinstance(below, int):
         return np.asarray(above / below)
     with np.errstate(divide="ignore", invalid="ignore"):

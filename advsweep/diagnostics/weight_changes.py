@@ -1,4 +1,4 @@
-"""What a training changed in a model: every matrix, one at a time, and all of them together."""
+"""The changes of a model's weights by a training: per matrix, per part and in total."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER = "other"
 LAYER = "layer "
 
 WHOLE_UP_TO = 2048
-"""The shorter side up to which all singular values of a block's matrix are computed."""
+"""Largest shorter side for which `Values.AUTO` computes all singular values."""
 
 _HEADS = ("lm_head.weight", "output.weight", "embed_out.weight")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "tok_embeddings.weight")
@@ -42,11 +42,11 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
 
 
 class Values(Enum):
-    """Which singular values are computed.
+    """The singular values to compute.
 
-    `AUTO`: all of them of the head, and of matrices whose shorter side is at most 2048; of
-    others the leading ones. `ALL` takes hours for a model of 7B parameters; `LEADING` gives no
-    more than bounds on srank.
+    `AUTO`: all values of the head and of matrices whose shorter side is at most 2048, the leading
+    ones of other matrices. `ALL` takes hours for a model of 7B parameters. `LEADING` gives only
+    bounds on srank.
     """
 
     AUTO = "auto"
@@ -56,14 +56,14 @@ class Values(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChange:
-    """What a training changed in one matrix; see `weights`.
+    """The change of one matrix; see `weights` for the symbols.
 
     Attributes:
-        part: `head`, `embedding`, `layer N` (counted from 0) or `other`; tied, the embedding
-            is the head.
-        share: of Σ ‖D‖_F² over all matrices; NaN where nothing changed.
-        s1_error, s2_error, r1_error: bounds; 0 where all singular values are known.
-        srank, srank_most: the least and the greatest that it can be.
+        part: `head`, `embedding`, `layer N` (counted from 0) or `other`. A tied embedding counts
+            as the head.
+        share: share of Σ ‖D‖_F² over all matrices; NaN if nothing changed.
+        s1_error, s2_error, r1_error: error bounds; 0 if all singular values are known.
+        srank, srank_most: the least and greatest possible srank.
     """
 
     name: str
@@ -85,16 +85,16 @@ class MatrixChange:
 
 @dataclass(frozen=True, kw_only=True)
 class PartChange:
-    """What a training changed in some matrices together.
+    """The joint change of the matrices of one part of the model.
 
     Attributes:
         part: `all`, `head`, `embedding`, `layers` (all of them), `layer N` or `other`.
-        matrices: how many they are.
+        matrices: number of matrices.
         norm: √Σ ‖D‖_F².
-        share: of Σ ‖D‖_F² over all matrices.
-        s1_over_s2: mean over those that changed.
+        share: share of Σ ‖D‖_F² over all matrices.
+        s1_over_s2: mean over the matrices that changed.
         r1: Σ s₁² / Σ ‖D‖_F².
-        srank, srank_most: mean over those that changed.
+        srank, srank_most: means over the matrices that changed.
     """
 
     part: str
@@ -109,14 +109,13 @@ class PartChange:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightChange:
-    """What a training changed.
+    """The change of a whole model.
 
     Attributes:
         matrices: in the order of their names, layers by number.
-        left: the left singular vector of s₁ of each matrix; zeros where it did not change.
-        left_out: why tensors were left out, by name.
-        vectors: how many tensors of the base are vectors, such as norms and biases; they count
-            nowhere.
+        left: the left singular vector of s₁ of each matrix; zeros for an unchanged matrix.
+        left_out: the reason for each tensor that was left out, by name.
+        vectors: number of vectors of the base, such as norms and biases, which do not count.
         tied: whether the head is the embedding.
         delta: the δ of srank.
     """
@@ -130,19 +129,20 @@ class WeightChange:
 
     @property
     def parts(self) -> tuple[PartChange, ...]:
-        """All matrices together, the head, the embedding, the layers, and each layer."""
+        """Return the changes of all matrices, of the head, the embedding and the layers."""
         return tuple(parts_of(self.matrices))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """|cos| of the leading left singular vectors of two changes; NaN where there are none.
+    """|cos| of the leading left singular vectors of two changes; NaN if there are none.
 
     Attributes:
-        head: of the output head.
+        head: that of the output head.
         layers: mean over the matrices of all layers.
-        early, middle, late: of the first, second and last third of three layers or more.
-        matrices: how many matrices of layers both changes have, and changed.
+        early, middle, late: means over the first, second and last third, for at least three
+            layers.
+        matrices: number of layer matrices that changed in both.
     """
 
     head: float
@@ -161,12 +161,12 @@ def weight_changes(
     delta: float = DELTA,
     on_matrix: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> WeightChange:
-    """Compares two models, matrix by matrix.
+    """Compare two models, matrix by matrix.
 
     Args:
-        values: which singular values are computed.
-        delta: of srank.
-        on_matrix: told before each how many are done, of how many, and its name.
+        values: the singular values to compute.
+        delta: the δ of srank.
+        on_matrix: called before each matrix with the number done, the total and its name.
 
     Raises:
         ConfigError: the models have no matrix of the same name and shape.
@@ -199,10 +199,10 @@ def weight_changes(
 
 
 def head_direction(base: ModelWeights, tuned: ModelWeights | Adapter) -> Float[Tensor, " columns"]:
-    """The right singular vector of s₁ of the output head's change; zeros of no change.
+    """Return the right singular vector of s₁ of the head's change; zeros if it did not change.
 
     Raises:
-        ConfigError: the models have no head in common.
+        ConfigError: the models have no common head.
     """
     tied, pairs, _ = _pair(base, tuned)
     heads = [name for name in pairs if _part_of(name, tied) == HEAD]
@@ -214,7 +214,7 @@ def head_direction(base: ModelWeights, tuned: ModelWeights | Adapter) -> Float[T
 
 
 def parts_of(matrices: Sequence[MatrixChange]) -> Iterator[PartChange]:
-    """What changed in some matrices, by the parts of the model."""
+    """Yield the changes of some matrices, grouped by the parts of the model."""
     yield _together("all", matrices)
     parts = {matrix.part: [m for m in matrices if m.part == matrix.part] for matrix in matrices}
     layers = [matrix for matrix in matrices if matrix.part.startswith(LAYER)]
@@ -233,14 +233,14 @@ def align(
     a: Mapping[str, Float[Tensor, " rows"]],
     b: Mapping[str, Float[Tensor, " rows"]],
 ) -> Alignment:
-    """How the leading directions of two changes of one model lie to each other.
+    """Return the alignment of the leading directions of two changes of one model.
 
     Source: FADE (arXiv:2607.01490), sec. 15.3, Table 12: left vectors, those of layers averaged
     as |cos|, in thirds. Departures: the paper does not say which matrices of a layer it
-    averages; here it is all of them.
+    averages; here all of them count.
 
     Args:
-        matrices: of one of the two, for their parts.
+        matrices: the matrices of one of the two changes, for their parts.
         a, b: left singular vectors by the name of their matrix.
     """
     count = 1 + max((_layer(m) for m in matrices if m.part.startswith(LAYER)), default=-1)
@@ -267,13 +267,13 @@ def align(
 def _pair(
     base: ModelWeights, tuned: ModelWeights | Adapter
 ) -> tuple[bool, dict[str, Matrix], dict[str, str]]:
-    """Whether the head is the embedding, the matrices of both, and why others are left out."""
+    """Return whether the head is tied, the common matrices, and why others are left out."""
     ours, theirs = _matrices(base.shapes), _matrices(tuned.shapes)
     if isinstance(tuned, Adapter):
         tied = _is_tied(base, ours)
     else:
         tied = _is_tied(base, ours) and _is_tied(tuned, theirs)
-        if tied:  # some write the head a second time
+        if tied:  # some libraries save a tied head a second time
             ours, theirs = (_without_head(shapes) for shapes in (ours, theirs))
     pairs: dict[str, Matrix] = {}
     stacked = {name: len(shape) for name, shape in base.shapes.items() if len(shape) > 2}
@@ -335,7 +335,7 @@ def _part_of(name: str, tied: bool) -> str:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Orders names with numbers in them by the numbers."""
+    """Return a sort key that orders the numbers inside names numerically."""
     return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name) if p]
 
 

@@ -1,7 +1,7 @@
 """ModelWeights in folders of safetensors files, read a strip at a time.
 
-A file is opened for each strip and closed after it, so that nothing stays mapped into memory
-and what a folder holds may be larger than the memory there is.
+A file is opened for each strip and closed after it. So nothing stays mapped into memory, and a
+folder may hold more than fits into memory.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ INDEX = f"{SINGLE}.index.json"
 ADAPTER = "adapter_model.safetensors"
 _ADAPTER_CONFIG = "adapter_config.json"
 _CONFIG = "config.json"
+_TIED = "tie_word_embeddings"
 
 _FLOATS = ("F64", "F32", "BF16", "F16")
 _ADAPTER_PREFIX = "base_model.model."
@@ -32,21 +33,21 @@ _HALVES = (".lora_A.weight", ".lora_B.weight")
 
 
 class ModelWeights(Protocol):
-    """The weights of a model, by name; shapes are known, numbers are read when needed."""
+    """The weights of a model by name; shapes are known, and numbers are read when needed."""
 
     @property
     def title(self) -> str:
-        """What messages call them."""
+        """The name of the weights in messages."""
         ...
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of every tensor, by name."""
+        """The shape of every tensor, by name."""
         ...
 
     @property
     def tied(self) -> bool | None:
-        """Whether the output head is the embedding; None where nobody says so."""
+        """Whether the output head is the embedding; None if the config does not say."""
         ...
 
     def rows(self, name: str, start: int, stop: int) -> Float[Tensor, "some columns"]:
@@ -68,10 +69,10 @@ class HeldWeights:
 
 
 class StoredWeights:
-    """A model's folder, as transformers writes it: one file, or several with an index.
+    """A model's folder in the format of transformers: one file, or several with an index.
 
     Raises:
-        ConfigError: the folder holds no such model, or one whose numbers are no floats.
+        ConfigError: the folder holds no such model, or its numbers are not floats.
         CheckpointError: a file is missing or damaged.
     """
 
@@ -85,8 +86,8 @@ class StoredWeights:
             shapes = _shapes(folder / file)
             if missing := sorted(expected - shapes.keys()):
                 raise CheckpointError(
-                    f"{folder / file}: expected {missing[0]} in it, as {INDEX} has it; the file "
-                    "is of another model, or damaged"
+                    f"{folder / file}: expected the tensor {missing[0]}, which {INDEX} lists; the "
+                    "file belongs to another model or is damaged"
                 )
             self.shapes |= shapes
             self._file |= dict.fromkeys(shapes, file)
@@ -96,7 +97,7 @@ class StoredWeights:
 
 
 class Adapter:
-    """A LoRA adapter's folder, as PEFT writes it: what it adds to each matrix, s B A.
+    """A LoRA adapter's folder in the format of PEFT; it adds s B A to each matrix.
 
     s is α/r, or α/√r for rank-stabilised adapters.
 
@@ -104,8 +105,7 @@ class Adapter:
     (arXiv:2312.03732).
 
     Raises:
-        ConfigError: the folder holds no such adapter, or one of a kind that changes weights
-            in another way.
+        ConfigError: the folder holds no such adapter, or an adapter of another kind.
         CheckpointError: a file is missing or damaged.
     """
 
@@ -133,7 +133,7 @@ class Adapter:
             self.shapes[target] = (rows, columns)
 
     def rows(self, name: str, start: int, stop: int) -> Float[Tensor, "some columns"]:
-        """The rows of what is added, from the first number up to the second."""
+        """Return rows `start` up to `stop` of the added matrix."""
         inner, outer = (self._prefix[name] + half for half in _HALVES)
         a = _read(self._file, inner, 0, None).float()
         b = _read(self._file, outer, start, stop).float()
@@ -142,7 +142,7 @@ class Adapter:
 
 
 def open_tuned(folder: Path) -> StoredWeights | Adapter:
-    """A model's folder, or an adapter's.
+    """Open the folder of a model or of an adapter.
 
     Raises:
         ConfigError, CheckpointError: see `StoredWeights` and `Adapter`.
@@ -157,9 +157,9 @@ def _has_model(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> Mapping[str, set[str]]:
-    """The files of a model's folder, and the tensors that its index expects in each."""
+    """Return the files of a model's folder with the tensors that its index expects in each."""
     if not folder.is_dir():
-        raise ConfigError(f"expected a folder with {SINGLE}, got {folder}, which is no folder")
+        raise ConfigError(f"expected a folder with {SINGLE}, got {folder}, which is not a folder")
     if (folder / INDEX).is_file():
         found: dict[str, set[str]] = {}
         index = _json(folder / INDEX).get("weight_map")
@@ -169,8 +169,8 @@ def _files(folder: Path) -> Mapping[str, set[str]]:
             found.setdefault(file, set()).add(name)
         if missing := sorted(file for file in found if not (folder / file).is_file()):
             raise CheckpointError(
-                f"{folder}: expected {len(found)} files, as {INDEX} has it, of which "
-                f"{', '.join(missing)} is not there; fetch the model again"
+                f"{folder}: expected the {len(found)} files that {INDEX} lists, but "
+                f"{', '.join(missing)} is missing; download the model again"
             )
         return found
     if (folder / SINGLE).is_file():
@@ -215,19 +215,18 @@ def _tied(folder: Path) -> bool | None:
     if not (folder / _CONFIG).is_file():
         return None
     config = _json(folder / _CONFIG)
-    # Of a model of images and texts, the part for texts has it.
-    tied = config.get("tie_word_embeddings", config.get("text_config", {}).get(_TIED))
+    # Models of images and texts have the setting in the config of their text part.
+    tied = config.get(_TIED, config.get("text_config", {}).get(_TIED))
     return tied if isinstance(tied, bool) else None
-
-
-_TIED = "tie_word_embeddings"
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_bytes())
     except FileNotFoundError as error:
-        raise ConfigError(f"{file.parent}: expected {file.name} in it, which is not") from error
+        raise ConfigError(
+            f"{file.parent}: expected the file {file.name}, which is missing"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file}: expected JSON that can be read, got: {error}") from error
     if not isinstance(content, dict):

@@ -1,13 +1,13 @@
-"""Weight space: what a training changed in a matrix, by its singular values.
+"""Weight space: the singular values of the change of a matrix by training.
 
-D = W_tuned - W_base with singular values s₁ ≥ s₂ ≥ ...; a sign of D changes nothing here.
+D = W_tuned - W_base with singular values s₁ ≥ s₂ ≥ ...; the sign of D does not matter here.
 
     ‖D‖_F = √Σ sᵢ²        r₁ = s₁² / ‖D‖_F²
     srank_δ = least k with (s₁ + ... + s_k) / Σ sᵢ ≥ 1 - δ
 
-All singular values come from the eigenvalues of the smaller Gram matrix, DᵀD or DDᵀ, which is
-summed up in float64 from strips of D. The leading ones alone come from a subspace iteration,
-with a bound on their error. D itself is never held in float64, and in float32 only where it is
+All singular values are computed from the eigenvalues of the smaller Gram matrix, DᵀD or DDᵀ,
+which is summed in float64 over strips of D. The leading values alone are computed by subspace
+iteration, with a bound on their error. D is never held in float64, and in float32 only if it is
 small.
 
 Source: FADE (arXiv:2607.01490), Fig. 5, sec. 15.1; srank: Kumar et al. 2020
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 DELTA = 0.01
-"""The share of Σ sᵢ that srank leaves out; the paper does not give its own."""
+"""The share of Σ sᵢ that srank leaves out; the paper does not print its value."""
 
 SUBSPACE = 16
-"""Directions that the subspace iteration follows."""
+"""Number of directions of the subspace iteration."""
 PASSES = 40
-"""Over D, at most, that it makes."""
+"""Largest number of passes over D that the iteration makes."""
 TOLERANCE = 1e-3
-"""Relative error of s₁ and s₂ at which it ends before."""
+"""Relative error of s₁ and s₂ at which the iteration stops earlier."""
 
 _STRIP = 1 << 22
-"""Elements of D that are read at once where it is not held."""
+"""Elements of D per strip, if D is not held in memory."""
 _HELD = 1 << 27
-"""Elements up to which D is held, in float32: 512 MiB."""
+"""Largest number of elements of D that is held in memory: 512 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What is known of a matrix's singular values.
+    """All singular values of a matrix, or the leading ones with bounds on their errors.
 
     Attributes:
         norm: ‖D‖_F, exact.
@@ -111,7 +111,7 @@ class Spectrum:
         return self.energy_error / self.norm**2 if self.norm else 0.0
 
     def srank(self, delta: float = DELTA) -> tuple[int, int]:
-        """The least and the greatest that srank_δ can be; equal where all values are known."""
+        """Return the least and greatest possible srank_δ; equal if all values are known."""
         if self.is_whole:
             found = effective_rank(self.values, delta)
             return found, found
@@ -123,7 +123,7 @@ def effective_rank(values: Float[Tensor, " values"], delta: float = DELTA) -> in
     cumulated = values.double().cumsum(0)
     if not cumulated[-1]:
         return 0
-    # By rounding, the last need not pass its own share.
+    # Without the slack, rounding could keep even the last sum below its own share.
     reached = cumulated >= (1 - delta) * cumulated[-1] * (1 - 1e-12)
     return int(reached.nonzero()[0]) + 1
 
@@ -131,11 +131,11 @@ def effective_rank(values: Float[Tensor, " values"], delta: float = DELTA) -> in
 def effective_rank_bounds(
     values: Float[Tensor, " known"], norm: float, count: int, delta: float = DELTA
 ) -> tuple[int, int]:
-    """The least and the greatest that srank_δ can be when the leading k values are known.
+    """Return the least and greatest possible srank_δ if only the leading k values are known.
 
-    With P = s₁ + ... + s_k and T = ‖D‖_F² - Σ_{i≤k} sᵢ², the other n - k values, none above
-    s_k, sum to something between T/s_k and √((n-k) T). srank is least where they are as
-    large, and greatest where they are as equal, as can be.
+    With T = ‖D‖_F² - Σ_{i≤k} sᵢ², the other n - k values, none above s_k, sum to a number between
+    T/s_k and √((n-k) T). srank is least if these values are as large as possible, and greatest
+    if they are as equal as possible.
 
     Args:
         values: s₁ ... s_k, taken as exact.
@@ -174,10 +174,10 @@ def alignment(a: Float[Tensor, " features"], b: Float[Tensor, " features"]) -> f
 
 
 def whole_spectrum(matrix: Matrix) -> Spectrum:
-    """All singular values, by the eigenvalues of the smaller Gram matrix.
+    """Compute all singular values from the eigenvalues of the smaller Gram matrix.
 
-    One pass over D, a second for the other side's vector, and O(n³) for the shorter side n.
-    Values below about 1e-8 s₁ are rounding.
+    This takes one pass over D, a second pass for the other side's vector, and O(n³) operations
+    for the shorter side n. Values below about 1e-8 s₁ are rounding error.
     """
     strips = _Strips(matrix)
     gram = torch.zeros(strips.short, strips.short, dtype=torch.float64)
@@ -195,12 +195,12 @@ def whole_spectrum(matrix: Matrix) -> Spectrum:
 
 
 def leading_spectrum(matrix: Matrix) -> Spectrum:
-    """The leading singular values, by subspace iteration from a random start.
+    """Compute the leading singular values by subspace iteration from a random start.
 
-    Each pass takes Q, orthonormal, to DᵀD Q, with the Ritz values θᵢ of DᵀD on Q and their
-    residuals ρᵢ = ‖DᵀD vᵢ - θᵢ vᵢ‖. An eigenvalue of DᵀD lies within ρᵢ of θᵢ, and √θᵢ is
-    never above sᵢ; the errors are those that follow. That it is the i-th eigenvalue that lies
-    there is what a random start makes all but certain.
+    Each pass maps an orthonormal Q to DᵀD Q and gives the Ritz values θᵢ of DᵀD on Q and their
+    residuals ρᵢ = ‖DᵀD vᵢ - θᵢ vᵢ‖. An eigenvalue of DᵀD lies within ρᵢ of θᵢ, and √θᵢ never
+    exceeds sᵢ; the error bounds follow from that. That this eigenvalue is the i-th one is almost
+    certain for a random start.
 
     Source: Halko, Martinsson and Tropp 2011 (arXiv:0909.4061), Alg. 4.4; Parlett 1998, "The
     Symmetric Eigenvalue Problem", Theorem 4.5.1.
@@ -238,9 +238,9 @@ def leading_spectrum(matrix: Matrix) -> Spectrum:
 
 
 class _Strips:
-    """D, or its transpose where D is wide, in strips of rows of its shorter side.
+    """D, or its transpose if D is wide, in strips whose rows have the length of the shorter side.
 
-    A wide one is held whole, in float32, and so is a small one.
+    Wide and small matrices are held in memory in float32; others are read strip by strip.
 
     Attributes:
         short: the length of the shorter side.
@@ -288,8 +288,8 @@ def _without_directions(matrix: Matrix, norm: float, values: Tensor) -> Spectrum
 
 
 def _eigenvalues(gram: Float[Tensor, "short short"]) -> Float[Tensor, " short"]:
-    """In descending order, none below 0."""
-    # More threads are slower at it, ten times where the cores have other work.
+    """Return the eigenvalues in descending order, clamped at 0."""
+    # eigvalsh is slower on several threads, ten times if the cores have other work.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -300,9 +300,9 @@ def _eigenvalues(gram: Float[Tensor, "short short"]) -> Float[Tensor, " short"]:
 
 
 def _leading_vector(gram: Float[Tensor, "short short"], energy: float) -> Float[Tensor, " short"]:
-    """The eigenvector of the largest eigenvalue, by inverse iteration.
+    """Compute the eigenvector of the largest eigenvalue by inverse iteration.
 
-    All eigenvectors would take six times as long.
+    Computing all eigenvectors would take six times as long.
     """
     size = len(gram)
     shift = energy * (1 + 4 * size * torch.finfo(torch.float64).eps)

@@ -61,7 +61,7 @@ class AllWrong(Enum):
 
 
 class Rounding(Enum):
-    """How the number of virtual rewards is made whole."""
+    """How the number of virtual rewards is rounded to an integer."""
 
     FLOOR = "floor"
     CEIL = "ceil"
@@ -229,7 +229,7 @@ class AVSPO(StatefulEstimator[_Memory]):
         return collapsed
 
     def _augmented(self, groups: Groups, largest: int, acr: float) -> Groups:
-        """The groups as if each had virtual rewards beside its real ones.
+        """Return the groups with virtual rewards appended to the real ones.
 
         Args:
             largest: K of a group without masked rollouts.
@@ -246,22 +246,22 @@ class AVSPO(StatefulEstimator[_Memory]):
         """K of a group with `count` rollouts."""
         assert self.rounding is not None
         if self.count is Count.POWER:
-            wanted = count * math.pow(acr, self.alpha)
+            exact = count * math.pow(acr, self.alpha)
         else:
-            wanted = self.lam * count * math.sqrt(acr)
-        # An exact product must not be rounded up or down: 0.29 · 100 is 28.999999999999996.
-        wanted = round(wanted, 9)
+            exact = self.lam * count * math.sqrt(acr)
+        # Remove floating-point noise before rounding: 0.29 · 100 is 28.999999999999996.
+        exact = round(exact, 9)
         whole = {
-            Rounding.FLOOR: math.floor(wanted),
-            Rounding.CEIL: math.ceil(wanted),
-            Rounding.NEAREST: math.floor(wanted + 0.5),
+            Rounding.FLOOR: math.floor(exact),
+            Rounding.CEIL: math.ceil(exact),
+            Rounding.NEAREST: math.floor(exact + 0.5),
         }[self.rounding]
         return min(count, max(1, whole))
 
     def _virtual_rewards(
         self, groups: Groups, number: Tensor | int, largest: int
     ) -> Float[Tensor, "prompts virtual"]:
-        """Virtual rewards 1 to `largest` of each group, whatever `number` it has."""
+        """Return virtual rewards 1 to `largest` of each group; those above `number` are masked."""
         high = groups.high
         k = torch.arange(1, largest + 1, dtype=high.dtype, device=high.device)
         shape = (high.shape[0], largest)
@@ -274,7 +274,8 @@ class AVSPO(StatefulEstimator[_Memory]):
         if self.strategy is Strategy.EXPONENTIAL_DECAY:
             return torch.exp(-k).expand(shape)
         ramp = self.all_wrong is AllWrong.RAMP
-        # In rising order, where the paper counts down: vₖ of k and of K - k + 1 change places.
+        # In ascending order, while the paper counts down: vₖ and v of K - k + 1 are swapped. Only
+        # the set of virtual rewards matters.
         anchors = k * (self.anchor / number) if ramp else self.anchor
         return torch.where(high > 0, high * (k / (number + 1)), high + anchors)
 

@@ -1,4 +1,4 @@
-"""The contract of an estimator: rewards of a batch in, one advantage per rollout out."""
+"""The base classes of estimators: rewards of a batch in, one advantage per rollout out."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Provenance(Enum):
-    """What the defaults of an estimator are held to.
+    """The source that the defaults of an estimator follow.
 
     PAPER: the formula of a paper. RELEASED: the code that the method's authors published.
-    OURS: what no source settles, such as a constant that a formula lacks, or a choice of ours.
+    OURS: our own choice where no source decides, such as a constant that a formula lacks.
     """
 
     PAPER = "paper"
@@ -39,31 +39,32 @@ class Provenance(Enum):
 class Estimator(Component):
     """Maps the rewards of a batch to advantages: a policy weight.
 
-    A subclass sets the class attributes below and writes `_advantages`; `compute` checks
-    the batch, hands over its statistics and applies the mask. An instance may narrow an
+    A subclass sets the class attributes below and implements `_advantages`. `compute` checks
+    the batch, passes its statistics on and applies the mask. An instance may narrow an
     attribute that depends on its options (see `_narrow`).
 
     Attributes:
-        family: the heading it is listed under.
+        family: the heading under which listings show it.
         formula: the advantage in one line.
-        paper, equation: where the formula stands.
-        provenance: what its defaults are held to; OURS after another means that they are that
-            but for what the paragraph `Departures` of the docstring says. Empty: not stated.
-        released_options: each gives what the authors' released code does where the defaults
-            do not, as `-o` takes it; several fields of one have spaces between them.
-        needs: the optional fields of `GroupBatch` that it cannot do without.
-        uses: those that it reads when they are given.
-        minimum_group: the smallest group size that it is defined for.
-        group_multiple: group sizes must be multiples of it.
+        paper, equation: the source of the formula.
+        provenance: the sources of the defaults. OURS after another source means that the
+            defaults follow that source except as the docstring's `Departures` says. Empty:
+            not stated.
+        released_options: options that reproduce the authors' released code where the defaults
+            do not, as `-o` takes them; spaces separate several fields of one setting.
+        needs: the optional fields of `GroupBatch` that it requires.
+        uses: the optional fields that it reads if they are given.
+        minimum_group: the smallest group size for which it is defined.
+        group_multiple: group sizes must be multiples of this number.
         exchangeable: the order of the rollouts within a group does not matter.
         binary_only: rewards other than 0 and 1 are refused.
-        rates: reads row means as solve rates, so they must lie in [0, 1].
-        verifier_free: reads another signal than the rewards, so that the collapse rate of
-            the rewards says nothing of it.
-        stateful: has memory, which each call of `compute` advances exactly once.
-        per_group: what a group gets, and what is kept of it, is made of that group alone and
-            has the same bits in every batch that is not refused; nothing is logged. So one
-            call may serve the batches of several runs.
+        rates: it reads row means as solve rates, so they must lie in [0, 1].
+        verifier_free: it reads another signal than the rewards, so the collapse rate of the
+            rewards does not describe it.
+        stateful: it has memory, which each call of `compute` advances exactly once.
+        per_group: advantages and kept rollouts of a group depend on that group alone, with the
+            same bits in every batch, and nothing is logged. One call may therefore serve the
+            batches of several runs.
     """
 
     family: ClassVar[str]
@@ -85,22 +86,23 @@ class Estimator(Component):
 
     @final
     def __call__(self, batch: GroupBatch) -> PerRollout:
-        """The advantages alone; see `compute`."""
+        """Return the advantages alone; see `compute`."""
         return self.compute(batch).values
 
     @final
     def compute(self, batch: GroupBatch) -> Advantages:
-        """The advantages of a batch; inputs are left as they are.
+        """Compute the advantages of a batch without changing its inputs.
 
-        A batch without a single scorable rollout gets zeros and leaves memory alone.
+        A batch without a scorable rollout gets zeros and does not advance the memory.
 
         Raises:
-            BatchError: the batch has the wrong shape or type, lacks an input, holds
-                rewards that are not finite, or rewards that this formula is not defined
-                for. Memory does not advance then.
+            BatchError: the batch has the wrong shape or type, lacks an input, or holds rewards
+                that are not finite or for which the formula is not defined. The memory does not
+                advance.
         """
         self._check_inputs(batch)
         mask = batch.mask
+        # Statistics of an empty batch would be NaN, and would stay in the memory for ever.
         if mask is not None and not mask.any():
             return Advantages(values=torch.zeros_like(batch.rewards), keep=mask.clone())
         groups = Groups(batch)
@@ -113,25 +115,25 @@ class Estimator(Component):
 
     @abstractmethod
     def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        """The formula, as a new tensor; what it gives masked rollouts does not matter.
+        """Return the advantages as a new tensor; values of masked rollouts do not matter.
 
         Args:
             groups: the checked rewards with their statistics.
-            info: to be filled with what should be logged.
+            info: receives the numbers to log.
         """
 
     def _keep(self, groups: Groups) -> FlagPerRollout:
-        """The rollouts that take part in the update: all that could be scored."""
+        """Return the rollouts that take part in the update: all scorable ones."""
         if groups.mask is not None:
             return groups.mask.clone()
         return torch.ones_like(groups.rewards, dtype=torch.bool)
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory in JSON types; empty for an estimator without."""
+        """Return the memory in JSON types; empty for an estimator without memory."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Puts back what `state_dict` gave.
+        """Restore a memory that `state_dict` returned.
 
         Raises:
             CheckpointError: the state belongs to another estimator.
@@ -139,11 +141,11 @@ class Estimator(Component):
         self._check_state(state, expected=())
 
     def reset(self) -> None:
-        """Forgets every earlier call."""
+        """Forget all earlier calls."""
 
     @final
     def _narrow(self, **attributes: Any) -> None:
-        """Sets class attributes (`needs`, `minimum_group`, ...) for this instance alone."""
+        """Override class attributes (`needs`, `minimum_group`, ...) for this instance."""
         assert all(hasattr(type(self), name) for name in attributes)
         vars(self).update(attributes)
 
@@ -192,9 +194,9 @@ class Estimator(Component):
                 raise BatchError(f"{name}: expected the shape {list(shape)}, got {list(found)}")
 
     def _check_rewards(self, groups: Groups) -> None:
-        """Refuses rewards that the formula is not defined for."""
+        """Refuse rewards for which the formula is not defined."""
         rewards = groups.rewards
-        # Rewards of 0 and 1 alone, which are finite and rates, need no further look.
+        # Fast path: r = relu(sign(r)) holds for 0 and 1 alone, which are finite and in [0, 1].
         if self.binary_only and torch.equal(rewards.sign().relu_(), rewards):
             return
         low, high = groups.mean_range
@@ -222,8 +224,8 @@ Memory = TypeVar("Memory", bound="DataclassInstance")
 class StatefulEstimator(Estimator, Generic[Memory]):
     """An estimator with memory across steps: a frozen dataclass of plain numbers.
 
-    It lies in `_memory` and is no dataclass field of the estimator, as a field would be
-    part of the configuration.
+    The memory is the attribute `_memory` and not a dataclass field, because fields are part of
+    the configuration and so of a run's identity.
     """
 
     stateful: ClassVar[bool] = True
@@ -234,7 +236,7 @@ class StatefulEstimator(Estimator, Generic[Memory]):
 
     @abstractmethod
     def _fresh_memory(self) -> Memory:
-        """The memory before the first call."""
+        """Return the memory before the first call."""
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self._memory)

@@ -19,31 +19,32 @@ if TYPE_CHECKING:
     FlagPerRollout = Bool[Tensor, "prompts rollouts"]
     FlagPerGroup = Bool[Tensor, "prompts 1"]
 
-# Fields of a batch that are no tensor [prompts, rollouts].
+# The fields of a batch that are not tensors [prompts, rollouts]: one value per prompt, or one
+# number for the whole batch.
 PER_PROMPT = frozenset({"solve_rates", "frequencies", "prompt_ids"})
 COUNTERS = frozenset({"step", "total_steps"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch:
-    """One step's rollouts, as an estimator sees them: B prompts, G rollouts each.
+    """The rollouts of one step: B prompts with G rollouts each.
 
     Attributes:
-        rewards: what the verifier gave, float32 or float64. Entries that `mask` leaves out
-            may hold anything, NaN included.
-        mask: false for rollouts that could not be scored or are missing; they are left out
-            of every statistic and get advantage 0.
+        rewards: the verifier's rewards, float32 or float64. Masked entries may hold anything,
+            NaN included.
+        mask: false for rollouts that are missing or could not be scored. They enter no
+            statistic and get advantage 0.
         lengths: generated tokens per rollout.
         ref_rewards: rewards of reference rollouts for the same prompts, paired by index.
         token_entropy: mean of -log π over the sampled tokens of each rollout, in nats.
         token_entropy_exact: mean exact entropy of the next-token distributions, in nats.
         self_certainty: mean KL divergence of the next-token distributions π from the uniform
             one, KL(uniform ‖ π), in nats.
-        solve_rates: share of correct rollouts of each prompt, where rewards are not binary.
+        solve_rates: share of correct rollouts of each prompt, for rewards that are not binary.
         answered: true where an answer could be read in the rollout, right or wrong.
-        prompt_ids: what identifies each group's prompt, across steps and epochs.
-        frequencies: how often each group counts in statistics of the batch, once by
-            default; lets the enumerated groups of a solve rate stand for a large batch.
+        prompt_ids: names of the groups' prompts, the same in every step and epoch.
+        frequencies: how often each group counts in statistics of the batch (default: once).
+            With them a few enumerated groups represent a large batch.
         step: the training step, counted from 1.
         total_steps: the length of the training.
     """
@@ -63,7 +64,7 @@ class GroupBatch:
     total_steps: int | None = None
 
     def select(self, groups: Int[Tensor, " groups"] | slice) -> GroupBatch:
-        """Some of the groups, in the order given."""
+        """Return some of the groups, in the given order."""
         chosen: dict[str, Any] = {
             name: value[groups] for name, value in vars(self).items() if isinstance(value, Tensor)
         }
@@ -75,9 +76,9 @@ class GroupBatch:
 
 
 def spread_input(name: str, value: float, rewards: PerRollout) -> Tensor | tuple[str, ...] | float:
-    """An input of a batch that is the same everywhere, in the form that the batch has it.
+    """Return an input of a batch that has the same value for every rollout.
 
-    `prompt_ids` have no value: each group gets a prompt of its own. `answered` is true for 1.
+    `prompt_ids` ignore the value: each group gets its own prompt. `answered` is true for 1.
     """
     if name in COUNTERS:
         return value
@@ -89,12 +90,12 @@ def spread_input(name: str, value: float, rewards: PerRollout) -> Tensor | tuple
 
 @dataclass(frozen=True, kw_only=True)
 class Advantages:
-    """What an estimator returns.
+    """The result of an estimator.
 
     Attributes:
         values: the advantages, in the rewards' dtype and on their device.
         keep: the rollouts that take part in the update and in the loss's denominators.
-        info: what the estimator wants logged, as `estimator/NAME` (alpha, delta, tau, ...).
+        info: numbers to log as `estimator/NAME` (alpha, delta, tau, ...).
     """
 
     values: PerRollout

@@ -15,12 +15,12 @@ from advsweep.estimators.group_stats import Groups, Std, standardise
 if TYPE_CHECKING:
     from advsweep.estimators.batch import PerGroup, PerRollout
 
-# Below it the spread over a prompt's visits is rounding: that of equal rewards is 0.
+# A smaller spread over a prompt's visits is rounding error of equal rewards.
 _NO_SPREAD = 1e-12
 
 
 class _Visits(NamedTuple):
-    """What is known of a prompt: how often it was seen, and its rewards' mean and variance."""
+    """The history of a prompt: number of visits, and mean and variance of its rewards."""
 
     number: int
     mean: float
@@ -98,7 +98,7 @@ class DCPO(StatefulEstimator[_Memory]):
         return torch.where(x.abs() < y.abs(), x, y).to(groups.rewards)
 
     def _visit(self, groups: Groups, sigma: PerGroup) -> list[_Visits]:
-        """Counts the groups as visits of their prompts; what is known after each of them."""
+        """Record the groups as visits; return each prompt's history after its visit."""
         prompts = groups.batch.prompt_ids
         assert prompts is not None
         means = groups.mean[:, 0].double().tolist()

@@ -1,6 +1,6 @@
-"""Weights from exponentials of the rewards, taken relative to the largest of a group.
+"""Weights from exponentials of the rewards, relative to the largest reward of the group.
 
-No β overflows that way, and equal rewards weigh exactly 1.
+So no β overflows, and equal rewards have weight exactly 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from advsweep.estimators.group_stats import Groups, at_least
 if TYPE_CHECKING:
     from advsweep.estimators.batch import PerGroup, PerRollout
 
-# What the weights of the others must sum to, the best one's being 1, to be told from the total.
+# Where the other weights of a group sum to less, the best one's being 1, subtracting the best
+# from the total loses too many digits.
 _SWAMPED = 0.1
 
 
@@ -135,9 +136,9 @@ class LogMeanExp(Estimator):
         if rest.amin().item() >= _SWAMPED:
             return advantages
 
-        # The best outweighs the others by so much that they are lost in the total, or even
-        # underflow: theirs must be relative to the second best. Of the best, cut off at the
-        # second, the weight is 1.
+        # The best reward outweighs the others so much that they are lost in the total or
+        # underflow. Their weights are therefore taken relative to the second best reward; the
+        # best one, clamped to the second, then has weight 1.
         rewards = groups.rewards
         if groups.mask is not None:
             rewards = torch.where(groups.mask, rewards, -math.inf)

@@ -1,4 +1,4 @@
-"""The rewards of a batch by group, and the statistics that the formulas are made of."""
+"""Statistics of the rewards of each group, from which the formulas are built."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Std(Enum):
 
 
 class Groups:
-    """A batch's rewards and their statistics, each row a group of its own.
+    """The rewards of a batch and their statistics; each row is a group.
 
-    Rollouts that the mask leaves out enter no statistic: `rewards` and `centred` are 0
-    there. Statistics of a group are columns, so that they broadcast over its rollouts. A
-    group without any scorable rollout counts as homogeneous with mean 0.
+    Masked rollouts enter no statistic: `rewards` and `centred` are 0 there. Statistics of a
+    group are columns, so that they broadcast over its rollouts. A group without a scorable
+    rollout counts as homogeneous with mean 0.
 
     Attributes:
-        batch: the inputs as they came.
+        batch: the unchanged inputs.
         rewards: the rewards, 0 where masked.
-        mask: the rollouts that count; None when all do.
-        count: rollouts that count in each group; a plain number when there is no mask.
+        mask: the rollouts that count; None if all do.
+        count: number of rollouts that count in each group; an int if there is no mask.
         low, high: smallest and largest reward of each group.
-        mean: mean reward p of each group; exactly the common reward of a homogeneous one.
+        mean: mean reward p of each group; for a homogeneous group exactly its common reward.
     """
 
     low: PerGroup
@@ -61,14 +61,16 @@ class Groups:
             high = torch.where(mask, rewards, -math.inf).amax(dim=1, keepdim=True)
             self.low, self.high = low.masked_fill(empty, 0.0), high.masked_fill(empty, 0.0)
             mean = self.rewards.sum(dim=1, keepdim=True) / at_least(self.count, 1)
-        # A rounded mean of equal rewards need not be equal to them.
+        # The rounded mean of equal rewards may differ from them: the mean of three times 0.1 is
+        # not 0.1. Clamping makes homogeneous groups deviate by exactly 0.
         self.mean = torch.clamp(mean, self.low, self.high)
 
     @functools.cached_property
     def homogeneous(self) -> FlagPerGroup:
-        """Groups whose rewards are all equal, found by comparing them.
+        """Flag the groups whose rewards are all equal.
 
-        A standard deviation would not do: that of three rewards of 0.1 is not zero.
+        Rewards are compared, because the rounded standard deviation of three rewards of 0.1 is
+        not zero.
         """
         return self.low == self.high
 
@@ -80,31 +82,31 @@ class Groups:
 
     @functools.cached_property
     def mean_range(self) -> tuple[float, float]:
-        """The smallest and the largest group mean; NaN or infinite if any reward is."""
+        """Return the smallest and largest group mean; not finite if any reward is not."""
         low, high = torch.aminmax(self.mean)
         return low.item(), high.item()
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """The smallest and the largest reward of the rollouts that count in the batch."""
+        """Return the smallest and largest reward among the rollouts that count."""
         weights = self._weights
         counted = self.rewards if weights is None else self.rewards[weights > 0]
         low, high = torch.aminmax(counted)
         return low.item(), high.item()
 
     def given(self, name: str) -> PerRollout:
-        """An input beside the rewards, in their type and 0 where masked."""
+        """Return another input in the rewards' dtype, 0 where masked."""
         values: Tensor = getattr(self.batch, name).to(self.rewards)
         return values if self.mask is None else torch.where(self.mask, values, 0.0)
 
     def finite(self, name: str) -> PerRollout:
-        """The same, checked.
+        """Return `given(name)` after checking that it is finite.
 
         Raises:
-            BatchError: NaN or infinity belongs to a rollout that counts.
+            BatchError: a rollout that counts has NaN or infinity.
         """
         values = self.given(name)
-        # They show in the sum, which costs less than a look at every number.
+        # One sum is cheaper than isfinite() on every number, and carries NaN and infinity on.
         if not math.isfinite(values.sum().item()):
             raise BatchError(
                 f"{name}: expected finite numbers, got NaN, infinity or a sum that overflows"
@@ -112,13 +114,13 @@ class Groups:
         return values
 
     def std(self, kind: Std = Std.POPULATION) -> PerGroup:
-        """σ of each group; exactly 0 on homogeneous groups and on those of one rollout."""
+        """Return σ of each group; exactly 0 for homogeneous groups and single rollouts."""
         norm: Tensor = torch.linalg.vector_norm(self.centred, dim=1, keepdim=True)
         freedom = at_least(self.count - 1 if kind is Std.SAMPLE else self.count, 1)
         return norm / (freedom.sqrt() if isinstance(freedom, Tensor) else math.sqrt(freedom))
 
     def rollout_mean(self, values: PerRollout) -> float:
-        """Mean over the rollouts of the batch, not over group means; NaN if none counts."""
+        """Return the mean over all rollouts (not over group means); NaN if none counts."""
         weights = self._weights
         if weights is None:
             return values.double().sum().item() / values.numel()
@@ -126,7 +128,7 @@ class Groups:
         return (counted.sum() / weights.sum()).item()
 
     def group_mean(self, values: PerGroup) -> float:
-        """Mean over the groups that have a rollout at all; of flags, their share."""
+        """Return the mean over groups with a scorable rollout; of flags, their share."""
         weights = self._weights
         if weights is None:
             return values.double().sum().item() / values.numel()
@@ -135,7 +137,7 @@ class Groups:
 
     @functools.cached_property
     def _weights(self) -> PerRollout | None:
-        """How often each rollout counts in a statistic of the batch; None: once each."""
+        """Return how often each rollout counts in batch statistics; None means once each."""
         frequencies = self.batch.frequencies
         if frequencies is None:
             return None if self.mask is None else self.mask.double()
@@ -144,14 +146,14 @@ class Groups:
 
 
 def at_least(count: Tensor | int, least: int) -> Tensor | int:
-    """A count raised to `least`, to divide by."""
+    """Return max(count, least), for use as a divisor."""
     return count.clamp(min=least) if isinstance(count, Tensor) else max(count, least)
 
 
 def standardise(values: Tensor, sigma: Tensor, eps: float = 0.0) -> Tensor:
-    """values / (σ + ε), where 0/0 reads as 0.
+    """Return values / (σ + ε), with 0/0 = 0.
 
-    Without ε, a σ whose square underflows is raised to the smallest whose square does not.
+    Without ε, σ is raised to the smallest number whose square does not underflow.
     """
     smallest = math.sqrt(torch.finfo(sigma.dtype).tiny)
     return values / (sigma + eps if eps > 0 else sigma.clamp(min=smallest))

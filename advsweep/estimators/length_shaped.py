@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _SHORTEST = 3
-"""How many of a group's shortest responses tell whether it is a group of long ones."""
+"""Number of a group's shortest responses whose mean length decides whether the group is long."""
 
 
 @dataclass(kw_only=True)

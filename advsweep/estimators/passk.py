@@ -149,7 +149,7 @@ _Weight = Callable[[int, int, int], float]
 
 
 def _by_failures(groups: Groups, k: int, weight: _Weight) -> PerGroup:
-    """The weight of each group, by its number of failures and of scorable rollouts."""
+    """Return the weight of each group, looked up by its failures and scorable rollouts."""
     failures = (groups.count - groups.rewards.sum(dim=1, keepdim=True)).long()
     size = groups.rewards.shape[1]
     kind = (groups.rewards.dtype, groups.rewards.device)
@@ -163,6 +163,6 @@ def _by_failures(groups: Groups, k: int, weight: _Weight) -> PerGroup:
 def _table(
     weight: _Weight, count: int, k: int, size: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, " failures"]:
-    """The weights of 0 to `size` failures among `count` rollouts; 0 for more than `count`."""
+    """Return the weights for 0 to `size` failures of `count` rollouts; 0 beyond `count`."""
     weights = [weight(count, k, failures) for failures in range(1, count + 1)]
     return torch.tensor([0.0, *weights, *[0.0] * (size - count)], dtype=dtype, device=device)

@@ -168,13 +168,13 @@ class MCGRPO(Estimator):
 
 
 def _rank(level: float, count: int) -> int:
-    """Which of `count` sorted rewards, from 1, is the smallest x with CDF(x) ≥ level."""
-    # Without rounding 0.3 * 10 would be 3.0000000000000004 for a level of 1 - 0.7.
+    """Return the rank (from 1) of the smallest of `count` rewards with CDF(x) ≥ level."""
+    # Remove floating-point noise: (1 - 0.7) * 10 is 3.0000000000000004, whose ceiling is 4.
     return max(1, math.ceil(round(level * count, 9)))
 
 
 def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
-    """The quantile at a place between two ranks, with the rewards in between by proportion."""
+    """Return the quantile, linearly interpolated between the two nearest ranks."""
 
     def place(count: int) -> float:
         # As for ranks, 0.1 * 7 is 0.7000000000000001.
@@ -190,7 +190,7 @@ def _interpolated_quantile(groups: Groups, level: float) -> PerGroup:
 
 
 def _order_statistic(groups: Groups, rank: Callable[[int], int]) -> PerGroup:
-    """The reward of a rank, from 1 for the smallest, that depends on how many count."""
+    """Return the reward of a rank (1: the smallest), which depends on the number that count."""
     size = groups.rewards.shape[1]
     if groups.mask is None:
         return groups.rewards.kthvalue(rank(size), dim=1, keepdim=True).values

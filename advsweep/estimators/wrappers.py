@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Wrapper(Estimator):
-    """Base of those that take the advantages of `base` further.
+    """Base class of estimators that reshape the advantages of another estimator, `base`.
 
-    Whatever the base asks of a batch is asked of it here, and its memory is this one's.
+    A wrapper has the requirements of its base on batches, and the memory of its base.
     """
 
     base: str | dict[str, Any] | Estimator = option(
@@ -50,7 +50,7 @@ class Wrapper(Estimator):
         )
 
     def _base_spec(self, spec: str | dict[str, Any]) -> str | dict[str, Any]:
-        """What the base is built from, given what the user asked for."""
+        """Return the specification of the base, given the user's."""
         return spec
 
     def _check_rewards(self, groups: Groups) -> None:

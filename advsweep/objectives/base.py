@@ -1,4 +1,4 @@
-"""The contract of an objective: advantages and log-probabilities in, a loss out."""
+"""The base class of objectives: advantages and log-probabilities in, a loss out."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 class LossInputs:
     """The rollouts of one minibatch, one row each, padded to the longest completion.
 
-    Minibatches of several runs, which have nothing to do with each other, may lie side by side
-    along leading axes, `*runs`. Each run's numbers are then the same to the bit, whichever
-    others stand beside it.
+    Leading axes `*runs` may stack the minibatches of several independent runs. Each run's
+    numbers then have the same bits as without the others.
 
-    Rollouts whose advantage is 0 may be left out where the objective `skips_exactly`; they
-    count in `rollouts` and `tokens` all the same, so that nothing changes by it.
+    If the objective `skips_exactly`, rollouts with advantage 0 may be left out. They still count
+    in `rollouts` and `tokens`, so the loss does not change.
 
     Attributes:
         log_probs: log π of the sampled tokens under the weights being trained.
-        old_log_probs: the same under the weights that sampled them, no gradient.
-        completion_mask: true for generated tokens, the end mark included. What stands in
-            the other places is never read, and a rollout without any adds nothing.
-        advantages: one number per rollout; each of its tokens gets it.
-        rollouts: the minibatch's rollouts, those left out included. Where a minibatch is
-            computed in several parts, each of them is given an equal share of the number, so
-            that the mean of their losses is the minibatch's. Of several runs, one number
-            that they share or one each, above 0.
-        tokens: their generated tokens, likewise.
-        parts: in how many parts the minibatch is computed; `parts` times `rollouts` are its own.
-        reference_log_probs: log π of the sampled tokens under the base model, no gradient.
+        old_log_probs: the same under the weights that sampled them, without gradient.
+        completion_mask: true for generated tokens, the end mark included. Other places are never
+            read, and a rollout without generated tokens adds nothing.
+        advantages: one number per rollout, which all its tokens get.
+        rollouts: number of rollouts of the minibatch, including those left out. If a minibatch
+            is computed in several parts, each part gets an equal share of the number, so that
+            the mean of their losses is the loss of the minibatch. For several runs: one common
+            number or one per run, above 0.
+        tokens: number of their generated tokens, in the same form.
+        parts: number of parts in which the minibatch is computed; the whole minibatch has
+            `parts` times `rollouts` rollouts.
+        reference_log_probs: log π of the sampled tokens under the base model, without gradient.
         entropies: exact entropy of each next-token distribution, in nats, with gradient.
     """
 
@@ -55,12 +55,12 @@ class LossInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LossOutput:
-    """What an objective returns.
+    """The result of an objective.
 
     Attributes:
-        loss: to be minimised: a scalar, or one for each run.
-        metrics: the same without gradient under their metric names: `loss/policy`, and
-            `loss/kl` and `loss/clip_fraction` where there is a penalty or a clip. Each is
+        loss: the number to minimise: a scalar, or one per run.
+        metrics: parts of the loss without gradient, by metric name: `loss/policy`, and
+            `loss/kl` and `loss/clip_fraction` for objectives with a penalty or a clip. Each is
             a mean over the minibatch.
     """
 
@@ -73,32 +73,32 @@ class Objective(Component):
 
     @property
     def skips_exactly(self) -> bool:
-        """True where a rollout with advantage 0 adds nothing to loss and gradient."""
+        """Whether rollouts with advantage 0 add nothing to loss and gradient."""
         return False
 
     @property
     def averages(self) -> bool:
-        """True where the loss is a mean over rollouts or tokens, not a sum."""
+        """Whether the loss is a mean over rollouts or tokens rather than a sum."""
         return True
 
     @property
     def needs_reference(self) -> bool:
-        """True where `LossInputs.reference_log_probs` must be given."""
+        """Whether `LossInputs.reference_log_probs` is required."""
         return False
 
     @property
     def needs_entropy(self) -> bool:
-        """True where `LossInputs.entropies` must be given, with gradient."""
+        """Whether `LossInputs.entropies` is required, with gradient."""
         return False
 
     def for_completions(self, max_tokens: int) -> Self:
-        """This objective for completions of at most `max_tokens` tokens.
+        """Return this objective for completions of at most `max_tokens` tokens.
 
-        A run's objective is made so before anything else reads it: a constant that depends on
-        the length, and that nobody gave, is then part of the run's config and identity.
+        Runs call it before anything else reads their objective. So a constant that depends on
+        the length, and that the user left out, becomes part of the run's config and identity.
         """
         return self
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """The loss of one minibatch, or of each run's."""
+        """Compute the loss of one minibatch, or of each run's minibatch."""

@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO, as GRPO and its kin use it."""
+"""The clipped surrogate of PPO, as GRPO and related methods use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Ratio(Enum):
-    """What the importance ratio is taken over."""
+    """The unit of the importance ratio: a token, or a whole sequence."""
 
     TOKEN = "token"
     SEQUENCE = "sequence"
@@ -106,7 +106,7 @@ class AdaptiveClipped(Tokenwise):
         advantages = inputs.advantages[..., None]
         old = inputs.old_log_probs.where(mask, 0.0)
         ratio = (inputs.log_probs - old).where(mask, 0.0).exp()
-        # 1/q is infinite where q underflows; both bounds hold then.
+        # Where q underflows 1/q is infinite, and the clamps below give both bounds.
         rarity = 4 * (-old).exp()
         low = 0.5 + 0.5 * (1 - self.clip_low * rarity).clamp(min=0).sqrt()
         high = (0.5 + 0.5 * (1 + self.clip_high * rarity).sqrt()).clamp(max=self.cap)
@@ -120,7 +120,7 @@ class AdaptiveClipped(Tokenwise):
 def _clip(
     free: Tensor, clipped: Tensor, advantages: Tensor, dual_clip: float
 ) -> tuple[Tensor, Tensor]:
-    """The losses of tokens, and which of them have no gradient."""
+    """Return the token losses, and a flag for the tokens without gradient."""
     least = torch.minimum(free, clipped)
     if math.isinf(dual_clip):
         return -least, clipped < free

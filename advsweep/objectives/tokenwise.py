@@ -1,4 +1,4 @@
-"""Objectives made of one loss per token: what they share beside it."""
+"""Objectives with one loss per token: their shared base, and the cross-entropy."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Tokenwise(Objective):
         constant               Σᵢ Σₜ / (N max_tokens)    Dr. GRPO, FADE
         seq_sum_token_mean     Σᵢ (1/|oᵢ|) Σₜ            DCPO
 
-    The entropy bonus is the plain mean over tokens whatever the aggregation.
+    The entropy bonus is the plain mean over tokens, for every aggregation.
 
-    A subclass gives the token losses, which must be 0 where the advantage is 0.
+    A subclass implements the token losses, which must be 0 where the advantage is 0.
     """
 
     aggregation: Aggregation = option(
@@ -90,10 +90,10 @@ class Tokenwise(Objective):
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
-        """The loss of each token; what stands outside the mask does not matter.
+        """Return the loss of each token; values outside the mask do not matter.
 
         Args:
-            metrics: to be filled with what is particular to the objective.
+            metrics: receives the metrics that only this objective has.
         """
 
     def loss(self, inputs: LossInputs) -> LossOutput:
@@ -103,6 +103,7 @@ class Tokenwise(Objective):
         metrics["loss/policy"] = loss.detach()
         if self.needs_reference:
             assert inputs.reference_log_probs is not None
+            # Schulman's k3 is never negative, and its mean is the KL divergence.
             d = (inputs.reference_log_probs - inputs.log_probs).where(mask, 0.0)
             kl = self._aggregate(d.exp() - d - 1, inputs)
             metrics["loss/kl"] = kl.detach()
@@ -128,32 +129,31 @@ class Tokenwise(Objective):
             return total(values) / (inputs.rollouts * self.max_tokens)
         lengths = inputs.completion_mask.sum(dim=-1).clamp(min=1)
         summed = (values.sum(dim=-1) / lengths).sum(dim=-1)
-        # The mean over the parts of a minibatch is to be its sum.
+        # Trainers average over the parts of a minibatch; `parts` turns that mean into the sum.
         return summed / inputs.rollouts if self.averages else summed * inputs.parts
 
 
 def total(values: Num[Tensor, "*runs rollouts tokens"]) -> Num[Tensor, "*runs"]:
-    """The sum over the rollouts and tokens of each run, of the same bits for any number of runs.
-
-    With more than one thread, torch splits a lone sum of 32,768 numbers and more among them.
-    """
+    """Sum over the rollouts and tokens of each run."""
+    # One call for both axes has the same bits for any number of runs (on one thread: with more,
+    # torch splits a single sum of 32,768 or more numbers among them).
     return values.sum(dim=(-2, -1))
 
 
 @dataclass(kw_only=True)
 class CrossEntropy(Tokenwise):
-    """The token loss is -l A: no ratio and no clip, so nothing reports a clipped share.
+    """Cross-entropy: the token loss is -l A, without ratio and clip.
 
-    Its gradient is that of `clipped` while the weights are those that sampled. Older
-    rollouts (later minibatches, further inner epochs) count as if they were new, and with
-    A < 0 the loss of a fixed sample has no lower bound. Aggregation, KL penalty and entropy
-    bonus are those of `Tokenwise`; the mean over all tokens is the default.
+    Its gradient equals that of `clipped` as long as the weights are those that sampled. Older
+    rollouts (later minibatches, further inner epochs) count as if they were new, and for A < 0
+    the loss of a fixed sample has no lower bound. Aggregation, KL penalty and entropy bonus are
+    those of `Tokenwise`; the default aggregation is the mean over all tokens.
 
-    Source: AAPO (arXiv:2505.14264) Eq. 3-4, which has it from GPG (Chu et al. 2025,
+    Source: AAPO (arXiv:2505.14264) Eq. 3-4, which cites GPG (Chu et al. 2025,
     arXiv:2504.02546).
 
-    Departures: the tokens are counted over the minibatch, as in the authors' code, where the
-    equations count them prompt by prompt.
+    Departures: tokens are counted over the minibatch, as in the authors' code; the equations
+    count them per prompt.
     """
 
     name: ClassVar[str] = "cross_entropy"

@@ -1,4 +1,4 @@
-"""Rollout policies: how the groups of a step come to be."""
+"""Rollout policies: which groups a step draws and trains on."""
 
 from __future__ import annotations
 

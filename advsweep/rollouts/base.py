@@ -1,4 +1,4 @@
-"""The contract of a rollout policy: which groups a step draws and which it trains on."""
+"""The base class of rollout policies, and the source from which they draw groups."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class RolloutSource(Protocol):
-    """Draws groups for one step; what a backend hands to a rollout policy.
+    """Draws groups for one step; each backend implements one.
 
-    The source keeps all that it generated, in the order of drawing, and charges it to the
-    step (`cost/rollouts`), whether it is trained on or not.
+    The source keeps all generated rollouts in the order of drawing. All of them count as cost
+    of the step (`cost/rollouts`), whether the step trains on them or not.
     """
 
     @property
@@ -38,7 +38,7 @@ class RolloutSource(Protocol):
         """Generates and scores a group of the reference model for prompts already drawn.
 
         Args:
-            groups: whose prompts, counted from 0 in the order of drawing.
+            groups: numbers of the groups with these prompts, from 0 in the order of drawing.
 
         Returns:
             Their rewards; NaN where the verifier could not judge.
@@ -48,13 +48,13 @@ class RolloutSource(Protocol):
 
 @dataclass(frozen=True)
 class Collected:
-    """What a step trains on.
+    """The groups that a step trains on.
 
     Attributes:
-        groups: the groups, counted from 0 in the order of drawing; none if the step has
-            nothing to train on.
-        ref_rewards: rewards of reference rollouts for the same prompts, where the policy
-            provides them.
+        groups: their numbers, from 0 in the order of drawing; empty if the step has nothing to
+            train on.
+        ref_rewards: rewards of reference rollouts for the same prompts, if the policy provides
+            them.
     """
 
     groups: Int[Tensor, " groups"]
@@ -65,24 +65,25 @@ class RolloutPolicy(Component):
     """Decides how many groups a step draws and which of them go to the estimator."""
 
     provides: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `GroupBatch` that this policy adds to those of the backend."""
+    """Fields of `GroupBatch` that the policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
-    """True if it draws with a reference model, which the backend must keep then."""
+    """Whether it draws with a reference model, which the backend then has to keep."""
     keeps_all: ClassVar[bool] = False
-    """True if a step draws once and trains on every group: several runs may draw at once then."""
+    """Whether a step draws once and trains on every group, so that runs may draw together."""
 
     @abstractmethod
     def collect(self, source: RolloutSource, prompts: int) -> Collected:
-        """Draws from the source as often as it takes.
+        """Draw from the source as often as needed.
 
         Args:
-            source: where groups come from, fresh for this step.
-            prompts: how many groups the step asks for (`prompts_per_step`).
+            source: a new source for this step.
+            prompts: the target number of groups (`prompts_per_step`).
 
         Raises:
-            TrainingError: groups such as it needs do not come; the message names the step.
+            TrainingError: the source does not yield the required groups; the message names the
+                step.
         """
 
     def renews_reference(self, step: int) -> bool:
-        """True if the weights after `step` steps become the reference model."""
+        """Return whether the weights after `step` steps become the reference model."""
         return False

@@ -1,4 +1,4 @@
-"""Rollout policies that train on mixed groups alone."""
+"""The rollout policies: plain, filter-drop, dynamic sampling and reference rollouts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class FilterDrop(RolloutPolicy):
-    """Draws as many groups as the step asks for and drops the collapsed ones.
+    """Draws the step's number of groups and drops the collapsed ones.
 
-    A group has collapsed if the population σ of its scorable rewards is below ε_acr. Nothing
-    is drawn instead: the cost is 1, the share of rollouts that are used 1 - ACR, and a step
-    whose groups have all collapsed trains on nothing. With `grpo` and one minibatch it is
+    A group has collapsed if the population σ of its scorable rewards is below ε_acr. Dropped
+    groups are not replaced: the cost is 1, the used share of rollouts is 1 - ACR, and a step
+    whose groups have all collapsed trains on nothing. With `grpo` and one minibatch it equals
     the estimator `filter_drop`.
 
     Source: AVSPO (Advantage Collapse in GRPO), by name, as a baseline.
 
-    Departures: the estimator does not see the dropped groups, so that statistics of the batch
-    are those of the mixed groups.
+    Departures: the estimator does not see the dropped groups, so statistics of the batch are
+    those of the mixed groups.
     """
 
     name: ClassVar[str] = "filter_drop"
@@ -43,17 +43,17 @@ class FilterDrop(RolloutPolicy):
 
 @dataclass(kw_only=True)
 class DynamicSampling(RolloutPolicy):
-    """Draws until it holds as many mixed groups as the step asks for; discards the rest.
+    """Draws until the step's number of mixed groups is reached, and discards the rest.
 
     A group is mixed if the population σ of its scorable rewards is at least ε_acr. The step
-    trains on the first mixed groups that came; collapsed groups and those beyond the number
-    asked for are discarded, and their cost is counted: generated / (B G) = 1 / utilisation.
+    trains on the first mixed groups. Collapsed and surplus groups are discarded, but their cost
+    counts: generated / (B G) = 1 / utilisation.
 
-    Source: DAPO (Yu et al. 2025, arXiv:2503.14476) sec. 3.2, as AVSPO's baseline has it.
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476) sec. 3.2, as in AVSPO's baseline.
 
-    Departures: none of the papers says what to do with a pool that yields no mixed groups;
-    `max_draws` ends the run then, as DAPO's released code does. Statistics of the batch are
-    those of the mixed groups.
+    Departures: no paper says what to do if the problems yield no mixed groups; `max_draws` then
+    ends the run, as in DAPO's released code. Statistics of the batch are those of the mixed
+    groups.
     """
 
     name: ClassVar[str] = "dynamic_sampling"
@@ -86,7 +86,7 @@ def _mixed(rewards: Float[Tensor, "groups rollouts"], eps_acr: float) -> Bool[Te
 
 @dataclass(kw_only=True)
 class Plain(RolloutPolicy):
-    """Draws as many groups as the step asks for and keeps every one."""
+    """Draws the step's number of groups and keeps all of them."""
 
     name: ClassVar[str] = "plain"
     keeps_all: ClassVar[bool] = True
@@ -97,12 +97,12 @@ class Plain(RolloutPolicy):
 
 @dataclass(kw_only=True)
 class Reference(RolloutPolicy):
-    """Plain rollouts, and beside each group one of the reference model for the same prompt.
+    """Plain rollouts, and for each group a group of the reference model with the same prompt.
 
-    The reference is the base model, or the policy as it was at the last multiple of
-    `update_every` steps. Its rollouts are generated anew in every step and are not trained
-    on; they count in `cost/rollouts`, which is 2. A reference rollout that the verifier could
-    not judge is given the reward of the rollout it stands beside, so that there is no margin.
+    The reference is the base model, or the policy at the last multiple of `update_every` steps.
+    Its rollouts are generated anew in every step and are not trained on; they count in
+    `cost/rollouts`, which is 2. A reference rollout that the verifier could not judge gets the
+    reward of the rollout with which it is paired, so that the margin is 0.
 
     Source: AAPO (arXiv:2505.14264), Alg. 1; for `update_every`, the ablation of Table 3.
 

@@ -1,7 +1,11 @@
-"""Two methods compared: their difference, how sure it is, and how large.
+"""The comparison of two methods: their difference, its uncertainty and its effect size.
 
-Seeds are the unit, and are paired where both methods ran the same ones: what a seed does to
-both (its first weights, its order of prompts) then leaves the difference.
+Seeds are the unit. They are paired where both methods ran the same seeds: the effect of a seed on
+both methods (initial weights, order of prompts) then cancels in the difference.
+
+The formulas stand here, on scipy.special, instead of calls of scipy.stats. scipy.stats takes
+longer to import than a report takes to print, and its tests return NaN or warn for differences
+that are all equal, which a cost or a finished benchmark has.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 SEEDS_FOR_PERMUTATION = 6
-"""Five differences have 32 patterns of signs, so no p below 2/32 = .0625 can come of them."""
+"""Five differences have 32 patterns of signs, so their p-value is at least 2/32 = .0625."""
 
-_ALL_PATTERNS = 20  # up to so many differences all patterns of signs are tried: half a million
-_DRAWS = 9_999  # patterns drawn where there are more
+_ALL_PATTERNS = 20  # largest number of differences for which all patterns of signs are tried
+_DRAWS = 9_999  # number of random patterns for more differences
 _NEAR_AN_END = 1e-9
 
 
@@ -34,23 +38,23 @@ _NEAR_AN_END = 1e-9
 class Comparison:
     """The difference of two methods' means over seeds, a - b.
 
-    Differences that are all alike have no spread to be judged by: the interval then has no
-    width, p is 0, or 1 if they are all 0, and the effect size is NaN. That is right for a cost
-    which no seed changes, and elsewhere a sign of seeds without effect; sd = 0 tells.
+    Equal differences have no spread: the interval then has width 0, p is 0 (or 1 if all
+    differences are 0), and the effect size is NaN. That is right for a cost that no seed
+    changes; elsewhere it means that seeds have no effect. Such comparisons have sd = 0.
 
     Attributes:
-        low, high: the ends of its t interval; NaN below two seeds.
-        p_value: of the two-sided t-test; NaN below two seeds.
-        p_permutation: of the two-sided test by flipped signs; NaN below six pairs, where it
+        low, high: the ends of the t interval; NaN for fewer than two seeds.
+        p_value: p of the two-sided t-test; NaN for fewer than two seeds.
+        p_permutation: p of the two-sided sign-flip test; NaN for fewer than six pairs, where it
             cannot reach .05, and without pairs.
         effect_size: the difference in standard deviations with Hedges' correction for few
-            seeds: d_z, of the differences, if paired, else d_s, of both samples pooled; NaN
-            below three seeds in all.
-        sd: the standard deviation of the difference of two single runs, which the number of
-            seeds needed depends on: of the pairs' differences, or √(s_a² + s_b²).
-        n: pairs; without pairs the values of the smaller sample.
-        left_out: seeds that had no partner or no finite value; without pairs, values.
-        paired: whether by seed.
+            seeds: d_z of the differences if paired, else d_s of the pooled samples; NaN for
+            fewer than three seeds in total.
+        sd: the standard deviation of the difference of two single runs, which determines the
+            number of seeds needed: that of the pairs' differences, or √(s_a² + s_b²).
+        n: number of pairs; without pairs the size of the smaller sample.
+        left_out: number of seeds without a partner or a finite value; without pairs, of values.
+        paired: whether seeds are paired.
     """
 
     difference: float
@@ -66,16 +70,16 @@ class Comparison:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the interval leaves out 0, and so tells which is higher."""
+        """Whether the interval excludes 0, so that the sign of the difference is clear."""
         return self.low > 0 or self.high < 0
 
 
 def compare_paired(a: ArrayLike, b: ArrayLike, level: float = 0.95, seed: int = 0) -> Comparison:
-    """Compares two methods on the same seeds by the paired t-test.
+    """Compare two methods on the same seeds by the paired t-test.
 
     Args:
-        a, b: [seeds], in the same order. A pair with a value that is not finite is left out.
-        seed: of the patterns of signs that are drawn where n > 20.
+        a, b: [seeds], in the same order. Pairs with a value that is not finite are left out.
+        seed: seed of the random patterns of signs for n > 20.
 
     Raises:
         AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
@@ -104,13 +108,13 @@ def compare_paired(a: ArrayLike, b: ArrayLike, level: float = 0.95, seed: int = 
 
 
 def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Comparison:
-    """Compares two methods that share no seeds by Welch's t-test.
+    """Compare two methods that share no seeds by Welch's t-test.
 
-    The methods may spread differently. With as many seeds it sees less than
-    `compare_paired` does wherever a seed moves both methods alike.
+    The methods may have different variances. For the same number of seeds it has less power
+    than `compare_paired` if a seed affects both methods alike.
 
     Args:
-        a, b: [seeds of each]. A value that is not finite is left out.
+        a, b: [seeds of each]. Values that are not finite are left out.
 
     Raises:
         AdvsweepError: the values are not lists of numbers, or the level is not in (0, 1).
@@ -147,12 +151,12 @@ def compare_unpaired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Compari
 def compare_seeds(
     a: Mapping[int, float], b: Mapping[int, float], level: float = 0.95
 ) -> Comparison:
-    """Compares two methods by their seeds: paired if they share at least two, else unpaired.
+    """Compare two methods by their seeds: paired if they share at least two, else unpaired.
 
-    Seeds that only one of them has are left out of pairs; all count without pairs.
+    A paired comparison leaves out seeds that only one method has; an unpaired one uses all.
 
     Args:
-        a, b: the value of each seed. One that is not finite is as none.
+        a, b: the value of each seed. Values that are not finite count as missing.
 
     Raises:
         AdvsweepError: the level is not in (0, 1).
@@ -169,18 +173,18 @@ def compare_seeds(
 
 
 def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
-    """The two-sided p of paired differences by flipping signs.
+    """Return the two-sided p of paired differences by a sign-flip permutation test.
 
-    If the methods are alike each difference could as well have had the other sign. p is the
-    share of the 2ⁿ patterns of signs whose mean is at least as far from 0 as the one seen:
-    exact up to n = 20, and from 9,999 patterns drawn, with the one seen added, above. It
-    supposes no normal distribution.
+    If the methods are equal, each difference is as likely to have the other sign. p is the share
+    of the 2ⁿ patterns of signs whose mean is at least as far from 0 as the observed mean. It is
+    exact up to n = 20; above, it comes from 9,999 random patterns and the observed one. The test
+    does not assume a normal distribution.
 
     Args:
         differences: [pairs], finite.
 
     Returns:
-        NaN below six differences.
+        NaN for fewer than six differences.
 
     Raises:
         AdvsweepError: the differences are not a list of numbers.
@@ -189,13 +193,13 @@ def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
     n = sample.size
     if n < SEEDS_FOR_PERMUTATION:
         return math.nan
-    # Sums that are equal but for rounding are ties; accuracies have many.
+    # Sums that differ only by rounding are ties, which are frequent for accuracies.
     bound = abs(float(sample.sum())) - ROUNDING * float(np.abs(sample).sum())
     if n > _ALL_PATTERNS:
         flipped = np.random.default_rng(seed).integers(0, 2, size=(_DRAWS, n), dtype=np.int8)
         as_far = int((np.abs((1.0 - 2 * flipped) @ sample) >= bound).sum())
         return (as_far + 1) / (_DRAWS + 1)
-    # A pattern and its opposite are as far from 0, so the first sign can stay.
+    # A pattern and its opposite are equally far from 0, so the first sign can stay fixed.
     sums = sample[:1]
     for difference in sample[1:]:
         sums = np.concatenate([sums + difference, sums - difference])
@@ -203,7 +207,7 @@ def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
 
 
 def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
-    """How probable it is that a run of a beats a run of b: P(a > b) + P(a = b)/2.
+    """Estimate the probability that a run of a beats a run of b: P(a > b) + P(a = b)/2.
 
     The estimate θ is the share of all pairs of a seed of a and a seed of b, ties counting
     half (Agarwal et al., 2021; the Mann-Whitney U over n_a n_b). Higher is taken as better.
@@ -211,15 +215,15 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) 
 
         Var(θ) = θ(1-θ) [1 + (n̄-1)((1-θ)/(2-θ) + θ/(1+θ))] / (n_a n_b),  n̄ = (n_a + n_b)/2
 
-    (Newcombe, 2006, method 5). Unlike a bootstrap's it has a width where every run of a beats
-    every run of b. It takes the two samples as independent.
+    (Newcombe, 2006, method 5). Unlike a bootstrap interval it has a positive width even if every
+    run of a beats every run of b. The two samples are treated as independent.
 
     Args:
-        a, b: [seeds of each]. A value that is not finite is left out.
+        a, b: [seeds of each]. Values that are not finite are left out.
 
     Returns:
-        The estimate and its interval, n being the size of the smaller sample; NaN where one
-        is empty, and no interval below two seeds of each.
+        The estimate and its interval, with n the size of the smaller sample; NaN if a sample is
+        empty, and no interval for fewer than two seeds of each.
 
     Raises:
         AdvsweepError: the values are not lists of numbers, or the level is not in (0, 1).
@@ -244,7 +248,8 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) 
 
     from scipy.optimize import brentq
 
-    # At 0 and 1 there is no variance, so a share of 0 or 1 is a root, but not the one wanted.
+    # The variance vanishes at 0 and 1, so a share of 0 or 1 is itself a root; the bracket starts
+    # slightly inside to find the other one.
     inside = min(max(share, _NEAR_AN_END), 1 - _NEAR_AN_END)
     low = float(brentq(beyond, 0, inside)) if share > 0 else 0.0
     high = float(brentq(beyond, inside, 1)) if share < 1 else 1.0
@@ -263,7 +268,7 @@ def _mean_difference(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " m"], sca
 
 
 def _judge(difference: float, error: float, df: float, level: float) -> tuple[float, float, float]:
-    """The interval's ends and p of a difference with a standard error."""
+    """Return the interval's ends and p of a difference with a standard error."""
     if error == 0:
         return difference, difference, float(difference == 0)
     half = float(stdtrit(df, (1 + level) / 2)) * error
@@ -271,7 +276,7 @@ def _judge(difference: float, error: float, df: float, level: float) -> tuple[fl
 
 
 def _effect_size(difference: float, sd: float, df: int) -> float:
-    """Hedges' unbiased size: d · Γ(m/2) / (√(m/2) Γ((m-1)/2)) with m degrees of freedom."""
+    """Return Hedges' unbiased d · Γ(m/2) / (√(m/2) Γ((m-1)/2)) for m degrees of freedom."""
     if df < 2 or not sd > 0:
         return math.nan
     log_correction = gammaln(df / 2) - gammaln((df - 1) / 2) - math.log(df / 2) / 2
@@ -279,15 +284,14 @@ def _effect_size(difference: float, sd: float, df: int) -> float:
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Float[np.ndarray, " tests"]:
-    """p-values adjusted for there being many (Benjamini & Hochberg, 1995).
+    """Return p-values adjusted for multiple tests (Benjamini & Hochberg, 1995).
 
-    Of m values the i-th smallest becomes min over j ≥ i of m p₍ⱼ₎/j. If those up to α are
-    called differences, at most a share α of these calls is expected to be false; so for
-    independent tests, and for ones that depend positively, such as many methods against one
-    baseline.
+    The i-th smallest of m values becomes min over j ≥ i of m p₍ⱼ₎/j. If values up to α are called
+    differences, the expected share of false calls is at most α. This holds for independent tests
+    and for positively dependent ones, such as many methods against one baseline.
 
     Args:
-        p_values: [tests]; NaN, a test that could not be made, stays NaN and does not count.
+        p_values: [tests]; NaN (a test that could not be made) stays NaN and does not count.
 
     Raises:
         AdvsweepError: not a list of numbers, or one outside [0, 1].

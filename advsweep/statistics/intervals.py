@@ -23,7 +23,7 @@ class Interval(NamedTuple):
 
     Attributes:
         low, high: the interval's ends; NaN when n < 2, since one value has no spread.
-        n: how many values stand behind it.
+        n: number of values.
     """
 
     mean: float
@@ -33,10 +33,10 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A parameter as some data have it, with its interval.
+    """An estimated parameter with its interval.
 
     Attributes:
-        low, high: the interval's ends; NaN where the data leave it undefined.
+        low, high: the interval's ends; NaN if the data leave them undefined.
     """
 
     value: float
@@ -45,7 +45,7 @@ class Estimate(NamedTuple):
 
 
 def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
-    """The mean of some values and its Student t interval, mean ± t · s/√n.
+    """Return the mean of some values and its Student t interval, mean ± t · s/√n.
 
     s is the sample standard deviation and t the quantile of n-1 degrees of freedom. Without
     values the mean is NaN too.
@@ -67,13 +67,13 @@ def student_t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
 def bca_interval(
     values: ArrayLike, level: float = 0.95, seed: int = 0, resamples: int = 9_999
 ) -> Interval:
-    """The mean of some values and its bootstrap interval, bias-corrected and accelerated.
+    """Return the mean of some values and its BCa bootstrap interval.
 
-    For comparison only (Efron, 1987). A bootstrap cannot see more spread than its few values
-    have: on normal data at n = 5 this covers the mean in 84 % of cases where 95 % were asked
-    for, and Student's t in 95 %, which is why seeds get Student's.
+    For comparison only (bias-corrected and accelerated: Efron, 1987). A bootstrap cannot see more
+    spread than its few values have: on normal data at n = 5 a 95 % interval covers the mean in
+    84 % of cases, and Student's t in 95 %. So intervals over seeds are Student's.
 
-    Values that are all equal have an interval of no width.
+    Equal values have an interval of width 0.
 
     Raises:
         AdvsweepError: the values are not a list of numbers, or the level is not in (0, 1).
@@ -100,12 +100,12 @@ def bca_interval(
 
 
 class Band(NamedTuple):
-    """What `student_t_interval` says at each place.
+    """The result of `student_t_interval` at each place of a curve.
 
     Attributes:
         mean: NaN where n = 0.
         low, high: NaN where n < 2.
-        n: how many values there are.
+        n: number of values.
     """
 
     mean: Float[np.ndarray, " places"]
@@ -115,13 +115,13 @@ class Band(NamedTuple):
 
 
 def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
-    """The mean over runs at each place and its Student t interval, as `student_t_interval`.
+    """Return the mean over runs and its Student t interval at each place of a curve.
 
     Args:
-        values: [runs, places]. What is not finite is left out where it stands.
+        values: [runs, places]. Values that are not finite are left out.
 
     Raises:
-        AdvsweepError: the values are no table, or the level is not in (0, 1).
+        AdvsweepError: the values are not a table, or the level is not in (0, 1).
     """
     check_share("level", level)
     table = np.asarray(values, dtype=np.float64)
@@ -140,18 +140,17 @@ def student_t_band(values: ArrayLike, level: float = 0.95) -> Band:
 def bootstrap_over_problems(
     per_problem_values: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """The mean over the problems of one run, and its interval over problems like these.
+    """Return the mean over the problems of one run, and its interval over similar problems.
 
-    It says how much the mean would change with other problems, and nothing of other seeds.
-    The difference of two runs that were evaluated on the same problems, paired by problem, is
-    that of the list of differences. NaN (a problem that has no value) is left out.
+    The interval shows how much the mean would change with other problems, not with other seeds.
+    To compare two runs on the same problems, pass the list of differences. NaN (a problem
+    without a value) is left out.
 
-    The ends are quantiles of the means of resampled problems. Those of n problems spread too
-    little by the factor √((n-1)/n), and as if their spread was known; the quantiles lie
-    farther out by as much, which makes the interval Student's t on normal data: at
-    Φ(∓t · √(n/(n-1))) (Hesterberg, 2015, "expanded percentile interval"). Where all problems
-    have the same value the interval has no width; resampling cannot tell how many problems
-    of other values there are (`all_or_none_interval` can).
+    The ends are quantiles of the means of resampled problems. Such means spread too little by
+    the factor √((n-1)/n), and as if the spread were known. The quantiles therefore lie farther
+    out, at Φ(∓t · √(n/(n-1))), which gives Student's t on normal data (Hesterberg, 2015,
+    "expanded percentile interval"). If all problems have the same value the interval has width
+    0, because resampling cannot produce other values (`all_or_none_interval` helps then).
 
     Args:
         per_problem_values: [problems], such as pass@k of each.
@@ -166,7 +165,8 @@ def bootstrap_over_problems(
     mean = float(sample.mean()) if n else math.nan
     if n < 2:
         return Interval(mean, math.nan, math.nan, n)
-    # Few values occur, as problems have few counts; to resample is to draw how often each does.
+    # Problems have few distinct values, so drawing how often each occurs is a resample, and
+    # much quicker than drawing problems.
     distinct, counts = np.unique(sample, return_counts=True)
     rng = np.random.default_rng(seed)
     means = np.concatenate(
@@ -180,10 +180,10 @@ def bootstrap_over_problems(
 
 
 def all_or_none_interval(value: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a mean of n values in [0, 1] that are all 0, or all 1, as `value` is.
+    """Return the interval of a mean of n values in [0, 1] that all equal `value`, 0 or 1.
 
-    Of the share of values that differ from these, Clopper and Pearson's interval (1934) goes from
-    0 to 1 - ((1 - level)/2)^(1/n). A mean is no farther away than that share.
+    Clopper and Pearson's interval (1934) of the share of values that differ is 0 to
+    1 - ((1 - level)/2)^(1/n). The mean is never farther from `value` than this share.
 
     Raises:
         AdvsweepError: the level is not in (0, 1).
@@ -196,11 +196,11 @@ def all_or_none_interval(value: float, n: int, level: float = 0.95) -> tuple[flo
 
 
 def interquartile_mean(values: ArrayLike) -> float:
-    """The mean of the middle half of some values: ⌊n/4⌋ are cut off at each end.
+    """Return the mean of the middle half of some values: ⌊n/4⌋ are cut off at each end.
 
-    As rliable has it (Agarwal et al., 2021) the values are all runs of all tasks together, in
-    an array of any shape: fewer outliers count than in a mean, and more values than in a
-    median. NaN for no values, or where one is NaN.
+    As in rliable (Agarwal et al., 2021) the values of all runs and tasks count together, in an
+    array of any shape. Fewer outliers count than in a mean, and more values than in a median.
+    NaN if there are no values or any is NaN.
     """
     flat = np.asarray(values, dtype=np.float64).reshape(1, -1)
     return float(_middle_mean(flat)[0]) if flat.size else math.nan
@@ -209,17 +209,16 @@ def interquartile_mean(values: ArrayLike) -> float:
 def iqm_interval(
     scores: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """The interquartile mean of runs × tasks and its interval over runs.
+    """Return the interquartile mean of runs × tasks and its interval over runs.
 
-    The bootstrap is stratified: it resamples the runs of each task for itself, and takes the
-    tasks as they are (Agarwal et al., 2021). n is the number of runs.
+    The bootstrap is stratified: it resamples the runs of each task separately and keeps the
+    tasks fixed (Agarwal et al., 2021). n is the number of runs.
 
-    Departures: rliable takes plain quantiles, which at five runs are too near to each other;
-    here they lie farther out, as in `bootstrap_over_problems`, with tasks · (runs-1) degrees
-    of freedom.
+    Departures: rliable takes plain quantiles, which are too narrow at five runs. Here they lie
+    farther out, as in `bootstrap_over_problems`, with tasks · (runs-1) degrees of freedom.
 
     Args:
-        scores: [runs, tasks], on scales that can be put together.
+        scores: [runs, tasks], on comparable scales.
 
     Raises:
         AdvsweepError: the scores are not a table, or the level is not in (0, 1).
@@ -248,7 +247,7 @@ def _middle_mean(values: Float[np.ndarray, "sets ..."]) -> Float[np.ndarray, " s
     ordered = np.sort(values.reshape(len(values), -1), axis=1)
     cut = ordered.shape[1] // 4
     middle: Float[np.ndarray, " sets"] = ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
-    # Sorting puts NaN last, where it could be cut off unseen.
+    # Sorting puts NaN last, where the cut could hide it.
     return np.where(np.isnan(ordered[:, -1]), np.nan, middle)
 
 

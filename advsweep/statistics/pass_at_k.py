@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " problems"]:
-    """The unbiased estimate of pass@k: 1 - C(n-c, k) / C(n, k) (Chen et al., 2021).
+    """Return the unbiased estimate of pass@k: 1 - C(n-c, k) / C(n, k) (Chen et al., 2021).
 
-    The arguments broadcast; the result has the broadcast shape. As a product of ratios in
-    logarithms it keeps full relative precision for any n, also where pass@k is tiny.
+    The arguments broadcast; the result has the broadcast shape. It is computed as a product of
+    ratios in logarithms, with full relative precision for any n, even if pass@k is tiny.
 
     Args:
-        n: samples drawn of each problem.
-        c: correct ones among them.
-        k: samples allowed.
+        n: number of samples of each problem.
+        c: number of correct samples.
+        k: number of attempts.
 
     Returns:
-        pass@k of each problem; NaN where n < k, which leaves it undefined.
+        pass@k of each problem; NaN where n < k, because it is undefined there.
 
     Raises:
         AdvsweepError: a count that is not an integer, c outside 0..n, or k below 1.
@@ -49,9 +49,9 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: ArrayLike) -> Float[np.ndarray, " p
 
 
 def mean_over_problems(values: Float[np.ndarray, "*means problems"]) -> Float[np.ndarray, "*means"]:
-    """The mean over the problems that have a value; NaN where none has.
+    """Return the mean over the problems that have a value; NaN if no problem has one.
 
-    A problem has no pass@k where fewer than k of its samples could be scored.
+    A problem has no pass@k if fewer than k of its samples could be scored.
     """
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
@@ -62,12 +62,12 @@ def mean_over_problems(values: Float[np.ndarray, "*means problems"]) -> Float[np
 
 
 def answer_entropy(counts: ArrayLike, *, base: float = math.e) -> float:
-    """The entropy of an empirical distribution of answers: -Σ f log f over f = count / n.
+    """Return the entropy of an empirical distribution of answers: -Σ f log f over f = count / n.
 
     Args:
-        counts: how often each distinct answer was given, unreadable answers being one
-            class of their own (`list(Counter(answers).values())`); zeros do not matter.
-        base: of the logarithm; e gives nats, 2 gives bits.
+        counts: number of occurrences of each distinct answer, with unreadable answers as one
+            class (`list(Counter(answers).values())`); zeros do not matter.
+        base: base of the logarithm; e gives nats, 2 gives bits.
 
     Raises:
         AdvsweepError: there is no answer, or a count is negative.

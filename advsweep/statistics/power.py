@@ -1,6 +1,6 @@
-"""How many seeds a difference needs to be seen, and what some seeds can see.
+"""Power of the two-sided paired t-test: seeds needed, and differences that can be detected.
 
-All for the two-sided paired t-test, exactly, by the noncentral t distribution.
+All results are exact, from the noncentral t distribution.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from advsweep.statistics.samples import check_share
 
 
 def power_of_test(sd: float, difference: float, n: int, level: float = 0.95) -> float:
-    """The chance that n pairs of seeds show a difference: p < 1 - level.
+    """Return the chance that n pairs of seeds show a difference: p < 1 - level.
 
-    With t the quantile of n-1 degrees of freedom and T noncentral t with noncentrality
-    difference · √n / sd it is P(|T| > t). The few that show it with the wrong sign count too.
+    It is P(|T| > t), with t the quantile for n-1 degrees of freedom and T noncentral t with
+    noncentrality difference · √n / sd. Results with the wrong sign, which are rare, count too.
 
     Args:
         sd: standard deviation of the pairs' differences, above 0.
@@ -36,14 +36,14 @@ def power_of_test(sd: float, difference: float, n: int, level: float = 0.95) -> 
 def seeds_needed(
     sd_of_differences: float, difference: float, power: float = 0.8, level: float = 0.95
 ) -> int:
-    """The least number of seeds, at least 2, that show a difference with a given chance.
+    """Return the least number of seeds, at least 2, that detect a difference with this power.
 
     Args:
         sd_of_differences: the standard deviation of the pairs' differences
-            (`Comparison.sd`), above 0. An estimate from few seeds is a rough one: from five it
-            lies between .6 and 2.9 times itself with 95 % confidence, and the number of seeds
-            goes with its square.
-        difference: the true one that is to be seen, not 0.
+            (`Comparison.sd`), above 0. An estimate from few seeds is rough: from five, the true
+            value is .6 to 2.9 times the estimate with 95 % confidence, and the number of seeds
+            grows with its square.
+        difference: the true difference to detect, not 0.
 
     Raises:
         AdvsweepError: an argument out of its range.
@@ -68,13 +68,13 @@ def seeds_needed(
 def detectable_difference(
     sd_of_differences: float, n: int, power: float = 0.8, level: float = 0.95
 ) -> float:
-    """The least difference that n pairs of seeds show with a given chance.
+    """Return the least difference that n pairs of seeds detect with this power.
 
     Args:
         sd_of_differences: as in `seeds_needed`.
 
     Returns:
-        NaN below two pairs, which have no spread.
+        NaN for fewer than two pairs, which have no spread.
 
     Raises:
         AdvsweepError: an argument out of its range.
@@ -96,7 +96,7 @@ def _power(size: float, n: int, level: float) -> float:
     t = float(stdtrit(n - 1, (1 + level) / 2))
     shift = size * math.sqrt(n)
     wrong_sign = float(nctdtr(n - 1, shift, -t))
-    # SciPy has NaN for a tail too thin to matter.
+    # SciPy returns NaN for a tail that is too thin to matter.
     return float(nctdtr(n - 1, -shift, -t)) + (0.0 if math.isnan(wrong_sign) else wrong_sign)
 
 

@@ -1,4 +1,4 @@
-"""How pass@k rises with k, as a shifted power law."""
+"""Fits of pass@k against k by a shifted power law."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _PARAMETERS = 3
 
-# Of ln a, ln b and the ln of k + c at the smallest k: wide enough for any curve that has the
-# shape of the law, so that a fit at an edge is one to another shape.
+# Bounds of ln a, ln b and ln(k + c) at the smallest k. They are wide enough for every curve with
+# the shape of the law, so a fit at an edge means another shape.
 _EDGES = np.array([[-20.0, -7.0, -9.0], [60.0, 4.0, 9.0]])
 _STARTS = (0.1, 1.0, 10.0, 100.0)
 _NEAR_AN_EDGE = 0.05
 _TRIES = 1000
-_TRIES_AGAIN = 50  # of resampled rows: a fit that is not found by then runs away
-_CLIPPED = 1e-4  # for starts alone, where 0 and 1 have no logarithm
+_TRIES_AGAIN = 50  # for resampled rows: a fit that takes longer diverges
+_CLIPPED = 1e-4  # for starting points only, because 0 and 1 have no logarithm
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class PowerLaw:
 
     Attributes:
         a: the level: lower is better at every k.
-        b: the steepness: higher gains more by more samples.
+        b: the steepness: higher values gain more from more samples.
         c: the shift of k, above minus the smallest k.
         mse: mean squared residual, in pass@k squared.
         r_squared: the share of the curve's variance over its points that the law explains.
-        points: how many k it was fitted to.
-        resampled: rows that were resampled for the intervals; 0 if they are of residuals.
+        points: number of k in the fit.
+        resampled: number of rows resampled for the intervals; 0 for intervals from residuals.
     """
 
     a: Estimate
@@ -53,7 +53,7 @@ class PowerLaw:
     resampled: int
 
     def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
-        """The law's pass@k; below the smallest k of the fit it may not exist (NaN)."""
+        """Return the law's pass@k; NaN where it is undefined, below the smallest k of the fit."""
         shifted = np.asarray(k, dtype=np.float64) + self.c.value
         with np.errstate(invalid="ignore", divide="ignore"):
             log_shifted = np.log(shifted)
@@ -66,30 +66,29 @@ class PowerLaw:
 def fit_pass_at_k(
     k: ArrayLike, values: ArrayLike, level: float = 0.95, resamples: int = 200, seed: int = 0
 ) -> PowerLaw:
-    """Fits exp(-a (k+c)^-b) by least squares in pass@k, with a, b > 0 and k + c > 0.
+    """Fit exp(-a (k+c)^-b) by least squares in pass@k, with a, b > 0 and k + c > 0.
 
     FADE (arXiv:2607.01490), sec. 12, which also calls c k₀.
 
-    Intervals of parameters come in two kinds. With a table of values, whose mean over rows is
-    the curve, they are quantiles of fits to resampled rows, and say how much other problems
-    (or seeds) would change them. With the curve alone they are t intervals of ln a, ln b and
-    ln(k+c) from the residuals' spread and the curvature at the best fit (n-3 degrees of
-    freedom): they say how well the points fix the law, as if each had been measured for
-    itself. The points of one evaluation share their samples, so theirs are too narrow for any
-    other purpose.
+    There are two kinds of intervals. For a table of values, whose mean over rows is the curve,
+    they are quantiles of fits to resampled rows and show how much other problems (or seeds)
+    would change the parameters. For a curve alone they are t intervals of ln a, ln b and ln(k+c)
+    from the residuals' spread and the curvature at the best fit (n-3 degrees of freedom). These
+    show how well the points determine the law if each is measured independently. Points of one
+    evaluation share their samples, so their intervals are too narrow for other purposes.
 
     Args:
-        k: [points], each once.
+        k: [points], without repetition.
         values: pass@k of each: [points], or [rows, points] with a row for each problem or
-            seed. A k where a value is NaN is left out.
-        resamples, seed: of the rows of a table.
+            seed. A k with a NaN value is left out.
+        resamples, seed: number and seed of the resamples of a table's rows.
 
     Raises:
-        FitError: the curve cannot support a fit: less than 4 points, values that are all 0,
-            all 1 or all the same, ones that fall with k, or a best fit that is not of this
-            shape, so that its parameters would run away.
-        AdvsweepError: arrays that do not fit together, k below 1 or twice, values outside
-            [0, 1], or a level outside (0, 1).
+        FitError: the curve does not support a fit: fewer than 4 points, values that are all 0,
+            all 1 or all equal, values that fall with k, or a best fit whose parameters diverge
+            because the curve has another shape.
+        AdvsweepError: the arrays do not match, k is below 1 or repeated, or values are outside
+            [0, 1] or a level outside (0, 1).
     """
     check_share("level", level)
     ks, table = _points(k, values)
@@ -132,7 +131,7 @@ def _solve(
     start: Float[np.ndarray, " parameters"],
     tries: int = _TRIES,
 ) -> _Found:
-    """The best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
+    """Return the best fit in (ln a, ln b, ln(k+c) at the smallest k)."""
     from scipy.optimize import least_squares
 
     def residuals(at: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " points"]:
@@ -162,7 +161,7 @@ def _solve(
 def _starts(
     k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]
 ) -> Iterator[Float[np.ndarray, " parameters"]]:
-    """For some shifts the a and b of ln(-ln pass@k) = ln a - b ln(k+c), a straight line."""
+    """Yield starts: for some shifts, the line ln(-ln pass@k) = ln a - b ln(k+c) gives a and b."""
     heights = np.log(-np.log(np.clip(curve, _CLIPPED, 1 - _CLIPPED)))
     for first in _STARTS:
         slope, intercept = np.polyfit(np.log(k - k[0] + first), heights, 1)
@@ -172,7 +171,7 @@ def _starts(
 def _points(
     k: ArrayLike, values: ArrayLike
 ) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, "rows points"]]:
-    """Rising k, and the table of values that are known at them."""
+    """Return the k in ascending order, and the table of values known at them."""
     ks, table = as_sample(k), np.atleast_2d(np.asarray(values, dtype=np.float64))
     if table.ndim != 2 or table.shape[1] != ks.size:
         raise AdvsweepError(
@@ -214,7 +213,7 @@ def _t_intervals(
 ) -> tuple[Float[np.ndarray, " parameters"], Float[np.ndarray, " parameters"]]:
     points = len(best.jacobian)
     _, singular, directions = np.linalg.svd(best.jacobian, full_matrices=False)
-    # A direction that no point depends on is one that the fit says nothing about.
+    # The fit says nothing about a direction on which no point depends: its variance is infinite.
     with np.errstate(divide="ignore"):
         variances = ((directions / singular[:, None]) ** 2).sum(axis=0)
     spread = np.sqrt(2 * best.cost / (points - _PARAMETERS) * variances)

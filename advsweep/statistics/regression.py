@@ -1,4 +1,4 @@
-"""Straight lines: what they explain, and what they predict."""
+"""Least-squares lines, their predictions, and interpolation along a curve."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Regression:
     Attributes:
         slope, intercept: with t intervals of n-2 degrees of freedom.
         r_squared: the share of y's variance that the line explains. Its interval is Fisher's,
-            of the correlation r: tanh(artanh r ± z/√(n-3)), squared, from 0 on if it holds 0;
-            NaN for n = 3. NaN altogether where all y are equal.
-        p_value: of a slope of 0, two-sided.
-        n: points.
-        left_out: points with a value that was not finite.
+            of the correlation r: tanh(artanh r ± z/√(n-3)), squared; it starts at 0 if that
+            contains 0. NaN for n = 3, and entirely NaN if all y are equal.
+        p_value: two-sided p of the hypothesis that the slope is 0.
+        n: number of points.
+        left_out: number of points with a value that is not finite.
     """
 
     slope: Estimate
@@ -46,7 +46,7 @@ class Regression:
     def band(
         self, x: ArrayLike
     ) -> tuple[Float[np.ndarray, "*x"], Float[np.ndarray, "*x"], Float[np.ndarray, "*x"]]:
-        """The line at x, and the ends of the interval of the mean of y there."""
+        """Return the line at x, and the ends of the interval of the mean of y there."""
         xs = np.asarray(x, dtype=np.float64)
         line = self.intercept.value + self.slope.value * xs
         half = self._half_width * np.sqrt(1 / self.n + (xs - self._x_mean) ** 2 / self._x_spread)
@@ -61,9 +61,9 @@ class CommonSlope:
         slope: with a t interval of n - groups - 1 degrees of freedom.
         r_squared: the share that the slope explains of y's variance within groups; its interval
             is Fisher's, of the correlation within them.
-        p_value: of a slope of 0, two-sided.
-        n: points.
-        left_out: points with a value that was not finite.
+        p_value: two-sided p of the hypothesis that the slope is 0.
+        n: number of points.
+        left_out: number of points with a value that is not finite.
     """
 
     slope: Estimate
@@ -75,17 +75,16 @@ class CommonSlope:
 
 
 def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
-    """Fits a line by least squares, such as final accuracy on the early collapse rate.
+    """Fit a line by least squares, such as final accuracy against the early collapse rate.
 
-    Intervals and p suppose points that are independent of each other. Runs of one
-    configuration with different seeds are alike, so with few configurations of many seeds
-    they are too sure.
+    Intervals and p assume independent points. Runs of one configuration with different seeds
+    are similar, so with few configurations and many seeds the intervals are too narrow.
 
     Args:
-        x, y: [points]. A point with a value that is not finite is left out.
+        x, y: [points]. Points with a value that is not finite are left out.
 
     Raises:
-        FitError: less than 3 points, or all at the same x.
+        FitError: fewer than 3 points, or all points have the same x.
         AdvsweepError: not two lists of the same length, or the level is not in (0, 1).
     """
     check_share("level", level)
@@ -117,17 +116,17 @@ def regress(x: ArrayLike, y: ArrayLike, level: float = 0.95) -> Regression:
 def regress_within(
     x: ArrayLike, y: ArrayLike, groups: Sequence[Hashable], level: float = 0.95
 ) -> CommonSlope:
-    """Fits parallel lines by least squares, one for each group: y = interceptₘ + slope · x.
+    """Fit parallel lines by least squares, one for each group: y = interceptₘ + slope · x.
 
-    What differs between groups explains nothing here. Intervals and p suppose points that are
-    independent of each other, as those of `regress` do.
+    Differences between groups explain nothing here. As for `regress`, intervals and p assume
+    independent points.
 
     Args:
-        x, y: [points]. A point with a value that is not finite is left out.
-        groups: what each point belongs to.
+        x, y: [points]. Points with a value that is not finite are left out.
+        groups: the group of each point.
 
     Raises:
-        FitError: less than 2 points more than groups, or all of each group at the same x.
+        FitError: fewer than two points more than groups, or the same x within every group.
         AdvsweepError: not lists of the same length, or the level is not in (0, 1).
     """
     check_share("level", level)
@@ -154,7 +153,7 @@ def regress_within(
     fit = _fit(dx, dy, float(np.abs(ys).max()), freedom, level)
     return CommonSlope(
         slope=fit.slope,
-        # As of n less the groups' own degrees of freedom.
+        # Each group's intercept takes one degree of freedom.
         r_squared=_r_squared(fit.correlation, freedom + 2, level),
         p_value=fit.p_value,
         n=n,
@@ -164,7 +163,7 @@ def regress_within(
 
 
 class _Fit(NamedTuple):
-    """A slope through points that are centred.
+    """A slope through centred points.
 
     Attributes:
         correlation: NaN where all y are equal.
@@ -186,15 +185,16 @@ def _fit(
     freedom: int,
     level: float,
 ) -> _Fit:
-    """
+    """Fit a slope through centred points.
+
     Args:
-        largest: |y| before it was centred, which says what is rounding.
+        largest: largest |y| before centring, relative to which rounding errors are recognised.
     """
     x_spread, y_spread = float(dx @ dx), float(dy @ dy)
     flat = float(np.ptp(dy)) <= ROUNDING * largest
     slope = 0.0 if flat else float(dx @ dy) / x_spread
     residuals = dy - slope * dx
-    # Of points on a line what is left is rounding.
+    # The residuals of points exactly on a line are rounding errors, not a spread.
     exact = float(np.abs(residuals).max()) <= ROUNDING * largest
     s = 0.0 if exact else math.sqrt(float(residuals @ residuals) / freedom)
     half_width = float(stdtrit(freedom, (1 + level) / 2)) * s
@@ -228,12 +228,12 @@ def _r_squared(correlation: float, n: int, level: float) -> Estimate:
 
 
 def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Interval:
-    """What a line of least squares through (x, y) says of one more value of y at `at`.
+    """Predict one more value of y at `at` from the least-squares line through (x, y).
 
     The interval is ŷ ± t · s · √(1 + 1/n + (at - x̄)²/Σ(x - x̄)²), with s² the squared
-    residuals' sum over n-2 and t the quantile of n-2 degrees of freedom: it holds a single
-    new value, and grows where the line explains little or is followed beyond its points.
-    Its ends are NaN for n < 3; where all x are equal so is ŷ.
+    residuals' sum over n-2 and t the quantile of n-2 degrees of freedom. It is an interval of a
+    single new value; it grows if the line explains little or is extrapolated. Its ends are NaN
+    for n < 3; if all x are equal ŷ is NaN too.
 
     Raises:
         AdvsweepError: x and y are not two lists of numbers of the same length.
@@ -255,16 +255,16 @@ def predict(x: ArrayLike, y: ArrayLike, at: float, level: float = 0.95) -> Inter
 
 
 def value_at(x: ArrayLike, y: ArrayLike, at: ArrayLike) -> Float[np.ndarray, "*places"]:
-    """The value of y where a curve's x first reaches `at`, by linear interpolation.
+    """Return the value of y where a curve's x first reaches `at`, by linear interpolation.
 
-    The points are in the order of training. A budget spent only grows; pass@1 also falls, so
-    that a curve may pass the same value several times. The first time counts: it lies between
-    the first point that is at or above `at` and the point before. For x that never falls
-    this is plain interpolation, and of points with the same x the first counts.
+    The points are in the order of training. A spent budget only grows, but pass@1 may fall, so a
+    curve may pass the same value several times. The first time counts: it lies between the first
+    point at or above `at` and the point before. If x never falls this is ordinary interpolation;
+    the first of several points with the same x counts.
 
     Args:
-        x: [points], what is to be equal.
-        y: [points]. A point that has NaN for x or y is left out.
+        x: [points], the quantity in which curves are compared.
+        y: [points]. Points with NaN for x or y are left out.
         at: places, of any shape.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What every statistic asks of the numbers that it is given."""
+"""Checks of the numbers that a statistic is computed from."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 ROUNDING = 1e-12
-"""What is this small beside the numbers that it was computed from is rounding, not spread."""
+"""Relative size below which a difference or a spread counts as rounding error."""
 
 
 def as_sample(values: ArrayLike) -> Float[np.ndarray, " n"]:
-    """Some numbers as an array of one axis.
+    """Return numbers as a one-dimensional array.
 
     Raises:
-        AdvsweepError: they are not a list of numbers.
+        AdvsweepError: the argument is not a list of numbers.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1:
@@ -29,10 +29,10 @@ def as_sample(values: ArrayLike) -> Float[np.ndarray, " n"]:
 
 
 def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Two lists of numbers of which each has one for each of the other.
+    """Return two lists of numbers as arrays of the same length.
 
     Raises:
-        AdvsweepError: they are not two lists of numbers of the same length.
+        AdvsweepError: the arguments are not two lists of numbers of the same length.
     """
     xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if xs.ndim != 1 or xs.shape != ys.shape:
@@ -44,16 +44,16 @@ def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[Float[np.ndarray, " n"], Float
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuses a level or a power that is not in (0, 1)."""
+    """Refuse a level or a power outside (0, 1)."""
     if not 0 < value < 1:
         raise AdvsweepError(f"{name}: expected a number in (0, 1), got {value:g}")
 
 
 def sample_sd(values: Float[np.ndarray, " n"], scale: float) -> float:
-    """The sample standard deviation; exactly 0 where it is but rounding.
+    """Return the sample standard deviation; exactly 0 if it is only rounding error.
 
     Args:
-        scale: the size of the numbers that the values were computed from.
+        scale: magnitude of the numbers from which the values were computed.
     """
     sd = float(values.std(ddof=1))
     return sd if sd > ROUNDING * scale else 0.0

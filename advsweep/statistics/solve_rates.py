@@ -1,4 +1,4 @@
-"""How solve rates are distributed over prompts: one beta distribution, or two mixed."""
+"""The distribution of solve rates over prompts: one beta distribution, or a mixture of two."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 PROMPTS_FOR_A_PARAMETER = 5
-"""With fewer prompts for each parameter a fit says nothing."""
+"""Least number of prompts per parameter of a fit."""
 
 ALIKE = 0.05
-"""Above this p the prompts could have one solve rate, and there is no distribution to fit."""
+"""p above which all prompts may have the same solve rate, so no distribution can be fitted."""
 
 EXPECTED_IN_A_CELL = 5
-"""Neighbouring counts are pooled until so many prompts are expected, as χ² asks for."""
+"""Neighbouring counts are pooled until this number of prompts is expected, for the χ² test."""
 
-# Of ln alpha and ln beta, and of a weight's logit.
+# Bounds of ln alpha and ln beta, and of the logit of a weight.
 _SHAPES = (math.log(1e-3), math.log(1e4))
 _WEIGHTS = (-7.0, 7.0)
 _NEAR_AN_EDGE = 0.05
@@ -35,7 +35,7 @@ _LEAST, _LARGEST = math.exp(_SHAPES[0] + _NEAR_AN_EDGE), math.exp(_SHAPES[1] - _
 
 
 class BetaComponent(NamedTuple):
-    """One Beta(alpha, beta) of a mixture, and the share of prompts that have it."""
+    """One Beta(alpha, beta) of a mixture, and its share of the prompts."""
 
     weight: Estimate
     alpha: Estimate
@@ -48,14 +48,14 @@ class SolveRateFit:
 
     Attributes:
         components: harder ones first.
-        prompts: how many were fitted to.
+        prompts: number of prompts in the fit.
         sse: sum of squared residuals of the shares of prompts with k = 0..G.
         chi_square: Pearson's, neighbouring counts pooled until 5 prompts are expected.
         degrees: its degrees of freedom: pooled counts - 1 - parameters.
-        p_value: the chance of as bad a fit if the law is right; NaN without degrees of
-            freedom. A little too small, as least squares are not the least χ².
-        aic: 2 · parameters - 2 ln likelihood, to tell one beta from two: lower is better. The
-            likelihood is that of the fit by least squares, so a little below its largest.
+        p_value: the chance of an equally bad fit if the law is right; NaN without degrees of
+            freedom. It is slightly too small, because least squares do not minimise χ².
+        aic: 2 · parameters - 2 ln likelihood; lower is better. It decides between one beta and
+            two. The likelihood is that of the least-squares fit, slightly below the maximum.
     """
 
     components: tuple[BetaComponent, ...]
@@ -71,27 +71,27 @@ class SolveRateFit:
     _level: float = field(repr=False)
 
     def shares(self) -> Float[np.ndarray, " counts"]:
-        """The expected share of prompts with each number of successes, 0..G."""
+        """Return the expected share of prompts with each number of successes, 0..G."""
         return _mixed(self._at, _counts_given(self._at, self.group_size))
 
     def density(self, p: ArrayLike) -> Float[np.ndarray, "*rates"]:
-        """The density of solve rates at p in (0, 1)."""
+        """Return the density of solve rates at p in (0, 1)."""
         rates = np.asarray(p, dtype=np.float64)[..., None]
         _, a, b = _unpacked(self._at)
         logs = xlogy(a - 1, rates) + xlog1py(b - 1, -rates) - betaln(a, b)
         return _mixed(self._at, np.exp(logs))
 
     def pass_at_k(self, k: ArrayLike) -> Float[np.ndarray, "*k"]:
-        """The pass@k that these solve rates imply: Σ w (1 - B(α, β+k)/B(α, β)).
+        """Return the pass@k that these solve rates imply: Σ w (1 - B(α, β+k)/B(α, β)).
 
-        It goes beyond k = G as far as the law does.
+        Beyond k = G it extrapolates the law.
         """
         return _pass_at_k(self._at, np.asarray(k))
 
     def pass_at_k_band(
         self, k: ArrayLike
     ) -> tuple[Float[np.ndarray, "*k"], Float[np.ndarray, "*k"]]:
-        """The ends of the interval of `pass_at_k`, from the resampled prompts."""
+        """Return the ends of the interval of `pass_at_k`, from resampled prompts."""
         curves = np.stack([_pass_at_k(at, np.asarray(k)) for at in self._resampled])
         low, high = np.quantile(curves, [(1 - self._level) / 2, (1 + self._level) / 2], axis=0)
         return low, high
@@ -104,19 +104,19 @@ def fit_solve_rates(
     resamples: int = 200,
     seed: int = 0,
 ) -> SolveRateFit:
-    """Fits one beta-binomial, or two mixed, by least squares on the shares of prompts.
+    """Fit one beta-binomial, or a mixture of two, by least squares on the shares of prompts.
 
     Schaeffer et al. (2025) and FADE (arXiv:2607.01490), sec. 12. Intervals are quantiles of
-    fits to resampled prompts; an end at which a shape runs away is 0 or ∞.
+    fits to resampled prompts; an end at which a shape diverges is 0 or ∞.
 
     Args:
-        histogram: [G+1], how many prompts had k = 0..G successes in G rollouts.
+        histogram: [G+1], the number of prompts with k = 0..G successes in G rollouts.
         components: 1 or 2.
 
     Raises:
-        FitError: the prompts cannot support a fit: less than 5 for each parameter (of 2 or
-            5), no more different counts than parameters, counts that spread no more than those
-            of one solve rate (p > .05), or a best fit whose parameters run away.
+        FitError: the prompts do not support a fit: fewer than 5 per parameter (of 2 or 5), at
+            most as many different counts as parameters, a spread that a single solve rate
+            explains (p > .05), or a best fit whose parameters diverge.
         AdvsweepError: no histogram, another number of components, or a level outside (0, 1).
     """
     check_share("level", level)
@@ -156,7 +156,7 @@ class _Found(NamedTuple):
 
 
 def _unpacked(at: Float[np.ndarray, " parameters"]) -> tuple[Float[np.ndarray, " components"], ...]:
-    """Weights, alphas and betas of (ln α, ln β), or of (logit w, ln α₁, ln β₁, ln α₂, ln β₂)."""
+    """Return weights, alphas, betas of (ln α, ln β) or (logit w, ln α₁, ln β₁, ln α₂, ln β₂)."""
     first = expit(at[: at.size % 2])
     shapes = np.exp(at[at.size % 2 :])
     return np.append(first, 1 - first.sum()), shapes[::2], shapes[1::2]
@@ -171,7 +171,7 @@ def _mixed(
 def _counts_given(
     at: Float[np.ndarray, " parameters"], group_size: int
 ) -> Float[np.ndarray, "counts components"]:
-    """The chance of each number of successes by each component: C(G,k) B(α+k, β+G-k)/B(α, β)."""
+    """Return each component's chance of k successes: C(G,k) B(α+k, β+G-k)/B(α, β)."""
     _, a, b = _unpacked(at)
     k = np.arange(group_size + 1.0)[:, None]
     ways = gammaln(group_size + 1) - gammaln(k + 1) - gammaln(group_size - k + 1)
@@ -220,7 +220,7 @@ def _solve(
 def _starts(
     counts: Float[np.ndarray, " counts"], components: int
 ) -> Iterator[Float[np.ndarray, " parameters"]]:
-    """Shapes by their moments: of all prompts, or of those below and above some counts."""
+    """Yield starts by moments: of all prompts, or of those below and above some counts."""
     if components == 1:
         yield _by_moments(counts)
         return
@@ -234,7 +234,7 @@ def _starts(
 
 
 def _by_moments(counts: Float[np.ndarray, " counts"]) -> Float[np.ndarray, " parameters"]:
-    """ln α and ln β of the beta-binomial with the mean and the variance of some counts."""
+    """Return ln α and ln β of the beta-binomial with the mean and variance of some counts."""
     group_size = counts.size - 1
     # Half a prompt at each end keeps the mean off the ends.
     padded = counts.copy()
@@ -260,7 +260,7 @@ def _refuse_hopeless(counts: Float[np.ndarray, " counts"], parameters: int) -> N
             f"{different} of the counts 0 to {counts.size - 1} occur: a fit of {parameters} "
             "parameters needs more"
         )
-    # The test of dispersion: of one rate for all, the scaled squares are χ² distributed.
+    # Dispersion test: if all prompts have one rate, the scaled squares are χ² distributed.
     k = np.arange(counts.size)
     mean = float(counts @ k) / prompts
     squares = float(counts @ (k - mean) ** 2) / (mean * (1 - mean / (counts.size - 1)))
@@ -307,8 +307,8 @@ def _components(
 ) -> tuple[BetaComponent, ...]:
     found = np.stack(_unpacked(at))
     again = np.stack([np.stack(_unpacked(other)) for other in resampled])
-    # A shape at an edge has run away, and so does the interval that it is an end of. With no
-    # spread both shapes grow without end, their ratio kept.
+    # A shape at an edge of the bounds has diverged: its interval is open there. For a component
+    # without spread both shapes grow without limit at a constant ratio.
     shapes = again[:, 1:]
     shapes[shapes < _LEAST] = 0.0
     shapes[np.broadcast_to((shapes > _LARGEST).any(axis=1, keepdims=True), shapes.shape)] = np.inf

@@ -208,7 +208,7 @@ def test_large_ordered_groups_and_populations_are_refused() -> None:
     estimator = build_estimator("passk_loo", k=4)
     with pytest.raises(BatchError, match=r"expected 1 to 16 .* all orders .* got 20"):
         expected_masses(estimator, 0.3, 20)
-    with pytest.raises(BatchError, match=r"order .* ask for its expected or group masses"):
+    with pytest.raises(BatchError, match=r"order .* compute its expected or group masses"):
         population_masses(estimator, 0.3)
 
 

@@ -134,7 +134,7 @@ def test_a_base_that_is_an_adapter_is_refused(tmp_path):
 
 
 def test_a_folder_of_another_kind_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="which is no folder"):
+    with pytest.raises(ConfigError, match="which is not a folder"):
         StoredWeights(tmp_path / "none")
     with pytest.raises(ConfigError, match="got neither"):
         StoredWeights(tmp_path)
