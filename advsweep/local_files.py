@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import platformdirs
 
@@ -52,7 +53,7 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Opens a file for reading that may come from somebody else.
 
     Raises:

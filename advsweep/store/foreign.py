@@ -1,7 +1,7 @@
-"""Checks of rows that another store holds, before a merge takes anything of them.
+"""Checks of the rows of another store before a merge copies them.
 
-Whoever made the other store chose its values, and in SQLite their types and its tables too.
-What passes here is what advsweep itself could have written, and any database takes it.
+The author of the other store chose its values and, in SQLite, their types and its tables too.
+Rows that pass could have been written by advsweep, and every database accepts them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
 from advsweep.store.tables import Analysis, Base, Evaluation, Packed, Run, Sweep, Trial, UtcDateTime
 
 MAX_DEPTH = 64
-"""Mappings and lists inside one another in a value of JSON."""
+"""Maximum depth of a JSON value."""
 MAX_NAME = 200
-"""Characters of the name of a sweep, a metric or a task."""
+"""Maximum length of the name of a sweep, a metric or a task."""
 
 _WHOLE = 2**31
-"""Above the whole numbers of columns that are no BIGINT."""
+"""Upper bound of integer columns other than BIGINT."""
 
 _COUNTS = ("n", "c", "distinct", "unscorable")
 _ENTROPIES = ("answer_entropy", "token_entropy")
 
 
 class ForeignError(StoreError):
-    """A row of another store that advsweep cannot have written."""
+    """A row of another store cannot have been written by advsweep."""
 
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turns what the reading of a malformed value raises into a `ForeignError`."""
+    """Turns exceptions from reading a malformed value into a `ForeignError`."""
     try:
         yield
     except AdvsweepError:
@@ -53,10 +53,10 @@ def reading() -> Iterator[None]:
 
 
 def check_run(row: Mapping[str, Any]) -> None:
-    """Refuses a row of `runs`.
+    """Checks a row of `runs`.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     check_types(Run, row)
     try:
@@ -74,10 +74,10 @@ def check_run(row: Mapping[str, Any]) -> None:
 
 
 def check_types(model: type[Base], row: Mapping[str, Any]) -> None:
-    """Refuses values that the columns of a table cannot hold in every database.
+    """Checks that the columns of a table can hold the values in every database.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     for column in model.__table__.columns:
         if column.name not in row:
@@ -90,7 +90,7 @@ def check_types(model: type[Base], row: Mapping[str, Any]) -> None:
 
 
 def _fault(kind: TypeEngine[Any], value: Any) -> str | None:
-    """What a column's type expects, where a value is not that."""
+    """Returns what the type of a column expects, or None if the value fits."""
     if isinstance(kind, Boolean):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(kind, Integer):
@@ -112,7 +112,7 @@ def _fault(kind: TypeEngine[Any], value: Any) -> str | None:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether every database takes it: not too deep, texts for keys, finite numbers."""
+    """Returns whether every database accepts it: not too deep, text keys, finite numbers."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
@@ -136,10 +136,10 @@ def _is_json(value: Any) -> bool:
 
 
 def check_points(points: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Refuses metric points (name, step, value).
+    """Checks metric points (name, step, value).
 
     Raises:
-        ForeignError: a point is none, or is there twice.
+        ForeignError: a point is malformed or duplicated.
     """
     for name, step, value in points:
         if not (is_printable(name) and _is_step(step) and _is_number(value)):
@@ -151,10 +151,10 @@ def check_points(points: Sequence[tuple[Any, Any, Any]]) -> None:
 
 
 def check_summaries(values: Mapping[Any, Any]) -> None:
-    """Refuses numbers about a whole run.
+    """Checks the summaries of a run.
 
     Raises:
-        ForeignError: a name or a number is none.
+        ForeignError: a name or a number is malformed.
     """
     for name, value in values.items():
         if not (is_printable(name) and _is_number(value)):
@@ -162,13 +162,13 @@ def check_summaries(values: Mapping[Any, Any]) -> None:
 
 
 def check_checkpoint(row: Mapping[str, Any], folder: str) -> None:
-    """Refuses a row of `checkpoints` whose path does not stay in the run's folder.
+    """Checks that the path of a row of `checkpoints` stays in the run's folder.
 
     Args:
         folder: the name of the run's folder.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     _require(_is_step(row["step"]), "checkpoint's step", "a whole number", row, "step")
     _require(isinstance(row["created"], datetime), "created", "a time", row)
@@ -180,10 +180,10 @@ def check_checkpoint(row: Mapping[str, Any], folder: str) -> None:
 
 
 def check_sweep(row: Mapping[str, Any]) -> None:
-    """Refuses a row of `sweeps`.
+    """Checks a row of `sweeps`.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     check_types(Sweep, row)
     _require(is_printable(row["name"]), "name", "a short text of one line", row)
@@ -191,23 +191,23 @@ def check_sweep(row: Mapping[str, Any]) -> None:
 
 
 def without_choices(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A sweep's spec without what its user chose for his own machine and accounts.
+    """Returns the spec of a sweep without its executor, its settings and its trackers.
 
-    The executor and its settings, and the trackers, are for the present command line. What
-    each run occupies stays; it is checked where it is used.
+    The present command line chooses these, and no store. The resources of each run stay; they
+    are checked where they are used.
     """
-    kept = {key: value for key, value in spec.items() if key not in ("settings", "tracking")}
+    merged = {key: value for key, value in spec.items() if key not in ("settings", "tracking")}
     settings = spec.get("settings")
     if isinstance(settings, dict) and isinstance(settings.get("resources"), dict):
-        kept["settings"] = {"resources": settings["resources"]}
-    return kept
+        merged["settings"] = {"resources": settings["resources"]}
+    return merged
 
 
 def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Refuses the rows of `trials` of a sweep.
+    """Checks the trials of a sweep.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     for row in rows:
         check_types(Trial, row)
@@ -219,10 +219,10 @@ def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_evaluation(row: Mapping[str, Any]) -> None:
-    """Refuses a row of `evaluations` with its `problems`.
+    """Checks a row of `evaluations` with its `problems`.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     check_types(Evaluation, row)
     _require(is_hash(row["identity"]), "identity", "64 hexadecimal digits", row)
@@ -252,10 +252,10 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
 
 
 def check_link(row: Mapping[str, Any]) -> None:
-    """Refuses an evaluation of a run, with the `step` of its weights.
+    """Checks an evaluation of a run with the `step` of its weights.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     _require(_is_step(row["step"]), "step", "a whole number from 0", row)
     check_evaluation(row)
@@ -270,10 +270,10 @@ def _is_problem(problem: Any) -> bool:
 
 
 def check_analysis(row: Mapping[str, Any]) -> None:
-    """Refuses a row of `analyses`.
+    """Checks a row of `analyses`.
 
     Raises:
-        ForeignError: names the column, what it expected and what it got.
+        ForeignError: names the column, the expected and the actual value.
     """
     check_types(Analysis, row)
     _require(row["step"] >= 0, "step", "a whole number from 0", row)
@@ -287,7 +287,7 @@ def check_analysis(row: Mapping[str, Any]) -> None:
 
 
 def is_printable(value: object) -> bool:
-    """Whether a value can be the name of something: one line, not empty, not too long."""
+    """Returns whether a value can be a name: one line, not empty and not too long."""
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,10 +120,11 @@ class Metrics(StorePart):
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
             for model in (Point, Checkpoint):
-                past = (model.run_id == run_id, model.step > after_step)
-                connection.execute(delete(model).where(*past))
-            ahead = (Run.id == run_id, Run.step > after_step)
-            connection.execute(update(Run).where(*ahead).values(step=after_step))
+                connection.execute(
+                    delete(model).where(model.run_id == run_id, model.step > after_step)
+                )
+            ahead = update(Run).where(Run.id == run_id, Run.step > after_step)
+            connection.execute(ahead.values(step=after_step))
 
     def names(self, run_id: int) -> list[str]:
         """Returns the sorted names of the metrics that a run has points of."""
@@ -158,8 +159,9 @@ class Metrics(StorePart):
         with self._database.read() as connection:
             for chosen in _conditions(connection, run_ids, name):
                 if connection.dialect.name == "postgresql":
-                    rows = connection.execute(_JOINED.where(*chosen))
-                    curves.update((run, _curve(steps, values)) for run, steps, values in rows)
+                    for run_id, *texts in connection.execute(_JOINED.where(*chosen)):
+                        steps, values = (joined.split(",") for joined in texts)
+                        curves[run_id] = np.array(steps, np.int64), np.array(values, np.float64)
                     continue
                 query = select(Point.run_id, Point.step, Point.value).where(*chosen)
                 cursor = connection.execute(query.order_by(Point.run_id, Point.step)).cursor
@@ -190,13 +192,14 @@ class Metrics(StorePart):
             for chosen in _conditions(connection, run_ids, name, first=first, last=last):
                 if connection.dialect.name == "postgresql":
                     curves = connection.execute(_JOINED.where(*chosen))
-                    rows = [(run_id, _mean(_without_nan(values))) for run_id, _, values in curves]
-                    found.update((run_id, mean) for run_id, mean in rows if mean is not None)
+                    for run_id, _, joined in curves:
+                        values = [v for v in map(float, joined.split(",")) if not math.isnan(v)]
+                        if (mean := _mean(values)) is not None:
+                            found[run_id] = mean
                     continue
                 driver = connection.connection.driver_connection
                 assert isinstance(driver, sqlite3.Connection)
-                # The points become a list of floats inside SQLite, and no rows of Python.
-                # The type stub only knows aggregates that return integers.
+                # The points become one list of floats, not rows. The stub only knows integers.
                 driver.create_aggregate("exact_mean", 1, _ExactMean)  # type: ignore[arg-type]
                 query = select(Point.run_id, func.exact_mean(Point.value)).where(*chosen)
                 means = connection.execute(query.group_by(Point.run_id))
@@ -278,18 +281,15 @@ class Metrics(StorePart):
 
         Values that are not finite are left out, and runs without any other value too.
         """
-        query = (
-            select(Point.run_id, func.avg(Point.value).label("mean"))
-            .where(
-                Point.run_id.in_(peer_ids(run_id)),
-                Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
-                Point.step.between(first, last),
-                Point.value.between(-sys.float_info.max, sys.float_info.max),
-            )
-            .group_by(Point.run_id)
+        query = select(Point.run_id, func.avg(Point.value).label("mean")).where(
+            Point.run_id.in_(peer_ids(run_id)),
+            Point.metric_id == select(Metric.id).where(Metric.name == name).scalar_subquery(),
+            Point.step.between(first, last),
+            Point.value.between(-sys.float_info.max, sys.float_info.max),
         )
         with self._database.read() as connection:
-            return {row.run_id: row.mean for row in connection.execute(query).all()}
+            rows = connection.execute(query.group_by(Point.run_id)).all()
+        return {row.run_id: row.mean for row in rows}
 
 
 def metric_ids(
@@ -301,19 +301,15 @@ def metric_ids(
         known: ids that need no query.
     """
     ids = {name: known[name] for name in names if name in known} if known else {}
-    ids |= _recorded_ids(connection, set(names) - set(ids))
-    if new := sorted(set(names) - set(ids)):
-        rows = [{"name": name} for name in new]
-        connection.execute(insert_or_ignore(connection, Metric, "name"), rows)
-        ids |= _recorded_ids(connection, new)
-    return ids
-
-
-def _recorded_ids(connection: Connection, names: Collection[str]) -> dict[str, int]:
-    if not names:
-        return {}
-    query = select(Metric.name, Metric.id).where(Metric.name.in_(names))
-    return {row.name: row.id for row in connection.execute(query)}
+    missing = sorted(set(names) - set(ids))
+    if not missing:
+        return ids
+    query = select(Metric.name, Metric.id).where(Metric.name.in_(missing))
+    found = {row.name: row.id for row in connection.execute(query)}
+    if new := [{"name": name} for name in missing if name not in found]:
+        connection.execute(insert_or_ignore(connection, Metric, "name"), new)
+        found = {row.name: row.id for row in connection.execute(query)}
+    return ids | found
 
 
 def write_points(
@@ -381,11 +377,6 @@ def _mean(values: Sequence[float]) -> float | None:
         return None
 
 
-def _without_nan(joined: str) -> list[float]:
-    values = map(float, joined.split(","))
-    return [value for value in values if not math.isnan(value)]
-
-
 def storable(value: float) -> float | None:
     """Returns None for NaN, which becomes NULL; SQL aggregates leave NULL out."""
     return None if math.isnan(value) else value
@@ -393,10 +384,6 @@ def storable(value: float) -> float | None:
 
 def _from_stored(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _curve(steps: str, values: str) -> Series:
-    return np.array(steps.split(","), np.int64), np.array(values.split(","), np.float64)
 
 
 def _curves(rows: Sequence[tuple[int, int, float | None]]) -> dict[int, Series]:

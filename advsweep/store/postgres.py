@@ -1,4 +1,4 @@
-"""PostgreSQL: its driver, what is set on each connection, and what its errors mean."""
+"""PostgreSQL: its drivers, connection settings, clock and errors."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
 
 DRIVERS = ("pg8000", "psycopg")
-"""The drivers that a store can be reached by; the first that is installed is taken."""
+"""The supported drivers; the first that is installed is used."""
 
 STATEMENT_SECONDS = 120.0
-"""How long a statement may take before the server cancels it."""
+"""Time after which the server cancels a statement."""
 
 ANSWER_SECONDS = 10.0
-"""How much longer the server may say nothing before it is taken for dead."""
+"""Additional time after which a silent server counts as dead."""
 
 IDLE_SECONDS = 60.0
-"""How long a transaction may stay open between two statements. The server ends one that lasts
-longer, and with it the locks of a process that was stopped or cut off."""
+"""Time after which the server ends a transaction between two statements.
 
-# A peer whose machine or network is gone is noticed within half a minute, on either side.
+It frees the locks of a process that was suspended or disconnected."""
+
+# Either side notices within half a minute that the other machine or the network is gone.
 _KEEPALIVE = {"idle": 15, "interval": 5, "count": 3}
 _USER_TIMEOUT_MS = 30_000
 _SOCKET_OPTIONS = (
@@ -49,20 +50,20 @@ _SOCKET_OPTIONS = (
 )
 
 _CLOCK_SECONDS = 1.0
-"""How old the reading of the server's clock may be."""
+"""Maximum age of a reading of the server's clock."""
 _CLOCK_STEP = timedelta(seconds=5)
-"""Two readings that differ by more than this from the time between them: the clock was set."""
+"""Difference from the expected reading above which the server's clock was set."""
 
 _CLOCK = select(func.clock_timestamp(), func.pg_postmaster_start_time())
 
-# The settings that this version of the server knows.
+# Skips settings that this version of the server does not know.
 _SET = """
 SELECT set_config(name, value, false)
 FROM (VALUES {values}) AS settings (name, value)
 WHERE current_setting(name, true) IS NOT NULL
 """
 
-# Of the sessions that hold locks on the store: one that others wait for, else the oldest.
+# Of the sessions that hold locks on the store: one that blocks others, else the oldest.
 _LOCK_HOLDER = text(
     """
     SELECT pid, application_name, state, xact_start AT TIME ZONE 'UTC'
@@ -82,40 +83,40 @@ _LOCK_HOLDER = text(
 )
 
 _LOCK = 0x61647673
-"""The advisory lock of those that make something new out of what is there."""
+"""The advisory lock of `Database.write_alone`."""
 
 _MEANINGS = {
     "3D000": "there is no such database; make it with `createdb`, then start again",
     "28000": "the server refuses this user",
     "28P01": ("the server refuses this user or password; the URL has it, or else $PGPASSWORD does"),
-    "42501": "this user may not do that in this database; see what it was granted",
+    "42501": "this user lacks a permission in this database; grant it",
     "53100": (
         "the disk is full; make room on the server and start again (metrics so far are kept)"
     ),
     "53200": "the server has run out of memory",
     "53300": "the server takes no more connections; raise its max_connections",
-    "57014": "the server cancelled a statement, which took longer than it may or than somebody "
-    "wanted",
+    "57014": "the server cancelled a statement, which exceeded its time limit or was "
+    "cancelled by an operator",
     "57P01": "the server was shut down; start again when it is back",
     "57P02": "the server crashed; start again when it is back",
     "57P03": "the server is starting up or shutting down; try again",
 }
 
 
-# Beside the classes of lost connections (08), of a lack of resources (53) and of an operator's
-# intervention (57): rollbacks by the server, locks, idle transactions, and I/O errors.
+# SQL states of errors that pass: lost connections (08), lack of resources (53), interventions of
+# an operator (57), rollbacks by the server, locks, idle transactions and I/O errors.
 _PASSING = ("08", "53", "57", "40001", "40P01", "55P03", "25P03", "58030")
 _DROPPED = "57P04"  # the database is gone
 
-# What the drivers raise when the network fails, which has no state.
+# Exceptions of the drivers for network failures, which have no SQL state.
 _NETWORK = ("InterfaceError", "OperationalError")
 
 
 def with_driver(url: URL, name: str) -> URL:
-    """The URL with a driver that is installed.
+    """Returns the URL with an installed driver.
 
     Raises:
-        StoreError: there is none, or it names one that a store cannot be reached by.
+        StoreError: no driver is installed, or the URL names an unsupported one.
     """
     named = url.drivername.partition("+")[2]
     if named and named not in DRIVERS:
@@ -131,14 +132,14 @@ def with_driver(url: URL, name: str) -> URL:
 
 
 def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]:
-    """An engine for writers and one for readers.
+    """Creates an engine for writers and one for readers.
 
     Args:
-        name: the store in messages.
+        name: how messages call the store.
         seconds: how long to wait for a lock.
 
     Raises:
-        StoreError: the URL has a parameter that is unknown or cannot be used.
+        StoreError: the URL has an unknown or invalid parameter.
     """
     url, arguments = driver_arguments(url, name)
     connect = _Connector(name, seconds)
@@ -148,7 +149,7 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
         engine = create_engine(
             url, connect_args=arguments, isolation_level=level, pool_pre_ping=True
         )
-        # Many rows as one statement, as each would be a message to the server and back.
+        # Many rows as one statement: otherwise each row is a round trip to the server.
         engine.dialect.use_insertmanyvalues_wo_returning = True
         event.listen(engine, "connect", connect.configure)
         event.listen(engine, "do_connect", connect)
@@ -159,13 +160,12 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
 
 
 class _Connector:
-    """Makes connections that end within known times, whatever the server does."""
+    """Opens connections with time limits, so that no server can block a process for ever."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._name = name
         self._settings = {
-            # As on SQLite a power cut of the server may take the last commits, but damages
-            # nothing.
+            # As on SQLite, a power cut may take the last commits but damages nothing.
             "synchronous_commit": "off",
             "TimeZone": "UTC",
             "lock_timeout": _milliseconds(seconds),
@@ -178,7 +178,7 @@ class _Connector:
     def __call__(
         self, dialect: Dialect, record: ConnectionPoolEntry, arguments: Any, options: Any
     ) -> Any:
-        # Of the process that connects, which may be a fork of the one that made the engines.
+        # Set here, because the process may be a fork of the one that created the engines.
         named = {"application_name": _application_name()} | options
         try:
             connection = dialect.connect(*arguments, **named)
@@ -189,7 +189,7 @@ class _Connector:
                 "names the host of the URL"
             ) from error
         except OSError as error:
-            # pg8000 passes on some errors of the network.
+            # pg8000 does not translate all network errors.
             raise dialect.loaded_dbapi.OperationalError(str(error)) from error
         if dialect.driver == "pg8000":
             _limit(connection._usock)
@@ -203,15 +203,15 @@ class _Connector:
         cursor.close()
         connection.commit()
         if hasattr(connection, "execute_simple"):
-            # pg8000 sends what it has to say at the end of a transaction in three messages.
+            # pg8000 commits in three messages; one is enough.
             connection.commit = functools.partial(connection.execute_simple, "commit")
 
 
 class _Wire:
-    """The file that pg8000 reads a socket by, whose errors are those of pg8000.
+    """The socket file that pg8000 reads, with pg8000's own exceptions.
 
-    It has them for some reads, and passes on an `OSError` of others, which SQLAlchemy does not
-    take for a broken connection.
+    pg8000 translates the errors of some reads only. SQLAlchemy does not recognise an `OSError` as
+    a broken connection.
     """
 
     def __init__(self, file: BinaryIO, error: type[Exception]) -> None:
@@ -227,7 +227,7 @@ class _Wire:
 
 
 def _limit(sock: socket.socket) -> None:
-    """Sets timeouts on a connection that is made; pg8000 has one for connecting alone."""
+    """Sets timeouts on an open connection; pg8000 has one for connecting only."""
     sock.settimeout(STATEMENT_SECONDS + ANSWER_SECONDS)
     if sock.family == socket.AF_UNIX:
         return
@@ -241,18 +241,18 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _application_name() -> str:
-    # The server keeps 63 bytes.
+    # The server truncates it to 63 bytes.
     return f"advsweep {socket.gethostname()[:40]}:{os.getpid()}"
 
 
 def _notice_shutdown(context: ExceptionContext) -> None:
-    """Has connections replaced that a server closed by itself."""
+    """Makes the pool replace connections that the server closed."""
     if (_sql_state(context.original_exception) or "").startswith(("57P", "25P03", "08")):
         context.is_disconnect = True
 
 
 def _shorten(record: logging.LogRecord) -> bool:
-    """Makes one line of what the pool says about a broken connection, traceback and all."""
+    """Shortens the pool's message about a broken connection, with its traceback, to one line."""
     if record.exc_info and record.exc_info[1] is not None:
         record.msg = "a broken connection to the server is closed: %s"
         record.args = (_text(record.exc_info[1]),)
@@ -261,7 +261,7 @@ def _shorten(record: logging.LogRecord) -> bool:
 
 
 def lock_holder(engine: Engine) -> str:
-    """The session that keeps the store locked, and what to do; empty where it cannot be seen."""
+    """Describes the session that locks the store; empty if this user cannot see it."""
     try:
         with engine.begin() as connection:
             row = connection.execute(_LOCK_HOLDER).one_or_none()
@@ -276,21 +276,21 @@ def lock_holder(engine: Engine) -> str:
 
 
 def lock_alone(connection: Connection) -> None:
-    """Waits until no other transaction has called this, and keeps others waiting to its end."""
+    """Takes a lock that one transaction holds at a time, until its end."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 class ServerClock:
-    """The server's time, so that leases do not depend on the clocks of machines.
+    """The clock of the server, so that leases do not depend on the clocks of machines.
 
-    It is read again every second or so, as somebody may set it. In between it advances with this
-    machine's monotonic clock.
+    It is read again every second, because somebody may set it. Between two readings it advances
+    with the monotonic clock of this machine.
 
     Attributes:
         opened: when it was first read, in seconds of the monotonic clock.
-        unsettled: when it was last found to be set, or the server to be restarted, likewise;
-            minus infinity where neither is known. Until each process has renewed its
-            leases after that, they may look older than they are.
+        unsettled: when it last turned out to be set, or the server to be restarted, likewise;
+            minus infinity if neither is known. Until each process has renewed its leases
+            after that, they may look older than they are.
     """
 
     def __init__(self) -> None:
@@ -300,12 +300,12 @@ class ServerClock:
         self._started: datetime | None = None
 
     def __call__(self) -> datetime:
-        assert self._read is not None, "a transaction comes first"
+        assert self._read is not None, "call `refresh` in a transaction first"
         then, read = self._read
         return then + timedelta(seconds=time.monotonic() - read)
 
     def refresh(self, connection: Connection) -> None:
-        """Reads the clock if that was last done a while ago; to be called in transactions."""
+        """Reads the clock if the last reading is too old; needs a transaction."""
         if self._read is not None and time.monotonic() - self._read[1] < _CLOCK_SECONDS:
             return
         now, started = connection.execute(_CLOCK).one()
@@ -320,8 +320,8 @@ class ServerClock:
 
 
 def _sql_state(error: BaseException | None) -> str | None:
-    """The five characters by which PostgreSQL names an error; None for one of the network."""
-    # pg8000 stumbles over the closed connection while it passes on why the server closed it.
+    """Returns PostgreSQL's code of an error (SQLSTATE); None for a network error."""
+    # pg8000 fails on the closed connection while it reports why the server closed it.
     while error is not None:
         state: str | None = getattr(error, "sqlstate", None) or _fields(error).get("C")
         if state is not None:
@@ -331,13 +331,13 @@ def _sql_state(error: BaseException | None) -> str | None:
 
 
 def _fields(error: BaseException) -> dict[str, str]:
-    """What pg8000 has of a server's message, by the letters of the protocol."""
-    told = error.args[0] if error.args else None
-    return told if isinstance(told, dict) else {}
+    """Returns the fields of a server's message from pg8000, by the letters of the protocol."""
+    fields = error.args[0] if error.args else None
+    return fields if isinstance(fields, dict) else {}
 
 
 def may_recover(error: BaseException) -> bool:
-    """Whether a call that failed of this may succeed later."""
+    """Returns whether a call that failed with this error may succeed later."""
     state = _sql_state(error)
     if state is None:
         return type(error).__name__ in _NETWORK
@@ -345,7 +345,7 @@ def may_recover(error: BaseException) -> bool:
 
 
 def meaning(url: URL, error: BaseException, seconds: float, lock_holder: Callable[[], str]) -> str:
-    """What a server's error says to a user."""
+    """Explains a server's error to a user."""
     state = _sql_state(error)
     if state is None:
         folder = url.query.get("host")

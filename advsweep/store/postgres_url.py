@@ -1,4 +1,4 @@
-"""The parameters of a PostgreSQL URL, in libpq's names, as a driver takes them.
+"""Parameters of a PostgreSQL URL: libpq's names, translated for the drivers.
 
 https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 """
@@ -19,7 +19,7 @@ from advsweep.errors import StoreError, nearest
 PORT = 5432
 
 CONNECT_SECONDS = 10
-"""How long a server may take to answer a new connection, unless the URL says otherwise."""
+"""Default of `connect_timeout`."""
 
 _PARAMETERS = (
     *("application_name", "connect_timeout", "host", "options", "password", "port"),
@@ -28,7 +28,7 @@ _PARAMETERS = (
 _TLS_MODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
 
 _ROOT = Path("~/.postgresql/root.crt")
-"""Where libpq looks for the certificate of an authority."""
+"""Where libpq looks for the certificate of the authority."""
 
 _LIBPQ_DEFAULTS = {
     "connect_timeout": CONNECT_SECONDS,
@@ -40,15 +40,15 @@ _LIBPQ_DEFAULTS = {
 
 
 def driver_arguments(url: URL, name: str) -> tuple[URL, dict[str, Any]]:
-    """The URL with what libpq fills in, and the arguments to connect with beside it.
+    """Returns the URL with libpq's defaults, and the driver's arguments to connect with.
 
-    psycopg is libpq, which checks the parameters of a URL itself.
+    psycopg uses libpq, which checks the parameters itself; pg8000 gets them translated.
 
     Args:
-        name: the store in messages.
+        name: how messages call the store.
 
     Raises:
-        StoreError: a parameter is unknown, or cannot be used.
+        StoreError: a parameter is unknown or invalid.
     """
     url = url.set(
         username=url.username or getpass.getuser(),
@@ -68,7 +68,7 @@ def driver_arguments(url: URL, name: str) -> tuple[URL, dict[str, Any]]:
         url = url.set(port=_number(given.pop("port"), "port", name))
     arguments: dict[str, Any] = {
         "timeout": _number(given.pop("connect_timeout", CONNECT_SECONDS), "connect_timeout", name),
-        # As with libpq there is no TLS on a socket of this machine.
+        # As in libpq, a Unix socket has no TLS.
         "ssl_context": False if sock else _tls(given, name),
     }
     if sock:
@@ -101,7 +101,7 @@ def _number(value: str | int, key: str, name: str) -> int:
 
 
 def _tls(given: Mapping[str, str], name: str) -> ssl.SSLContext | bool | None:
-    """What pg8000 takes: a context, False for no TLS, None for TLS where the server has it."""
+    """Returns pg8000's argument: a context, False for no TLS, None for TLS if the server has it."""
     mode = given.get("sslmode", "prefer")
     if mode not in _TLS_MODES:
         hint = "; use prefer, which tries TLS first" if mode == "allow" else ""
@@ -124,8 +124,8 @@ def _tls(given: Mapping[str, str], name: str) -> ssl.SSLContext | bool | None:
     if mode == "verify-ca" and root in (None, "system"):
         raise StoreError(
             f"{name}: sslmode=verify-ca needs sslrootcert, the file of the authority's "
-            "certificate, as some public authority has signed a certificate for everybody; give "
-            "it, or use sslmode=verify-full"
+            "certificate, because public authorities sign certificates for anyone; give it, or "
+            "use sslmode=verify-full"
         )
     try:
         return _context(mode, root, given)

@@ -1,6 +1,6 @@
-"""What goes into the store and comes out of it: frozen records, no ORM objects.
+"""Records that go into the store and come out of it: frozen dataclasses, no ORM objects.
 
-Configs, settings and environments are plain mappings of JSON types; times are in UTC.
+Configs, settings and environments are mappings of JSON types. Times are in UTC.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Status(Enum):
-    """Where a run stands.
+    """The status of a run.
 
-    `PRUNED` is a run that a rule for early stopping ended, with a checkpoint and its reason.
-    `LOST` is what a run is called whose process ended, or fell silent, without a word. It is
-    found out when a run is read, so that no record claims to be running for ever.
+    `PRUNED`: an early-stopping rule ended the run, with a checkpoint and a reason. `LOST`: the
+    lease expired before an outcome was recorded. It is never stored, but derived when a run is
+    read, so that no record claims to be running for ever.
     """
 
     PENDING = "pending"
@@ -40,11 +40,11 @@ class Status(Enum):
 
 
 class Failure(Enum):
-    """The class of what a run failed of, by which it is tried again or not.
+    """The class of a failure, which decides whether the run is retried.
 
-    `OOM` is a want of memory, `TIMEOUT` a time limit, `KILLED` a signal from outside or a
-    process that fell silent, `DISK` a full disk, a quota or a limit on the size of files, and
-    `ERROR` everything else: an exception, an exit.
+    `OOM`: out of memory. `TIMEOUT`: a time limit. `KILLED`: a signal from outside, or no
+    heartbeat. `DISK`: a full disk, a quota or a limit on the size of files. `ERROR`: everything
+    else, such as an exception or an exit.
     """
 
     OOM = "oom"
@@ -55,10 +55,10 @@ class Failure(Enum):
 
 
 def parse_status(text: str | None) -> Status | None:
-    """A status by its name; None for None.
+    """Returns a status by its name; None for None.
 
     Raises:
-        ConfigError: there is no such status; the message offers the nearest.
+        ConfigError: there is no such status; the message suggests the nearest.
     """
     if text is None:
         return None
@@ -75,7 +75,7 @@ class NewRun:
     """A planned run.
 
     Attributes:
-        identity: sha256, in hex, of all that can change the training's result.
+        identity: sha256, in hex, of everything that can change the result of the training.
         config_hash: the same without the seed; runs that share it are replicates.
         config: the resolved config.
         steps: training steps.
@@ -94,20 +94,20 @@ class NewRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run as the store has it.
+    """A stored run.
 
     Attributes:
-        attempt: 1, or more for a run that was made again though it was done.
-        sweeps: names of the sweeps that it is part of, sorted.
+        attempt: 1, or more for a repetition of a done run.
+        sweeps: sorted names of its sweeps.
         step: training steps done.
-        stage: what it is at, such as `training`; None before it says so.
-        started: when it was first taken up; None before.
-        finished: when it last came to an end; None while it is pending or running.
-        heartbeat: when its process last gave a sign of life.
-        host, pid: the process that has, or last had, it.
-        failure: the class of what it failed of; None unless it failed.
-        stop_requested: somebody wants it stopped, or not started, until it is asked for again.
-        stopping: the rule that may stop it early, as its config node; None for no rule.
+        stage: what it is doing, such as `training`; None if unknown.
+        started: when it was first claimed; None before.
+        finished: when it last ended; None while it is pending or running.
+        heartbeat: when its process last renewed the lease.
+        host, pid: the process that holds, or last held, the lease.
+        failure: the class of the failure; None unless it failed.
+        stop_requested: the run is to stop, or not to start, until it is requested again.
+        stopping: the early-stopping rule as its config node; None for no rule.
         directory: the run's folder, for checkpoints and its log.
     """
 
@@ -140,7 +140,7 @@ class RunRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLine:
-    """A run in a line: where it stands, but not what it is; attributes as in `RunRecord`."""
+    """A run without its config, for listings; attributes as in `RunRecord`."""
 
     id: int
     identity: str
@@ -157,9 +157,9 @@ class RunLine:
 
 
 class RunOutline(NamedTuple):
-    """What many runs are chosen, counted and estimated by; attributes as in `RunRecord`.
+    """A run with its config but without times and errors; attributes as in `RunRecord`.
 
-    It takes a third of the time and a quarter of the memory of a record.
+    For work on all runs: it takes a third of the time and a quarter of the memory of a record.
     """
 
     id: int
@@ -176,10 +176,10 @@ class RunOutline(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A run as a rule for early stopping sees it; attributes as in `RunRecord`.
+    """A run as an early-stopping rule sees it; attributes as in `RunRecord`.
 
     Attributes:
-        done: true when it was trained to its last step.
+        done: whether it was trained to its last step.
     """
 
     id: int
@@ -191,11 +191,11 @@ class Peer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:
-    """A sweep as the store has it.
+    """A stored sweep.
 
     Attributes:
-        spec: what was asked for.
-        runs: how many of its runs are in each state; states without runs are left out.
+        spec: the overrides and settings that were given.
+        runs: number of its runs by status; statuses without runs are left out.
     """
 
     id: int
@@ -207,7 +207,7 @@ class SweepRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
-    """A point that a search asked for.
+    """A point that a search proposed.
 
     Attributes:
         number: counted from 0 within the sweep.
@@ -225,7 +225,7 @@ class CheckpointRecord:
     """A checkpoint of a run.
 
     Attributes:
-        step: training steps that its weights have seen.
+        step: number of training steps of its weights.
     """
 
     step: int
@@ -235,14 +235,14 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class NewAnalysis:
-    """An analysis of a run's weights to keep.
+    """An analysis of a run's weights to add.
 
     Attributes:
-        kind: what was analysed, `weights` or `hidden_states`.
-        step: training steps that the weights have seen.
-        settings: all that can change its result, in JSON types.
-        result: what came out, in JSON types; NaN and infinities are kept as null.
-        directions: unit vectors, one after another; None where there are none.
+        kind: what is analysed, `weights` or `hidden_states`.
+        step: number of training steps of the weights.
+        settings: everything that can change its result, in JSON types.
+        result: the result in JSON types; NaN and infinities are stored as null.
+        directions: concatenated unit vectors; None without any.
     """
 
     kind: str
@@ -253,9 +253,9 @@ class NewAnalysis:
 
     @property
     def identity(self) -> str:
-        """sha256, in hex, of the kind, the step and the settings; one of a kind in a run."""
-        material = json.dumps([self.kind, self.step, dict(self.settings)], sort_keys=True)
-        return hashlib.sha256(material.encode()).hexdigest()
+        """sha256, in hex, of the kind, the step and the settings; unique within a run."""
+        content = json.dumps([self.kind, self.step, dict(self.settings)], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,16 +274,16 @@ class AnalysisRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemCounts:
-    """What n samples of one problem came to.
+    """Counts over n samples of one problem.
 
     Attributes:
         problem_id: stable name of the problem within its task.
-        n: samples that were scored, fewer than were drawn where the verifier failed.
-        c: correct ones among them.
+        n: scored samples; fewer than were drawn if the verifier failed.
+        c: correct samples.
         distinct: different answers among the samples.
-        unscorable: the other samples: the verifier failed, or cannot read the gold answer.
-        answer_entropy: of the answers' empirical distribution, in nats.
-        token_entropy: mean per generated token, in nats; None where nobody can tell.
+        unscorable: the other samples: the verifier failed or could not read the reference answer.
+        answer_entropy: entropy of the answers' empirical distribution, in nats.
+        token_entropy: mean entropy per generated token, in nats; None if unknown.
     """
 
     problem_id: str
@@ -299,15 +299,15 @@ class ProblemCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class NewEvaluation:
-    """An evaluation to keep.
+    """An evaluation to add.
 
     Attributes:
         identity: sha256, in hex, of the weights, the problems and the sampling.
         subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
-        run_id: the run that it belongs to; None leaves that to `link_evaluation`, or has none.
-        step: training steps that the weights have seen; 0 is the base model.
+        run_id: the run to link it to; None for no run, or one that `Evaluations.link` adds later.
+        step: number of training steps of the weights; 0 is the base model.
         task: the task's name.
-        settings: how it was sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
+        settings: how it is sampled, such as `{"n": 128, "temperature": 1.0, "seed": 0}`.
     """
 
     identity: str
@@ -323,15 +323,15 @@ class NewEvaluation:
 class EvaluationRecord:
     """An evaluation of a run's weights after `step` steps, or of a model without a run.
 
-    One that several runs share (of their base model) comes once for each of them.
+    An evaluation that several runs share, such as that of their base model, has a record for each.
 
     Attributes:
-        run_id: None where it was asked for without a run.
-        problem_ids, prompts, levels: the problems; the arrays after them are in their order.
-        n, c: samples that were drawn, and correct ones among them. Both are 0 for a problem none
-            of whose samples could be scored, as a rule for its gold answer: it has no scores.
+        run_id: None for an evaluation of a model without a run.
+        problem_ids, prompts, levels: the problems; the arrays below are in their order.
+        n, c: samples and correct samples. Both are 0 for a problem without scored samples,
+            usually because its reference answer is unreadable; such a problem has no scores.
         unscorable: samples that the verifier failed on; they count as not correct.
-        answer_entropy, token_entropy: in nats; token_entropy is NaN where nobody can tell.
+        answer_entropy, token_entropy: in nats; token_entropy is NaN if unknown.
     """
 
     run_id: int | None
@@ -353,19 +353,19 @@ class EvaluationRecord:
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """The ids of problems none of whose samples could be scored."""
+        """The ids of problems without scored samples."""
         return tuple(self.problem_ids[i] for i in np.flatnonzero(self.n == 0))
 
     def scores(self, ks: Sequence[int] | None = None) -> dict[str, float]:
-        """pass@k, answer and token entropy: means over the problems that have them, by name.
+        """Returns pass@k, answer entropy and token entropy by name, as means over problems.
 
-        Where the verifier failed on samples, also `evaluation/unscorable`, their share.
+        If the verifier failed on samples, also their share as `evaluation/unscorable`.
 
         Args:
-            ks: the k of pass@k; by default those that the evaluation was first asked for.
-                Runs share the evaluation of their base whatever their own k.
+            ks: the k of pass@k; by default those of the evaluation's own settings. Runs with
+                other k share the evaluation of their base model.
         """
-        # Imports scipy, which opening a store must not.
+        # Imported here, because it loads scipy, which opening a store must not.
         from advsweep.statistics import mean_over_problems, pass_at_k
 
         ks = self.settings["k"] if ks is None else ks
@@ -378,7 +378,7 @@ class EvaluationRecord:
 
 
 def unscorable_share(evaluations: Sequence[EvaluationRecord]) -> float:
-    """The share of samples that the verifier failed on, of the problems that have scores."""
+    """Returns the share of samples that the verifier failed on, over problems with scores."""
     drawn = sum(int(e.n.sum()) for e in evaluations)
     failed = sum(int(e.unscorable[e.n > 0].sum()) for e in evaluations)
     return failed / drawn if drawn else 0.0

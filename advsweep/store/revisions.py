@@ -1,8 +1,8 @@
-"""Runs of several revisions of a component, which look alike and whose results are not.
+"""Detects runs that were trained with different revisions of a component.
 
-A component's revision rises with a fix that changes its results. Configs do not hold it, so
-each run records the revisions that it was trained with. Runs of before there were such records
-have an unknown revision.
+A component's revision rises with a fix that changes its results. Configs do not contain it, so
+such runs look alike although their results differ. Each run records the revisions that it was
+trained with. Runs of earlier versions recorded none; their revision is unknown.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from advsweep.store.store import Store
 
 HASH = 8
-"""Characters of a config hash that conditions on `config_hash` have."""
+"""Characters of a config hash in conditions on `config_hash`."""
 
-_SHOWN = 12  # hashes or stretches of run ids in a sentence
+_SHOWN = 12  # hashes or ranges of run ids in a message
 
 
 @dataclass(frozen=True)
-class Mixture:
+class MixedRevisions:
     """Runs of several revisions of one component.
 
     Attributes:
         key: the component's config key, such as `estimator` or `task.verifier`.
         name: the component's name.
-        runs: the runs of each revision, the newest revision last; None is an older revision
-            that was not recorded.
+        runs: the runs by revision, the newest revision last; None for an older, unrecorded
+            revision.
     """
 
     key: str
@@ -39,7 +39,7 @@ class Mixture:
 
     @property
     def text(self) -> str:
-        """Which revisions there are, of which runs, and how to leave out the older ones."""
+        """The revisions, their runs, and how to leave out the older ones."""
         *older, _ = self.runs.values()
         listed = ", ".join(
             f"{'an older revision' if revision is None else f'revision {revision}'} in "
@@ -54,21 +54,21 @@ class Mixture:
         return f"{what}: {listed}; {out}"
 
 
-def find_mixtures(store: Store, runs: Sequence[RunRecord]) -> list[Mixture]:
-    """The components of which some of the runs have one revision and some another.
+def find_mixed_revisions(store: Store, runs: Sequence[RunRecord]) -> list[MixedRevisions]:
+    """Returns the components that the runs have in several revisions.
 
-    A run of unknown revision counts as an older one beside runs of a revision above 1 that
-    have the same config but for the component's own parameters.
+    A run of unknown revision counts as older than runs of a revision above 1 whose config is the
+    same, apart from the component's own parameters.
     """
     recorded = store.runs.revisions([run.id for run in runs])
-    # The hash covers the revisions.
+    # The config hash covers the revisions.
     known = {run.config_hash: recorded[run.id] for run in runs if run.id in recorded}
     raised = {
         (key, component_name(run.config, key)): None
         for run in runs
         for key in known.get(run.config_hash, ())
     }
-    mixtures = []
+    found = []
     for key, name in raised:
         having = [run for run in runs if component_name(run.config, key) == name]
         by_revision: dict[int | None, list[RunRecord]] = {}
@@ -82,8 +82,8 @@ def find_mixtures(store: Store, runs: Sequence[RunRecord]) -> list[Mixture]:
             by_revision[None] = older
         if len(by_revision) > 1:
             in_order = sorted(by_revision.items(), key=lambda item: item[0] or 0)
-            mixtures.append(Mixture(key, name, dict(in_order)))
-    return mixtures
+            found.append(MixedRevisions(key, name, dict(in_order)))
+    return found
 
 
 def alike(
@@ -93,10 +93,10 @@ def alike(
     *,
     but: Collection[str] = (),
 ) -> list[RunRecord]:
-    """The runs whose config is one of `configs`, but for the component at a key.
+    """Returns the runs whose config equals one of `configs`, apart from the component at a key.
 
-    Keys that one of two configs lacks are not compared, as parameters come and go; nor are the
-    parameters of the backend and of evaluations.
+    Keys that one of two configs lacks are not compared, because versions add and remove
+    parameters. Neither are the parameters of the backend and of evaluations.
 
     Args:
         but: further top-level keys that are not compared.
@@ -121,7 +121,7 @@ def alike(
 
 
 def component_name(config: Mapping[str, Any], key: str) -> str:
-    """The name of the component at a dotted key of a config; empty where there is none."""
+    """Returns the name of the component at a dotted key of a config; empty without one."""
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -130,16 +130,16 @@ def component_name(config: Mapping[str, Any], key: str) -> str:
 
 
 def run_list(ids: Iterable[int]) -> str:
-    """Ids in a few words: `run 3`, `runs 1-6, 9`."""
-    stretches: list[list[int]] = []
+    """Formats ids as ranges: `run 3`, `runs 1-6, 9`."""
+    ranges: list[list[int]] = []
     for i in sorted(ids):
-        if stretches and i == stretches[-1][-1] + 1:
-            stretches[-1][1:] = [i]
+        if ranges and i == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [i]
         else:
-            stretches.append([i])
-    shown = ", ".join("-".join(map(str, stretch)) for stretch in stretches[:_SHOWN])
-    more = " and others" if len(stretches) > _SHOWN else ""
-    return f"run{'' if stretches == [stretches[0][:1]] else 's'} {shown}{more}"
+            ranges.append([i])
+    shown = ", ".join("-".join(map(str, part)) for part in ranges[:_SHOWN])
+    more = " and others" if len(ranges) > _SHOWN else ""
+    return f"run{'' if ranges == [ranges[0][:1]] else 's'} {shown}{more}"
 
 
 def _leaves(node: Mapping[str, Any], out: Collection[str], path: str = "") -> Iterator[Any]:

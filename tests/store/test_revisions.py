@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from advsweep.store import NewRun, Store
-from advsweep.store.revisions import Mixture, alike, component_name, run_list
+from advsweep.store.revisions import MixedRevisions, alike, component_name, run_list
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_many_hashes_are_not_listed(store):
     for number in range(14):
         _add(store, {"estimator": {"name": "avspo"}, "seed": 0}, number << 224)
     *older, newest = store.runs.select(newest_first=False)
-    text = Mixture("estimator", "avspo", {None: older, 2: [newest]}).text
+    text = MixedRevisions("estimator", "avspo", {None: older, 2: [newest]}).text
     assert "an older revision in runs 1-13, revision 2 in run 14" in text
     assert "config_hash" not in text
     assert "advsweep rm" in text

@@ -37,7 +37,7 @@ def ls(
     from advsweep.cli.shared.output import print_listing
     from advsweep.store import open_store
     from advsweep.store.records import parse_status
-    from advsweep.store.revisions import find_mixtures
+    from advsweep.store.revisions import find_mixed_revisions
 
     if output is ListFormat.TABLE and not every:
         limit = limit or NEWEST
@@ -47,8 +47,8 @@ def ls(
         print_listing([_model(e) for e in reversed(opened.evaluations.of_models())][:limit], output)
         return
     runs = opened.runs.select(sweep=sweep, status=parse_status(status), limit=limit)
-    for mixture in find_mixtures(opened, runs):
-        echo_line(f"advsweep: {mixture.text}", err=True)
+    for mixed in find_mixed_revisions(opened, runs):
+        echo_line(f"advsweep: {mixed.text}", err=True)
     if output is ListFormat.JSON:
         print_listing([_whole(r, sweep) for r in runs], output)
         return

@@ -63,7 +63,7 @@ from advsweep.report.tables.comparison import (
 from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import unscorable_share
-from advsweep.store.revisions import find_mixtures
+from advsweep.store.revisions import find_mixed_revisions
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message
@@ -135,7 +135,7 @@ def build_report(
     else:
         groups = _groups(done, rows, keys, pool=pool)
     remarks += _pooled(groups)
-    remarks += [mixture.text for mixture in find_mixtures(store, done)]
+    remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
     single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
