@@ -13,7 +13,7 @@ from advsweep.cli.shared.output import echo, echo_line
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.planning.eta import Estimate
+    from advsweep.sweep.planning.eta import TimeEstimate
     from advsweep.sweep.planning.plan import Duplicate, Plan
 
 LISTED = 50
@@ -146,7 +146,13 @@ def tell_absent(plan: Plan) -> None:
 
 
 def _print_table(
-    plan: Plan, left: Estimate, rows: list[dict[str, Any]], slots: int, *, every: bool, fits: bool
+    plan: Plan,
+    left: TimeEstimate,
+    rows: list[dict[str, Any]],
+    slots: int,
+    *,
+    every: bool,
+    fits: bool,
 ) -> None:
     from advsweep.cli.shared.output import print_columns
     from advsweep.sweep.scheduler.batching import count_stackable
@@ -172,7 +178,7 @@ def _print_table(
         echo_line(f"{together} of the runs can be trained together, several in one process")
 
 
-def _tally(left: Estimate) -> dict[str, int]:
+def _tally(left: TimeEstimate) -> dict[str, int]:
     """How many runs are done, running, and missing for whatever reason."""
     done, running = left.states["done"], left.states["running"]
     return {"done": done, "running": running, "missing": len(left.runs) - done - running}
@@ -224,19 +230,19 @@ def _asked(assignment: Mapping[str, Any]) -> str:
     )
 
 
-def rest_record(left: Estimate) -> dict[str, Any]:
+def rest_record(left: TimeEstimate) -> dict[str, Any]:
     """What is left, for `--format json`."""
     return {
         "steps_left": left.steps,
         "seconds_left": left.seconds,
         "gpu_hours_left": left.gpu_hours,
-        "untold": left.untold,
+        "untold": left.unknown,
         "sources": left.sources,
         "printed": left.printed,
     }
 
 
-def describe_rest(left: Estimate, slots: int, *, fits: bool = True) -> str:
+def describe_rest(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
     """What is left, in a line.
 
     Args:
@@ -248,7 +254,9 @@ def describe_rest(left: Estimate, slots: int, *, fits: bool = True) -> str:
     if left.seconds is None:
         return f"{steps}; no earlier run of this shape tells how long they take"
     gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
-    rest = f"; of {left.untold} runs no earlier one tells how long they take" if left.untold else ""
+    rest = (
+        f"; of {left.unknown} runs no earlier one tells how long they take" if left.unknown else ""
+    )
     took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
     took += "" if fits else ", for which this machine has no room"
     sources = [f"from {left.sources} earlier runs"] if left.sources or not left.printed else []

@@ -19,13 +19,13 @@ from advsweep.cli.shared.output import (
     print_listing,
     show_number,
 )
-from advsweep.sweep.search.space import spell
+from advsweep.sweep.search.dimensions import format_params
 
 if TYPE_CHECKING:
     from advsweep.sweep.retry_policy import Policy
-    from advsweep.sweep.search.optuna import Result
-    from advsweep.sweep.search.progress import Outlook
-    from advsweep.sweep.search.space import Dimension
+    from advsweep.sweep.search.dimensions import Dimension
+    from advsweep.sweep.search.optuna import TrialResult
+    from advsweep.sweep.search.progress import SearchProgress
     from advsweep.sweep.search.study import Study
 
 
@@ -73,10 +73,10 @@ def print_search(
     study: Study, url: str | None, jobs: int | None, how: ListFormat, *, every: bool = False
 ) -> None:
     """What a search is over, its trials so far, and how long the others should take."""
-    from advsweep.sweep.search.progress import look_out
+    from advsweep.sweep.search.progress import read_progress
 
     slots = jobs or study.example.executor.capacity()
-    outlook = look_out(study, existing(url), slots)
+    progress = read_progress(study, existing(url), slots)
     if how is ListFormat.JSON:
         print_json(
             {
@@ -85,30 +85,30 @@ def print_search(
                 "dimensions": {key: _dimension(d) for key, d in study.dimensions.items()},
                 "seeds": study.seeds,
                 "trials": [
-                    {**_record(study, result), "state": result.state} for result in outlook.results
+                    {**_record(study, result), "state": result.state} for result in progress.results
                 ],
-                "states": outlook.states,
-                "to_come": outlook.to_come,
-                "best": [_record(study, result) for result in outlook.best],
-                **rest_record(outlook.left),
+                "states": progress.states,
+                "to_come": progress.to_come,
+                "best": [_record(study, result) for result in progress.best],
+                **rest_record(progress.left),
                 "jobs": slots,
             }
         )
     elif how is ListFormat.CSV:
-        print_listing([_row(study, result) for result in outlook.results], how)
+        print_listing([_row(study, result) for result in progress.results], how)
     else:
         _print_space(study)
-        _print_trials(study, outlook.results, every=every)
-        _print_standing(study, outlook)
-        echo(describe_rest(outlook.left, slots))
+        _print_trials(study, progress.results, every=every)
+        _print_standing(study, progress)
+        echo(describe_rest(progress.left, slots))
 
 
 def _dimension(dimension: Dimension) -> dict[str, Any]:
-    from advsweep.sweep.search.space import Interval
+    from advsweep.sweep.search.dimensions import RangeDimension
 
-    if not isinstance(dimension, Interval):
+    if not isinstance(dimension, RangeDimension):
         return {"kind": "choice", "values": dimension.values}
-    kind = "whole numbers" if dimension.whole else "numbers"
+    kind = "whole numbers" if dimension.is_integer else "numbers"
     return {"kind": kind, "low": dimension.low, "high": dimension.high, "log": dimension.log}
 
 
@@ -121,7 +121,7 @@ def _print_space(study: Study) -> None:
     print_columns(["searched over", "kind", "from", "scale"], rows)
 
 
-def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> None:
+def _print_trials(study: Study, results: Sequence[TrialResult], *, every: bool) -> None:
     shown = results if every else results[-LISTED:]
     lacking = [""] * len(study.search.metrics)
     if shown:
@@ -133,7 +133,7 @@ def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> No
                     str(result.number),
                     result.state.value,
                     *([show_number(value) for value in result.values] or lacking),
-                    spell(result.params),
+                    format_params(result.params),
                 ]
                 for result in shown
             ],
@@ -141,29 +141,29 @@ def _print_trials(study: Study, results: Sequence[Result], *, every: bool) -> No
         tell_cut(len(results) - len(shown))
 
 
-def _print_standing(study: Study, outlook: Outlook) -> None:
+def _print_standing(study: Study, progress: SearchProgress) -> None:
     aims = " and ".join(f"{metric} ({better})" for metric, better in study.search.metrics.items())
-    counts = [f"{count} {state}" for state, count in outlook.states.items()]
-    counts += [f"{outlook.to_come} to come"] if outlook.to_come else []
+    counts = [f"{count} {state}" for state, count in progress.states.items()]
+    counts += [f"{progress.to_come} to come"] if progress.to_come else []
     echo(
         f"\nsweep {study.name}: search={study.search.name} for {aims}, {study.search.trials} "
         f"trials of {len(study.seeds)} runs each: {', '.join(counts)}"
     )
-    _print_best(study, outlook.best, outlook.results, err=False)
+    _print_best(study, progress.best, progress.results, err=False)
 
 
-def _row(study: Study, result: Result) -> dict[str, Any]:
+def _row(study: Study, result: TrialResult) -> dict[str, Any]:
     values = dict(zip(study.search.metrics, result.values or (None, None), strict=False))
     return {"trial": result.number, "state": result.state, **values, **result.params}
 
 
-def _record(study: Study, result: Result) -> dict[str, Any]:
+def _record(study: Study, result: TrialResult) -> dict[str, Any]:
     values = dict(zip(study.search.metrics, result.values, strict=False))
     return {"trial": result.number, "params": dict(result.params), "values": values}
 
 
 def _print_best(
-    study: Study, best: Sequence[Result], results: Sequence[Result], *, err: bool = True
+    study: Study, best: Sequence[TrialResult], results: Sequence[TrialResult], *, err: bool = True
 ) -> None:
     if not best:
         if any(result.is_over for result in results):
@@ -174,4 +174,4 @@ def _print_best(
     for result in best:
         record = _record(study, result)
         scores = ", ".join(f"{name} {show_number(v)}" for name, v in record["values"].items())
-        echo_line(f"  trial {result.number}: {spell(result.params)}: {scores}", err=err)
+        echo_line(f"  trial {result.number}: {format_params(result.params)}: {scores}", err=err)

@@ -54,7 +54,7 @@ class RunEstimate:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """What is left of a plan.
 
     Attributes:
@@ -62,7 +62,7 @@ class Estimate:
         seconds: how long what is left should take, runs of which nothing tells left out;
             None where nothing tells of any.
         gpu_hours: likewise, the hours of all GPUs together; None where runs ask for none.
-        untold: runs with steps left of which no earlier run tells how long they take.
+        unknown: runs with steps left of which no earlier run tells how long they take.
         sources: earlier runs that this was estimated from.
         printed: what else it was: where times stand that others print.
     """
@@ -70,7 +70,7 @@ class Estimate:
     runs: Sequence[RunEstimate]
     seconds: float | None
     gpu_hours: float | None
-    untold: int
+    unknown: int
     sources: int
     printed: Sequence[str] = ()
 
@@ -85,7 +85,7 @@ class Estimate:
         return sum(run.steps_left for run in self.runs)
 
 
-def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> Estimate:
+def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> TimeEstimate:
     """Compares a plan with a store; None is a store that does not exist yet.
 
     Args:
@@ -94,7 +94,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
     """
     records = [] if store is None else store.runs.outlines()
     latest = {record.identity: record for record in records}
-    pace = Pace(store, records)
+    times = StepTimes(store, records)
     gpus = plan.executor.resources.gpus
     seen: set[str] = set()
     printed: dict[str, None] = {}
@@ -105,7 +105,7 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         rule = plan.stopping.rule() if plan.stopping else None
         left = 0 if identity in seen else _steps_left(planned, record, rule, force=force)
         seen.add(identity)
-        seconds = pace.seconds(planned.config, left) if left else 0.0
+        seconds = times.seconds(planned.config, left) if left else 0.0
         if seconds is None and planned.published is not None and gpus:
             of_a_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
             seconds = left * of_a_step
@@ -119,10 +119,10 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
                 seconds_left=seconds,
             )
         )
-    return replace(summed([runs], slots, gpus, pace.sources), printed=list(printed))
+    return replace(combine([runs], slots, gpus, times.sources), printed=list(printed))
 
 
-class Pace:
+class StepTimes:
     """How long training steps take, by the runs of a store that are done.
 
     Attributes:
@@ -154,9 +154,9 @@ class Pace:
         return steps * statistics.median(itertools.chain.from_iterable(self._rates.values()))
 
 
-def summed(
+def combine(
     batches: Sequence[Sequence[RunEstimate]], slots: int, gpus: float, sources: int
-) -> Estimate:
+) -> TimeEstimate:
     """What all runs come to.
 
     Args:
@@ -166,13 +166,13 @@ def summed(
     runs = [run for batch in batches for run in batch]
     told = [[r.seconds_left for r in batch if r.seconds_left is not None] for batch in batches]
     together = sum(map(sum, told))
-    untold = len(runs) - sum(map(len, told))
-    known = untold == 0 or together > 0
-    return Estimate(
+    unknown = len(runs) - sum(map(len, told))
+    known = unknown == 0 or together > 0
+    return TimeEstimate(
         runs=runs,
         seconds=sum(_makespan(batch, slots) for batch in told) if known else None,
         gpu_hours=gpus * together / 3600 if known and gpus else None,
-        untold=untold,
+        unknown=unknown,
         sources=sources,
     )
 

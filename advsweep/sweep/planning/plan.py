@@ -17,6 +17,7 @@ from advsweep.backends import EVALUATIONS
 from advsweep.backends.build import ComponentCache, build_run
 from advsweep.components import Component, Plain
 from advsweep.config.compose import MessageCounts, PointComposer
+from advsweep.config.groups import ConfigGroups
 from advsweep.config.overrides import Override, parse_overrides
 from advsweep.config.space import Assignment, Point, PublishedTime, points
 from advsweep.config.sweep_file import read_spaces
@@ -117,6 +118,7 @@ def make_plan(
     overrides: Iterable[str],
     *,
     config_dirs: Sequence[str | Path] = (),
+    groups: ConfigGroups | None = None,
     name: str | None = None,
     single: bool = False,
     check_conditions: bool = True,
@@ -128,6 +130,8 @@ def make_plan(
     Args:
         overrides: in Hydra's grammar, such as `estimator=grpo,fade`.
         config_dirs: folders of the user's own config groups, searched first.
+        groups: the config groups of these folders, for several plans that share what they
+            compose; it takes the place of `config_dirs`.
         name: the sweep's name. The default is the name in the `sweep` node, the experiment's, or
             a hash of the runs, so that the same command resumes the same sweep.
         single: refuse anything that makes more than one run.
@@ -144,7 +148,7 @@ def make_plan(
     parsed = parse_overrides(texts)
     if single:
         _refuse_sweeps(parsed)
-    with config_groups(config_dirs) as groups:
+    with groups or config_groups(config_dirs) as groups:
         spaces = read_spaces(groups, parsed, check_conditions=check_conditions)
         listed = list(points(spaces))
         if not listed:

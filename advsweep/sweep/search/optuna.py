@@ -1,4 +1,8 @@
-"""Optuna's TPE sampler, asked for one point at a time."""
+"""Optuna's TPE sampler as a search that keeps no state.
+
+Each point is suggested by a new study that is filled with the trials in the store. Optuna's own
+storage is not used, so that the store stays the only record of a search.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,17 @@ import numpy as np
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
 from advsweep.sweep.early_stopping.base import MetricDirection
-from advsweep.sweep.search.space import Dimension, Interval
+from advsweep.sweep.search.dimensions import Dimension, RangeDimension
 
 if TYPE_CHECKING:
     import optuna
 
 
-class State(Enum):
-    """What became of a trial.
+class TrialState(Enum):
+    """The state of a trial.
 
-    `OPEN` is one that nobody trains, for the time being; `UNMEASURED` one whose runs are
-    done and that has no number for a metric.
+    `OPEN`: some of its runs are still to be trained and none is being trained. `UNMEASURED`: its
+    runs are done and lack a finite value of a metric.
     """
 
     OPEN = "open"
@@ -34,37 +38,36 @@ class State(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """A trial as far as it is known.
+class TrialResult:
+    """A trial and its result so far.
 
     Attributes:
-        values: of each objective, the mean over seeds; empty unless it is done.
-        runs: ids in the store, as far as there are any.
+        values: the mean over seeds of each metric; empty unless the trial is done.
+        runs: the ids of its runs that are in the store.
     """
 
     number: int
     params: Mapping[str, Any]
-    state: State
+    state: TrialState
     values: tuple[float, ...] = ()
     runs: tuple[int, ...] = ()
 
     @property
     def is_over(self) -> bool:
         """Whether all its runs are done."""
-        return self.state in (State.DONE, State.UNMEASURED)
+        return self.state in (TrialState.DONE, TrialState.UNMEASURED)
 
 
 @dataclass(kw_only=True)
 class OptunaSearch(Component):
-    """Tree-structured Parzen estimators (Bergstra et al., 2011), as Optuna has them.
+    """Tree-structured Parzen estimators (Bergstra et al., 2011) as implemented by Optuna.
 
-    With one metric the best trial is searched for, with two the Pareto front. A trial is
-    one configuration with all seeds that are given; what counts is the mean over them.
+    One metric gives the best trial, two give the Pareto front. A trial is one configuration with
+    all given seeds; its value is the mean over them.
 
-    The sampler keeps nothing: each point follows from the seed, the trial's number and the
-    results so far, so that a search of one trial at a time that was killed goes on as it
-    would have gone. Trials that are being trained count as poor ones, lest those side by
-    side be alike.
+    Each point depends only on the seed, the trial's number and the results so far. A search of
+    one trial at a time that was killed therefore continues exactly as it would have. Running
+    trials count as poor ones, so that trials side by side differ.
     """
 
     name: ClassVar[str] = "optuna"
@@ -73,9 +76,9 @@ class OptunaSearch(Component):
     metrics: dict[str, str] = option(
         {"pass@1": "higher"}, help="one or two metrics, and whether higher or lower is better"
     )
-    last: int = option(1, ge=1, help="steps at the end that a run's metric is the mean of")
+    last: int = option(1, ge=1, help="last steps over which a run's metric is averaged")
     startup: int = option(10, ge=0, help="trials drawn at random first")
-    seed: int = option(0, ge=0, help="fixes every random choice of the search")
+    seed: int = option(0, ge=0, help="seed of every random choice of the search")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,49 +91,52 @@ class OptunaSearch(Component):
 
     def suggest(
         self,
-        results: Sequence[Result],
+        results: Sequence[TrialResult],
         dimensions: Mapping[str, Dimension],
         number: int,
         attempt: int = 0,
     ) -> dict[str, Any]:
-        """The next point to try, given the trials so far, which are points of this space.
+        """Suggest the next point.
 
         Args:
-            number: that of the new trial.
-            attempt: another one gives another point.
+            results: the trials so far, all of them points of these dimensions.
+            number: the number of the new trial.
+            attempt: another attempt gives another point.
         """
         study = self.study(results, dimensions, (number, attempt))
         return study.ask(_distributions(dimensions)).params
 
-    def best(self, results: Sequence[Result], dimensions: Mapping[str, Dimension]) -> list[Result]:
-        """The best trial, or with two metrics the Pareto front; empty while none is done."""
-        done = [result for result in results if result.state is State.DONE]
+    def best(
+        self, results: Sequence[TrialResult], dimensions: Mapping[str, Dimension]
+    ) -> list[TrialResult]:
+        """Return the best trial, or with two metrics the Pareto front; empty if none is done."""
+        done = [result for result in results if result.state is TrialState.DONE]
         study = self.study(done, dimensions)
         return [done[trial.number] for trial in study.best_trials]
 
     def study(
         self,
-        results: Sequence[Result],
+        results: Sequence[TrialResult],
         dimensions: Mapping[str, Dimension],
         seeds: Sequence[int] = (),
         *,
         storage: str | None = None,
         name: str | None = None,
     ) -> optuna.Study:
-        """The trials as a study of Optuna's, in memory or in a storage of its own.
+        """Make an Optuna study of the trials, in memory or in a storage.
 
         Args:
-            seeds: what its sampler's choices depend on, beside the search's seed.
-            storage: a URL as Optuna has it, of a database without a study of that name.
+            seeds: further seeds of its sampler, besides the search's own.
+            storage: an Optuna URL of a database without a study of that name.
         """
         library = _import_optuna()
         states = {
-            State.OPEN: library.trial.TrialState.RUNNING,
-            State.RUNNING: library.trial.TrialState.RUNNING,
-            State.DONE: library.trial.TrialState.COMPLETE,
-            State.FAILED: library.trial.TrialState.FAIL,
-            State.PRUNED: library.trial.TrialState.PRUNED,
-            State.UNMEASURED: library.trial.TrialState.FAIL,
+            TrialState.OPEN: library.trial.TrialState.RUNNING,
+            TrialState.RUNNING: library.trial.TrialState.RUNNING,
+            TrialState.DONE: library.trial.TrialState.COMPLETE,
+            TrialState.FAILED: library.trial.TrialState.FAIL,
+            TrialState.PRUNED: library.trial.TrialState.PRUNED,
+            TrialState.UNMEASURED: library.trial.TrialState.FAIL,
         }
         higher = MetricDirection.HIGHER.value
         made: optuna.Study = library.create_study(
@@ -138,7 +144,7 @@ class OptunaSearch(Component):
             sampler=library.samplers.TPESampler(
                 n_startup_trials=self.startup,
                 constant_liar=True,
-                # Numbers near each other make streams that have nothing in common.
+                # SeedSequence makes unrelated streams from neighbouring numbers.
                 seed=int(np.random.SeedSequence([self.seed, *seeds]).generate_state(1)[0]),
             ),
             storage=storage,
@@ -162,7 +168,7 @@ def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ConfigError("search=optuna takes Optuna: pip install 'advsweep[search]'") from error
+        raise ConfigError("search=optuna needs Optuna: pip install 'advsweep[search]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -173,7 +179,7 @@ def _distributions(dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
 
 def _distribution(dimension: Dimension) -> Any:
     kinds = _import_optuna().distributions
-    if not isinstance(dimension, Interval):
+    if not isinstance(dimension, RangeDimension):
         return kinds.CategoricalDistribution(dimension.values)
-    kind = kinds.IntDistribution if dimension.whole else kinds.FloatDistribution
+    kind = kinds.IntDistribution if dimension.is_integer else kinds.FloatDistribution
     return kind(dimension.low, dimension.high, log=dimension.log)

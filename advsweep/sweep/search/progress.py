@@ -1,57 +1,70 @@
-"""Where a search stands, and what is left of it."""
+"""Reads a search from the store: its progress, what is left of it, and a copy for Optuna."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advsweep.errors import NotFoundError
+from advsweep.config.compose import check_literal
+from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.store import Status
-from advsweep.sweep.planning.eta import MISSING, Estimate, Pace, RunEstimate, estimate, summed
+from advsweep.sweep.planning.eta import (
+    MISSING,
+    RunEstimate,
+    StepTimes,
+    TimeEstimate,
+    combine,
+    estimate,
+)
+from advsweep.sweep.search.study import plan_search
 
 if TYPE_CHECKING:
+    import optuna
+
     from advsweep.store import Store
-    from advsweep.sweep.search.optuna import Result
+    from advsweep.sweep.search.optuna import TrialResult
     from advsweep.sweep.search.study import Study
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """Where a search stands.
+class SearchProgress:
+    """The progress of a search.
 
     Attributes:
         results: the trials so far, by number.
-        best: the best of them; with two metrics, the Pareto front.
-        to_come: trials that nobody has asked for yet.
-        left: what trials have left, those to come included.
+        best: the best trial; with two metrics, the Pareto front.
+        to_come: the number of trials that are not suggested yet.
+        left: what all trials have left, those to come included.
     """
 
-    results: Sequence[Result]
-    best: Sequence[Result]
+    results: Sequence[TrialResult]
+    best: Sequence[TrialResult]
     to_come: int
-    left: Estimate
+    left: TimeEstimate
 
     @property
     def states(self) -> Counter[str]:
-        """How many trials there are of each state."""
+        """The number of trials in each state."""
         return Counter(result.state.value for result in self.results)
 
 
-def look_out(study: Study, store: Store | None, slots: int) -> Outlook:
-    """Compares a search with a store; None is a store that does not exist yet.
+def read_progress(study: Study, store: Store | None, slots: int) -> SearchProgress:
+    """Read the progress of a search, and estimate the time that it has left.
 
-    What runs take is told by the search's own runs that are done or, before there are any,
-    by earlier runs of the shapes at the ends of what is searched over.
+    The estimate follows the search's own completed runs or, without any, earlier runs that are
+    like those at the ends of its dimensions.
 
     Args:
+        store: None if it does not exist yet.
         slots: workers side by side.
     """
     results = _results(study, store)
     done = store.runs.select(sweep=study.name, status=Status.DONE) if store and results else []
-    own = Pace(store, done)
-    other = Pace(store, [] if store is None or done else store.runs.select(status=Status.DONE))
+    own = StepTimes(store, done)
+    other = StepTimes(store, [] if store is None or done else store.runs.select(status=Status.DONE))
     batches = [_left(study, store, r, slots).runs for r in results if not r.is_over]
     if done:
         batches = [
@@ -60,41 +73,71 @@ def look_out(study: Study, store: Store | None, slots: int) -> Outlook:
         ]
     to_come = max(0, study.search.trials - len(results))
     if to_come:
-        batches += [[_typical(study, own, other)] * len(study.seeds)] * to_come
-    if study.overlaps(slots):
+        batches += [[_typical_run(study, own, other)] * len(study.seeds)] * to_come
+    if study.runs_in_parallel(slots):
         batches = [[run for batch in batches for run in batch]]
     gpus = study.example.executor.resources.gpus
-    return Outlook(
+    return SearchProgress(
         results=results,
         best=study.search.best(results, study.dimensions),
         to_come=to_come,
-        left=summed(batches, slots, gpus, own.sources + other.sources),
+        left=combine(batches, slots, gpus, own.sources + other.sources),
     )
 
 
-def _left(study: Study, store: Store | None, result: Result, slots: int) -> Estimate:
+def _left(study: Study, store: Store | None, result: TrialResult, slots: int) -> TimeEstimate:
     return estimate(replace(study.example, runs=study.plan(result.params).runs), store, slots)
 
 
-def _results(study: Study, store: Store | None) -> Sequence[Result]:
+def _results(study: Study, store: Store | None) -> Sequence[TrialResult]:
     if store is None:
         return ()
     try:
         return study.results(store)
     except NotFoundError:
-        return ()  # the search was never started
+        return ()  # The search was never started.
 
 
-def _typical(study: Study, own: Pace, other: Pace) -> RunEstimate:
-    """A run of a trial to come."""
-    corners = [planned.run.steps for planned in study.corners]
-    steps = round(sum(corners) / len(corners))
-    took = [other.seconds(planned.config, planned.run.steps) for planned in study.corners]
-    told = [seconds for seconds in took if seconds is not None]
+def _typical_run(study: Study, own: StepTimes, other: StepTimes) -> RunEstimate:
+    """Estimate a run of a trial to come, by the runs at the ends of the dimensions."""
+    lengths = [planned.run.steps for planned in study.corners]
+    steps = round(sum(lengths) / len(lengths))
+    times = [other.seconds(planned.config, planned.run.steps) for planned in study.corners]
+    known = [seconds for seconds in times if seconds is not None]
     return RunEstimate(
         run_id=None,
         status=MISSING,
         step=0,
         steps_left=steps,
-        seconds_left=sum(told) / len(told) if told else own.seconds_of_any(steps),
+        seconds_left=sum(known) / len(known) if known else own.seconds_of_any(steps),
     )
+
+
+def to_optuna(
+    store: Store,
+    sweep: str,
+    *,
+    storage: str | None = None,
+    config_dirs: Sequence[str | Path] = (),
+) -> optuna.Study:
+    """Copy the trials of a search to an `optuna.Study`, for its plots and its dashboard.
+
+    Each trial has the ids of its runs as the user attribute `runs`. The store is not changed.
+
+    Args:
+        storage: where Optuna keeps the copy, such as `sqlite:///optuna.db` for
+            optuna-dashboard; in memory if None. It must not have a study of that name.
+        config_dirs: folders of config groups with which the search was started.
+
+    Raises:
+        NotFoundError: the sweep does not exist.
+        ConfigError: the sweep has no search, or its overrides hold interpolations.
+    """
+    specs = {record.name: record.spec for record in store.sweeps.select()}
+    if sweep not in specs:
+        raise NotFoundError(f"no sweep '{sweep}'; {nearest(sweep, specs)}")
+    check_literal(specs[sweep]["overrides"], f"overrides of sweep {sweep}")
+    study = plan_search(specs[sweep]["overrides"], config_dirs=config_dirs, name=sweep)
+    if study is None:
+        raise ConfigError(f"{sweep}: expected a search, got a sweep without one")
+    return study.search.study(study.results(store), study.dimensions, storage=storage, name=sweep)

@@ -1,4 +1,4 @@
-"""A search over configurations: what it is over, its trials, and what to try next."""
+"""A search over configurations: its dimensions, its trials, and the next point to try."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan
 from advsweep.sweep.registry import SEARCHES, config_groups
 from advsweep.sweep.search import NoSearch
-from advsweep.sweep.search.optuna import OptunaSearch, Result, State
-from advsweep.sweep.search.space import Dimension, fits, in_file, override, spell, split
+from advsweep.sweep.search.dimensions import (
+    Dimension,
+    fits,
+    format_override,
+    format_params,
+    node_dimensions,
+    split_overrides,
+)
+from advsweep.sweep.search.optuna import OptunaSearch, TrialResult, TrialState
 from advsweep.sweep.tracking.base import tracking_spec
 
 if TYPE_CHECKING:
@@ -28,10 +35,10 @@ if TYPE_CHECKING:
     from advsweep.store.records import TrialRecord
 
 ATTEMPTS = 100
-"""How many points in a row may turn out to be no run before a search gives up."""
+"""Number of suggested points in a row that cannot be runs before a search gives up."""
 
 MOST_CORNERS = 512
-"""How large a space may be for all combinations of its ends to be checked."""
+"""Largest number of combinations of the dimensions' ends that are all checked."""
 
 NOTHING = (
     "search: expected `advsweep sweep` with something to search over, such as "
@@ -39,18 +46,20 @@ NOTHING = (
 )
 ONE_CONFIGURATION = (
     "search: expected a trial to be one configuration with its seeds, got {}; write "
-    "choice(A,B) in the place of several values to search over them"
+    "choice(A,B) in place of a list to search over its values"
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A search that was planned.
+    """A planned search.
 
     Attributes:
-        example: the plan of one trial, at the start of each interval; it names the sweep.
-        corners: runs at the ends of what is searched over, with the first seed.
+        example: the plan of one trial, with the first value of each dimension. It has the name
+            and the settings of the sweep.
+        corners: runs at the ends of the dimensions, with the first seed.
         fixed: the overrides that all trials share.
+        groups: the config groups; every trial uses what they composed for the first one.
     """
 
     search: OptunaSearch
@@ -58,7 +67,7 @@ class Study:
     example: Plan
     corners: Sequence[PlannedRun]
     fixed: Sequence[str]
-    config_dirs: Sequence[str | Path]
+    groups: ConfigGroups
 
     @property
     def name(self) -> str:
@@ -70,10 +79,10 @@ class Study:
         """The replicates of each trial."""
         return [planned.run.seed for planned in self.example.runs]
 
-    def results(self, store: Store) -> list[Result]:
-        """What is known of each trial so far, by number.
+    def results(self, store: Store) -> list[TrialResult]:
+        """Return the result of each trial so far, by number.
 
-        Trials of an earlier start that was over other values are left out.
+        Trials of an earlier start with other dimensions are left out.
 
         Raises:
             NotFoundError: the search was never started.
@@ -91,22 +100,16 @@ class Study:
         ]
 
     def plan(self, params: Mapping[str, Any]) -> Plan:
-        """The runs of a trial.
+        """Plan the runs of a trial.
 
         Raises:
-            ConfigError: there is no such run.
+            ConfigError: the point cannot be a run.
         """
-        given = [override(key, value) for key, value in params.items()]
-        return make_plan(
-            [*self.fixed, *given],
-            config_dirs=self.config_dirs,
-            name=self.name,
-            check_conditions=False,
-            strict=True,
-        )
+        given = [format_override(key, value) for key, value in params.items()]
+        return _plan_part([*self.fixed, *given], self.groups, self.name)
 
-    def overlaps(self, slots: int) -> bool:
-        """Whether trials run side by side, as one by itself does not fill the slots."""
+    def runs_in_parallel(self, slots: int) -> bool:
+        """Whether trials run side by side, since a single one does not fill the slots."""
         return slots > len(self.seeds)
 
     def next_number(self, store: Store) -> int:
@@ -114,14 +117,14 @@ class Study:
         trials = store.trials.select(self.name)
         return trials[-1].number + 1 if trials else 0
 
-    def ask(
-        self, store: Store, number: int, results: Sequence[Result]
+    def next_trial(
+        self, store: Store, number: int, results: Sequence[TrialResult]
     ) -> tuple[dict[str, Any], Plan]:
-        """The next trial's point and runs, given the trials so far.
+        """Suggest the next trial's point and plan its runs, given the trials so far.
 
         Raises:
-            ConfigError: no point can be had that can be a run, or the runs so far lack a
-                metric that is searched for.
+            ConfigError: no suggested point can be a run, or the runs so far lack a metric of the
+                search.
         """
         self._check_metrics(store, results)
         reason: ConfigError
@@ -133,12 +136,12 @@ class Study:
                 reason = error
         raise ConfigError(
             f"search: expected points that can be runs, got {ATTEMPTS} in a row that cannot; the "
-            f"last was {spell(params)}: {reason}"
+            f"last was {format_params(params)}: {reason}"
         ) from reason
 
-    def _check_metrics(self, store: Store, results: Sequence[Result]) -> None:
-        """Refuses a misspelt metric once there are runs to tell."""
-        unmeasured = next((r for r in results if r.state is State.UNMEASURED), None)
+    def _check_metrics(self, store: Store, results: Sequence[TrialResult]) -> None:
+        """Refuse a misspelt metric, as soon as runs show which metrics there are."""
+        unmeasured = next((r for r in results if r.state is TrialState.UNMEASURED), None)
         if unmeasured is None:
             return
         known = store.metrics.names(unmeasured.runs[0])
@@ -150,40 +153,39 @@ class Study:
                 )
 
     def add(self, store: Store, number: int, params: Mapping[str, Any], plan: Plan) -> bool:
-        """Records a trial; False where another process has taken its number."""
+        """Add a trial to the store; return False if another process has taken its number."""
         return store.trials.add(self.name, number, params, plan.runs[0].run.config_hash)
 
 
 def plan_search(
     overrides: Iterable[str], *, config_dirs: Sequence[str | Path] = (), name: str | None = None
 ) -> Study | None:
-    """The search that overrides, or the experiment that they name, ask for; None without one.
+    """Plan the search that overrides, or the experiment in them, choose; None without a search.
 
-    The space is built and checked at the ends of its intervals and at every choice.
+    The runs at both ends of every interval and at every choice are built and checked.
 
     Raises:
-        ConfigError: there is nothing to search over, a trial would be several
-            configurations, or some of it does not fit.
+        ConfigError: there is nothing to search over, a trial would be several configurations, or
+            something else does not fit.
     """
     texts = list(overrides)
-    given, fixed = split(texts)
+    given, fixed = split_overrides(texts)
     parsed = parse_overrides(fixed)
     if not {"search", "experiment"} & {o.key for o in parsed}:
         return None
-    with config_groups(config_dirs) as groups:
+    groups = config_groups(config_dirs)
+    with groups:
         nodes = [node for _, node in sweep_nodes(groups, parsed)]
         if not _is_chosen(groups, parsed):
             return None
-    in_files = [in_file(node) for node in nodes]
+    in_files = [node_dimensions(node) for node in nodes]
     dimensions = {key: d for found in in_files for key, d in found.items()}
     dimensions = {k: d for k, d in dimensions.items() if k not in {o.key for o in parsed}} | given
     _refuse_dimensions(dimensions, nodes)
-    first = [override(key, dimension.ends[0]) for key, dimension in dimensions.items()]
-    example = make_plan(
-        [*fixed, *first], config_dirs=config_dirs, name=name, check_conditions=False, strict=True
-    )
+    first = [format_override(key, dimension.ends[0]) for key, dimension in dimensions.items()]
+    example = _plan_part([*fixed, *first], groups, name)
     _refuse_several(example)
-    corners = _corners(example, fixed, dimensions, config_dirs, name)
+    corners = _corners(example, fixed, dimensions, groups, name)
     assert isinstance(example.search, OptunaSearch)
     executor = example.executor
     executor.prepare(executor.resources, [p.run for plan in corners for p in plan.runs])
@@ -194,12 +196,12 @@ def plan_search(
         example=replace(example, name=corners[0].name, spec=spec),
         corners=[planned for plan in corners for planned in plan.runs],
         fixed=fixed,
-        config_dirs=config_dirs,
+        groups=groups,
     )
 
 
 def _is_chosen(groups: ConfigGroups, overrides: Sequence[Override]) -> bool:
-    """Whether a search was chosen by an override, or else by an experiment's file."""
+    """Whether an override chooses a search or, without one, an experiment's file does."""
     last = {o.key: o.values for o in overrides if o.key in ("search", "experiment")}
     if "search" in last:
         names = [groups.member("search", value) for value in last["search"]]
@@ -217,14 +219,14 @@ def _refuse_dimensions(dimensions: Mapping[str, Dimension], nodes: Sequence[Any]
         group = key.split(".")[0]
         if group in (*INERT, "evaluation", "experiment"):
             raise ConfigError(
-                f"{key}: expected something to search over that training depends on, which "
-                f"{group} is not"
+                f"{key}: expected a dimension that training depends on; it does not depend on "
+                f"{group}"
             )
     blocks = [b for node in nodes for b in (node or {}).get("blocks", [{}])]
     if len(blocks) > 1:
         raise ConfigError(
             f"search: expected one block, as a trial is one configuration, got {len(blocks)}; "
-            f"write 'estimator: choice(A,B)' to search over it, or search in each by itself"
+            f"write 'estimator: choice(A,B)' to search over it, or make a search of each block"
         )
 
 
@@ -232,42 +234,48 @@ def _corners(
     example: Plan,
     fixed: Sequence[str],
     dimensions: Mapping[str, Dimension],
-    config_dirs: Sequence[str | Path],
+    groups: ConfigGroups,
     name: str | None,
 ) -> list[Plan]:
-    """Plans that have each end of each dimension, with the first seed.
+    """Plan runs with each end of each dimension, and the first seed.
 
-    Of a small space it is one plan, with all combinations.
+    A small space is one plan, with all combinations of ends.
     """
     ends = {key: dimension.ends for key, dimension in dimensions.items()}
     size = math.prod(map(len, ends.values()))
-    fixed = [*fixed, override("seed", example.runs[0].run.seed)]
+    fixed = [*fixed, format_override("seed", example.runs[0].run.seed)]
     if size > MOST_CORNERS:
         return [
-            make_plan(
-                [*fixed, *(override(k, *(v if k == key else v[:1])) for k, v in ends.items())],
-                config_dirs=config_dirs,
-                name=name,
-                check_conditions=False,
-                strict=True,
+            _plan_part(
+                [
+                    *fixed,
+                    *(format_override(k, *(v if k == key else v[:1])) for k, v in ends.items()),
+                ],
+                groups,
+                name,
             )
             for key in ends
         ]
-    grid = [override(key, *values) for key, values in ends.items()]
-    plan = make_plan([*fixed, *grid], config_dirs=config_dirs, name=name, strict=True)
-    asked = len(plan.runs) + len(plan.duplicates)
-    if asked > size:
+    grid = [format_override(key, *values) for key, values in ends.items()]
+    plan = make_plan([*fixed, *grid], groups=groups, name=name, strict=True)
+    planned = len(plan.runs) + len(plan.duplicates)
+    if planned > size:
         raise ConfigError(ONE_CONFIGURATION.format("several; `when` gives keys several values"))
-    if asked < size:
+    if planned < size:
         raise ConfigError(
-            f"search: expected every point of the space to be a run, got {asked} of {size}; "
-            f"`exclude` takes out the others, narrow what is searched over instead"
+            f"search: expected every point of the space to be a run, got {planned} of {size}; "
+            f"`exclude` removes the others, narrow the dimensions instead"
         )
     return [plan]
 
 
+def _plan_part(overrides: Sequence[str], groups: ConfigGroups, name: str | None) -> Plan:
+    """Plan a part of a space, in which its conditions need not hold."""
+    return make_plan(overrides, groups=groups, name=name, check_conditions=False, strict=True)
+
+
 def refuse_search(plan: Plan) -> None:
-    """Refuses a plan with a search where nothing is searched over.
+    """Refuse a plan with a search that has no dimensions.
 
     Raises:
         ConfigError: the plan has a search.
@@ -277,11 +285,11 @@ def refuse_search(plan: Plan) -> None:
 
 
 def _refuse_several(example: Plan) -> None:
-    """Refuses what would make a trial several configurations, or what nobody waits for."""
+    """Refuse trials of several configurations, and executors whose runs are not waited for."""
     if isinstance(example.executor, QueueExecutor):
         raise ConfigError(
-            f"search: expected an executor whose runs are waited for, as the next trial follows "
-            f"from those before, got '{example.executor.name}'"
+            f"search: expected an executor whose runs are waited for, as the next trial depends on "
+            f"those before, got '{example.executor.name}'"
         )
     if len({planned.run.config_hash for planned in example.runs}) > 1:
         raise ConfigError(ONE_CONFIGURATION.format(f"one of {len(example.runs)} runs"))
@@ -292,21 +300,21 @@ def _result(
     runs: Sequence[RunRecord],
     seeds: int,
     measured: Sequence[Mapping[int, float]],
-) -> Result:
+) -> TrialResult:
     ids = tuple(run.id for run in runs)
-    known = partial(Result, number=trial.number, params=trial.params, runs=ids)
+    known = partial(TrialResult, number=trial.number, params=trial.params, runs=ids)
     states = {run.status for run in runs}
     if Status.RUNNING in states:
-        return known(state=State.RUNNING)
+        return known(state=TrialState.RUNNING)
     if len(runs) < seeds or not states <= {Status.DONE, Status.FAILED, Status.PRUNED}:
-        return known(state=State.OPEN)
+        return known(state=TrialState.OPEN)
     if Status.FAILED in states:
-        return known(state=State.FAILED)
+        return known(state=TrialState.FAILED)
     if Status.PRUNED in states:
-        return known(state=State.PRUNED)
+        return known(state=TrialState.PRUNED)
     values = tuple(
         sum(of_run.get(run.id, math.nan) for run in runs) / len(runs) for of_run in measured
     )
     if not all(map(math.isfinite, values)):
-        return known(state=State.UNMEASURED)
-    return known(state=State.DONE, values=values)
+        return known(state=TrialState.UNMEASURED)
+    return known(state=TrialState.DONE, values=values)

@@ -32,7 +32,7 @@ def finish(store: Store, run_id: int, step: int, status: Status, seconds: float)
 def test_without_a_store_all_is_missing_and_nothing_tells_the_time(plan: Planner) -> None:
     left = estimate(plan("seed=0,1"), None, slots=2)
     assert (left.states, left.steps, left.seconds) == ({"missing": 2}, 40, None)
-    assert (left.untold, left.sources, left.gpu_hours) == (2, 0, None)
+    assert (left.unknown, left.sources, left.gpu_hours) == (2, 0, None)
     assert [(run.run_id, run.step, run.seconds_left) for run in left.runs] == [(None, 0, None)] * 2
 
 
@@ -53,7 +53,7 @@ def test_what_nothing_tells_of_is_left_out_of_the_time(plan: Planner, store: Sto
     finish(store, first, 20, Status.DONE, 10.0)
     left = estimate(plan("group_size=8,4", "seed=0,1"), store, slots=1)
     assert [run.seconds_left for run in left.runs] == [0, 10, None, None]
-    assert (left.seconds, left.untold) == (pytest.approx(10.0), 2)
+    assert (left.seconds, left.unknown) == (pytest.approx(10.0), 2)
 
 
 def test_each_state_of_the_store_is_told(plan: Planner, store: Store) -> None:
@@ -103,7 +103,7 @@ def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, stor
     left = estimate(told, store, slots=1)
     # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
     assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]
-    assert (left.gpu_hours, left.untold) == (pytest.approx(4.0), 1)
+    assert (left.gpu_hours, left.unknown) == (pytest.approx(4.0), 1)
     assert (left.sources, left.printed) == (0, ["Table 7"])
     # Without GPUs a time of GPUs tells nothing.
     plain = estimate(replace(plan("seed=0,1"), runs=told.runs), store, slots=1)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.store import Store, open_store
+from advsweep.store import Store
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.events import Event, RunEvent, RunsAdded
 from advsweep.sweep.search.execution import execute_search
-from advsweep.sweep.search.optuna import Result, State
-from advsweep.sweep.search.study import Study, plan_search
+from advsweep.sweep.search.optuna import TrialResult, TrialState
+from advsweep.sweep.search.study import Study
 
-QUICK = [
-    *("backend=fake", "executor=debug", "steps=6", "prompts_per_step=4"),
-    *("task.held_out_per_level=2", "task.train_per_level=50"),
-    *("evaluation.n=4", "evaluation.k=[1,4]", "evaluation.every=0"),
-]
-SEARCH = ["search=optuna", "search.trials=5", "search.startup=2", "seed=0,1"]
-RATE = "backend.learning_rate=tag(log,interval(0.01,8))"
+Searches = Callable[..., Study]
 
 
-@functools.cache
-def study(*overrides: str) -> Study:
-    found = plan_search([*QUICK, *SEARCH, RATE, *overrides], name="s")
-    assert found is not None
-    return found
-
-
-def points(results: list[Result]) -> list[tuple[Any, ...]]:
+def points(results: list[TrialResult]) -> list[tuple[Any, ...]]:
     """What does not depend on when each run was added to the store."""
     return [(r.number, r.params, r.state, r.values) for r in results]
 
@@ -54,16 +40,7 @@ class Recorder:
                 raise KeyboardInterrupt
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A store after an undisturbed search of five trials, one at a time."""
-    store = open_store(str(tmp_path_factory.mktemp("search") / "advsweep.db"))
-    outcome = execute_search(study(), store, 2)
-    assert (outcome.done, outcome.skipped, outcome.exit_code) == (10, 0, 0)
-    return store
-
-
-def test_a_search_that_is_over_does_nothing(finished: Store) -> None:
+def test_restarting_a_finished_search_does_nothing(finished: Store, study: Searches) -> None:
     recorder = Recorder()
     outcome = execute_search(study(), finished, 2, recorder)
     assert (outcome.done, outcome.skipped, outcome.exit_code) == (0, 10, 0)
@@ -71,7 +48,7 @@ def test_a_search_that_is_over_does_nothing(finished: Store) -> None:
     assert recorder.said == []
 
 
-def test_one_trial_at_a_time_where_it_fills_the_slots(store: Store) -> None:
+def test_trials_run_one_at_a_time_if_one_fills_the_slots(store: Store, study: Searches) -> None:
     recorder = Recorder()
     execute_search(study("search.trials=2"), store, 2, recorder)
     assert recorder.said == [
@@ -80,7 +57,7 @@ def test_one_trial_at_a_time_where_it_fills_the_slots(store: Store) -> None:
     ]
 
 
-def test_a_trial_starts_as_soon_as_a_slot_is_free(store: Store) -> None:
+def test_a_trial_starts_as_soon_as_a_slot_is_free(store: Store, study: Searches) -> None:
     recorder = Recorder()
     three = study("search.trials=3")
     outcome = execute_search(three, store, 3, recorder)
@@ -89,16 +66,16 @@ def test_a_trial_starts_as_soon_as_a_slot_is_free(store: Store) -> None:
     assert recorder.said[:5] == first
     assert recorder.said.index("started 5") < recorder.said.index("done 4")
     assert (outcome.done, outcome.exit_code) == (6, 0)
-    assert [r.state for r in three.results(store)] == [State.DONE] * 3
+    assert [r.state for r in three.results(store)] == [TrialState.DONE] * 3
 
 
-def test_a_search_that_was_killed_goes_on_as_it_would_have_gone(
-    finished: Store, store: Store
+def test_a_killed_search_resumes_with_the_same_points(
+    finished: Store, store: Store, study: Searches
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         # Of the third trial one run is done and one was never started.
         execute_search(study(), store, 2, Recorder(dies_at=5))
-    states = [State.DONE, State.DONE, State.OPEN]
+    states = [TrialState.DONE, TrialState.DONE, TrialState.OPEN]
     assert [r.state for r in study().results(store)] == states
     outcome = execute_search(study(), store, 2)
     assert (outcome.done, outcome.skipped) == (5, 5)
@@ -106,8 +83,8 @@ def test_a_search_that_was_killed_goes_on_as_it_would_have_gone(
 
 
 @pytest.mark.parametrize("dies_at", [2, 3])
-def test_a_search_side_by_side_that_was_killed_loses_and_repeats_nothing(
-    store: Store, dies_at: int
+def test_a_killed_parallel_search_resumes_without_losing_or_repeating_runs(
+    store: Store, dies_at: int, study: Searches
 ) -> None:
     three = study("search.trials=3")
     with pytest.raises(KeyboardInterrupt):
@@ -117,13 +94,13 @@ def test_a_search_side_by_side_that_was_killed_loses_and_repeats_nothing(
     outcome = execute_search(three, store, 3)
     assert (outcome.done, outcome.skipped) == (6 - len(before), len(before))
     assert store.trials.select("s")[: len(asked)] == asked
-    assert [r.state for r in three.results(store)] == [State.DONE] * 3
+    assert [r.state for r in three.results(store)] == [TrialState.DONE] * 3
     after = {run.id: run.finished for run in store.runs.select()}
     assert len(after) == 6
     assert {run_id: after[run_id] for run_id in before} == before
 
 
-def test_two_processes_that_search_together_share_the_trials(store: Store) -> None:
+def test_two_processes_share_the_trials(store: Store, study: Searches) -> None:
     once = []
 
     def meanwhile(event: Event) -> None:
@@ -139,36 +116,36 @@ def test_two_processes_that_search_together_share_the_trials(store: Store) -> No
     assert len(store.runs.select()) == 4
 
 
-def test_of_two_that_ask_for_the_same_number_one_asks_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_trial_number_taken_by_another_process_is_not_used_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, study: Searches
 ) -> None:
     two = study("search.trials=2")
-    ask = Study.ask
+    next_trial = Study.next_trial
 
-    def overtaken(self: Study, store: Store, number: int, results: list[Result]) -> Any:
-        params, plan = ask(self, store, number, results)
+    def overtaken(self: Study, store: Store, number: int, results: list[TrialResult]) -> Any:
+        params, plan = next_trial(self, store, number, results)
         if number == 1:
             other = {"backend.learning_rate": 1.0}
             assert self.add(store, number, other, self.plan(other))
         return params, plan
 
-    monkeypatch.setattr(Study, "ask", overtaken)
+    monkeypatch.setattr(Study, "next_trial", overtaken)
     assert execute_search(two, store, 2).done == 4
     results = two.results(store)
     assert results[1].params == {"backend.learning_rate": 1.0}
-    assert [r.state for r in results] == [State.DONE] * 2
+    assert [r.state for r in results] == [TrialState.DONE] * 2
 
 
-def test_failed_trials_do_not_end_a_search(store: Store) -> None:
+def test_failed_trials_do_not_stop_a_search(store: Store, study: Searches) -> None:
     failing = study("backend.fail_at=choice(0,3)", "search.trials=4", "seed=0")
     outcome = execute_search(failing, store, 1)
     states = [result.state for result in failing.results(store)]
-    assert states.count(State.FAILED) == len(outcome.failed) >= 1
+    assert states.count(TrialState.FAILED) == len(outcome.failed) >= 1
     assert len(states) == 4
     assert outcome.exit_code == 1
 
 
-def test_so_many_failures_end_a_search(store: Store) -> None:
+def test_max_failures_stops_a_search(store: Store, study: Searches) -> None:
     failing = study("backend.fail_at=3", "seed=0")
     for jobs in (1, 2):
         outcome = execute_search(failing, store, jobs, policy=Policy(max_failures=1))
@@ -176,36 +153,37 @@ def test_so_many_failures_end_a_search(store: Store) -> None:
         assert len(store.trials.select("s")) == jobs
 
 
-def test_pruned_trials_are_told_so_and_go_on_without_the_rule(store: Store) -> None:
+def test_pruned_trials_resume_without_the_rule(store: Store, study: Searches) -> None:
     rule = ("stopping=acr", "stopping.first=3", "stopping.threshold=1e-9", "stopping.runs=0")
     pruning = study(*rule, "search.trials=2", "seed=0")
     outcome = execute_search(pruning, store)
-    assert [r.state for r in pruning.results(store)] == [State.PRUNED] * 2
+    assert [r.state for r in pruning.results(store)] == [TrialState.PRUNED] * 2
     assert (len(outcome.pruned), outcome.exit_code) == (2, 0)
     again = execute_search(pruning, store)
     assert (again.pruned, again.done) == (outcome.pruned, 0)
     assert execute_search(study("search.trials=2", "seed=0"), store).done == 2
 
 
-def test_a_metric_that_no_run_has_ends_a_search_after_its_first_trial(store: Store) -> None:
+def test_an_unknown_metric_stops_a_search_after_the_first_trial(
+    store: Store, study: Searches
+) -> None:
     misspelt = study("search.metrics={pass@2:higher}")
     with pytest.raises(ConfigError, match=r"runs of trial 0 have no metric 'pass@2'.*'pass@1'"):
         execute_search(misspelt, store, 2)
-    assert [r.state for r in misspelt.results(store)] == [State.UNMEASURED]
+    assert [r.state for r in misspelt.results(store)] == [TrialState.UNMEASURED]
 
 
-def test_a_trial_without_a_number_is_told_from_others(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "advsweep.db")) as store:
-        two = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=2")
-        execute_search(two, store, 2)
-        first = two.results(store)[0]
-        store.metrics.record(first.runs[0], [("cost/rollouts", 6, float("nan"))])
-        assert [r.state for r in two.results(store)] == [State.UNMEASURED, State.DONE]
-        more = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=3")
-        assert execute_search(more, store, 2).done == 2
+def test_a_trial_without_a_finite_metric_is_unmeasured(store: Store, study: Searches) -> None:
+    two = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=2")
+    execute_search(two, store, 2)
+    first = two.results(store)[0]
+    store.metrics.record(first.runs[0], [("cost/rollouts", 6, float("nan"))])
+    assert [r.state for r in two.results(store)] == [TrialState.UNMEASURED, TrialState.DONE]
+    more = study("search.metrics={pass@1:higher,cost/rollouts:lower}", "search.trials=3")
+    assert execute_search(more, store, 2).done == 2
 
 
-def test_points_that_are_no_runs_are_passed_over(store: Store) -> None:
+def test_points_that_cannot_be_runs_are_skipped(store: Store, study: Searches) -> None:
     # A group must be a multiple of k: of the sizes from 4 to 8 two can be had.
     sizes = ("estimator=passk_loo", "estimator.k=4", "group_size=int(interval(4,8))")
     found = study(*sizes, "seed=0", "search.trials=3")
@@ -213,8 +191,8 @@ def test_points_that_are_no_runs_are_passed_over(store: Store) -> None:
     assert {r.params["group_size"] for r in found.results(store)} <= {4, 8}
 
 
-def test_a_space_with_hardly_a_run_is_given_up(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_search_gives_up_without_valid_points(
+    store: Store, monkeypatch: pytest.MonkeyPatch, study: Searches
 ) -> None:
     monkeypatch.setattr("advsweep.sweep.search.study.ATTEMPTS", 3)
     sizes = ("estimator=passk_loo", "estimator.k=1000", "group_size=int(interval(1000,8000))")

@@ -8,20 +8,24 @@ from typing import Any
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.sweep.search.optuna import OptunaSearch, Result, State
-from advsweep.sweep.search.space import Choice, Interval
+from advsweep.sweep.search.dimensions import ChoiceDimension, RangeDimension
+from advsweep.sweep.search.optuna import OptunaSearch, TrialResult, TrialState
 
-X = {"x": Interval(0.0, 1.0)}
-SPACE = {"x": Interval(1e-5, 1e-1, log=True), "n": Interval(1, 4), "e": Choice(("a", None, 3))}
+X = {"x": RangeDimension(0.0, 1.0)}
+SPACE = {
+    "x": RangeDimension(1e-5, 1e-1, log=True),
+    "n": RangeDimension(1, 4),
+    "e": ChoiceDimension(("a", None, 3)),
+}
 
 
-def done(number: int, x: float, *values: float) -> Result:
-    return Result(number=number, params={"x": x}, state=State.DONE, values=values)
+def done(number: int, x: float, *values: float) -> TrialResult:
+    return TrialResult(number=number, params={"x": x}, state=TrialState.DONE, values=values)
 
 
 def searched(search: OptunaSearch, score: Callable[[float], float], n: int) -> list[float]:
     """The points of a whole search over x."""
-    results: list[Result] = []
+    results: list[TrialResult] = []
     for number in range(n):
         x = search.suggest(results, X, number)["x"]
         results.append(done(number, x, score(x)))
@@ -29,13 +33,13 @@ def searched(search: OptunaSearch, score: Callable[[float], float], n: int) -> l
 
 
 def test_points_are_of_the_space() -> None:
-    results: list[Result] = []
+    results: list[TrialResult] = []
     seen: list[dict[str, Any]] = []
-    for number, state in enumerate(list(State) * 3):
+    for number, state in enumerate(list(TrialState) * 3):
         point = OptunaSearch(startup=4).suggest(results, SPACE, number)
         seen.append(point)
-        values = (0.5,) if state is State.DONE else ()
-        results.append(Result(number=number, params=point, state=state, values=values))
+        values = (0.5,) if state is TrialState.DONE else ()
+        results.append(TrialResult(number=number, params=point, state=state, values=values))
     assert all(1e-5 <= p["x"] <= 1e-1 for p in seen)
     assert {p["n"] for p in seen} <= {1, 2, 3, 4}
     assert {p["e"] for p in seen} == {"a", None, 3}
@@ -60,7 +64,7 @@ def test_the_search_goes_where_the_metric_is_better(better: str, target: float) 
 
 def test_the_best_of_one_metric() -> None:
     results = [done(0, 0.1, 1.0), done(1, 0.2, 3.0), done(2, 0.3, 2.0)]
-    results.append(Result(number=3, params={"x": 0.4}, state=State.OPEN))
+    results.append(TrialResult(number=3, params={"x": 0.4}, state=TrialState.OPEN))
     assert [r.number for r in OptunaSearch().best(results, X)] == [1]
     lower = OptunaSearch(metrics={"cost/rollouts": "lower"})
     assert [r.number for r in lower.best(results, X)] == [0]

@@ -8,38 +8,19 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.store import Store, open_store
+from advsweep.store import Store
 from advsweep.sweep.search.execution import execute_search
-from advsweep.sweep.search.optuna import State
+from advsweep.sweep.search.optuna import TrialState
 from advsweep.sweep.search.study import Study, plan_search, refuse_search
 
-QUICK = [
-    *("backend=fake", "executor=debug", "steps=6", "prompts_per_step=4"),
-    *("task.held_out_per_level=2", "task.train_per_level=50"),
-    *("evaluation.n=4", "evaluation.k=[1,4]", "evaluation.every=0"),
-]
-SEARCH = ["search=optuna", "search.trials=5", "search.startup=2", "seed=0,1"]
 RATE = "backend.learning_rate=tag(log,interval(0.01,8))"
+Searches = Callable[..., Study]
+PlanSearch = Callable[..., Study | None]
 
 
-def study(*overrides: str) -> Study:
-    found = plan_search([*QUICK, *SEARCH, RATE, *overrides], name="s")
-    assert found is not None
-    return found
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A store after an undisturbed search of five trials."""
-    store = open_store(str(tmp_path_factory.mktemp("search") / "advsweep.db"))
-    outcome = execute_search(study(), store, 2)
-    assert (outcome.done, outcome.skipped, outcome.exit_code) == (10, 0, 0)
-    return store
-
-
-def test_a_trial_is_a_configuration_with_its_seeds(finished: Store) -> None:
+def test_a_trial_is_a_configuration_with_its_seeds(finished: Store, study: Searches) -> None:
     results = study().results(finished)
-    assert [(r.number, r.state) for r in results] == [(i, State.DONE) for i in range(5)]
+    assert [(r.number, r.state) for r in results] == [(i, TrialState.DONE) for i in range(5)]
     assert len({r.params["backend.learning_rate"] for r in results}) == 5
     for result, trial in zip(results, finished.trials.select("s"), strict=True):
         runs = [r for r in finished.runs.select() if r.config_hash == trial.config_hash]
@@ -51,14 +32,14 @@ def test_a_trial_is_a_configuration_with_its_seeds(finished: Store) -> None:
         assert result.values == pytest.approx((sum(scores) / 2,))
 
 
-def test_the_best_trial_has_the_best_mean(finished: Store) -> None:
+def test_the_best_trial_has_the_best_mean(finished: Store, study: Searches) -> None:
     values = [r.values[0] for r in study().results(finished)]
     best = study().search.best(study().results(finished), study().dimensions)
     assert max(values) > min(values)
     assert {r.values[0] for r in best} == {max(values)}
 
 
-def test_trials_of_another_space_are_left_aside(finished: Store) -> None:
+def test_trials_of_another_space_are_left_aside(finished: Store, study: Searches) -> None:
     narrower = study("backend.learning_rate=tag(log,interval(0.01,1))")
     kept = [r for r in study().results(finished) if r.params["backend.learning_rate"] <= 1]
     assert 0 < len(kept) < 5
@@ -82,14 +63,14 @@ sweep:
 
 
 @pytest.fixture
-def in_file(tmp_path: Path) -> Callable[..., Study | None]:
+def in_file(tmp_path: Path, plan_quick: PlanSearch) -> Callable[..., Study | None]:
     """`in_file(text, *overrides)`: the search of a sweep file."""
 
     def plan(text: str, *overrides: str) -> Study | None:
         path = tmp_path / "experiment" / "tune.yaml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        return plan_search([*QUICK, "+experiment=tune", *overrides], config_dirs=[tmp_path])
+        return plan_quick("+experiment=tune", *overrides, config_dirs=[tmp_path])
 
     return plan
 
@@ -146,8 +127,8 @@ def test_conditions_go_by_the_points_of_a_search(in_file: Callable[..., Study | 
             "got 'fade', which no run has",
         ),
         ("", ["estimator=fade", "backend.learning_rate=1"], "something to search over"),
-        ("", ["evaluation.n=choice(4,8)"], "evaluation is not"),
-        ("", ["executor.jobs=choice(1,2)"], "executor is not"),
+        ("", ["evaluation.n=choice(4,8)"], "depend on evaluation"),
+        ("", ["executor.jobs=choice(1,2)"], "depend on executor"),
         ("", ["executor=slurm"], "executor whose runs are waited for"),
     ],
 )
@@ -158,7 +139,9 @@ def test_what_does_not_fit_a_search_is_refused_before_it_starts(
         in_file(FILE + more, *overrides)
 
 
-def test_a_large_space_is_checked_at_each_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_space_is_checked_at_each_value(
+    monkeypatch: pytest.MonkeyPatch, study: Searches
+) -> None:
     monkeypatch.setattr("advsweep.sweep.search.study.MOST_CORNERS", 3)
     wide = ("group_size=choice(4,8)", "estimator=choice(grpo,fade)")
     # Two values of each of three keys.
@@ -167,10 +150,10 @@ def test_a_large_space_is_checked_at_each_value(monkeypatch: pytest.MonkeyPatch)
         study(*wide, "optimizer.lr=choice(1,-1)")
 
 
-def test_without_a_search_there_is_none() -> None:
-    assert plan_search([*QUICK, "seed=0,1"]) is None
-    assert plan_search([*QUICK, "group_size=choice(4,8)"]) is None
-    assert plan_search([*QUICK, "group_size=choice(4,8)", "search=none"]) is None
+def test_without_a_search_there_is_none(plan_quick: PlanSearch) -> None:
+    assert plan_quick("seed=0,1") is None
+    assert plan_quick("group_size=choice(4,8)") is None
+    assert plan_quick("group_size=choice(4,8)", "search=none") is None
 
 
 @pytest.mark.parametrize(
@@ -181,12 +164,12 @@ def test_without_a_search_there_is_none() -> None:
         ([RATE, "search.metrics={pass@1:up}"], "search.metrics: expected one or two"),
     ],
 )
-def test_mistakes_are_refused(overrides: list[str], message: str) -> None:
+def test_mistakes_are_refused(overrides: list[str], message: str, plan_quick: PlanSearch) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan_search([*QUICK, *SEARCH, *overrides])
+        plan_quick("search=optuna", *overrides)
 
 
-def test_a_search_that_would_not_take_place_is_refused() -> None:
+def test_a_search_that_would_not_take_place_is_refused(study: Searches) -> None:
     with pytest.raises(ConfigError, match="something to search over"):
         refuse_search(study().example)
 

@@ -1,10 +1,10 @@
-"""What is searched over, in Hydra's grammar.
+"""The dimensions that a search chooses values from, in Hydra's grammar.
 
     estimator.delta=interval(0.1,2)   'optimizer.lr=tag(log,interval(1e-5,1e-3))'
     'group_size=choice(4,8,16)'   'estimator.k=range(1,5)'   'estimator.k=int(interval(1,8))'
 
-Seeds are replicates, and a list without `choice` is none of a search's business. In a sweep
-file they stand as texts in `common` and in its block.
+Seeds are replicates and never a dimension, and neither is a list without `choice`. In a sweep file
+the same texts stand in `common` and in its block.
 """
 
 from __future__ import annotations
@@ -21,49 +21,55 @@ SEED = "seed"
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Numbers from `low` to `high`; whole ones where both are."""
+class RangeDimension:
+    """Numbers from `low` to `high`, both included; integers if both are integers."""
 
     low: float
     high: float
     log: bool = False
 
     @property
-    def whole(self) -> bool:
+    def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The values that a space is checked at."""
+        """The values at which a space is checked before it is searched."""
         return (self.low, self.high)
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.low <= value <= self.high)
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Some values in no order."""
+class ChoiceDimension:
+    """Values without an order."""
 
     values: tuple[Any, ...]
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values that a space is checked at."""
+        """The values at which a space is checked before it is searched."""
         return self.values
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.values
 
     def __str__(self) -> str:
         return ", ".join(str(value) for value in self.values)
 
 
-Dimension = Interval | Choice
+Dimension = RangeDimension | ChoiceDimension
 
 
-def split(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
-    """Divides overrides into what can be searched over, by key, and the others.
+def split_overrides(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
+    """Split overrides into dimensions by key, and all others.
 
     Raises:
-        ConfigError: an interval that is empty, or on a log scale and not positive.
+        ConfigError: an interval is empty, or has a log scale and is not positive.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -75,7 +81,7 @@ def split(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
         try:
             parsed = parser.parse_override(text)
         except HydraException:
-            rest.append(text)  # the plan says what is wrong with it
+            rest.append(text)  # Planning parses it again and reports the error.
             continue
         dimension = None if parsed.key_or_group == SEED else _dimension(text, parsed)
         if dimension is None:
@@ -85,11 +91,11 @@ def split(texts: Iterable[str]) -> tuple[dict[str, Dimension], list[str]]:
     return dimensions, rest
 
 
-def in_file(node: Any) -> dict[str, Dimension]:
-    """What the `sweep` node of an experiment searches over; a block's values beat `common`'s.
+def node_dimensions(node: Any) -> dict[str, Dimension]:
+    """Return the dimensions in an experiment's `sweep` node; a block's replace `common`'s.
 
     Raises:
-        ConfigError: as `split` does.
+        ConfigError: as `split_overrides`.
     """
     node = node if isinstance(node, Mapping) else {}
     blocks = node.get("blocks")
@@ -98,7 +104,7 @@ def in_file(node: Any) -> dict[str, Dimension]:
         if isinstance(block, Mapping):
             texts = [f"{k}={v}" for k, v in block.items() if isinstance(v, str) and is_call(v)]
             found = {key: value for key, value in found.items() if key not in block}
-            found |= split(texts)[0]
+            found |= split_overrides(texts)[0]
     return found
 
 
@@ -112,41 +118,35 @@ def _dimension(text: str, parsed: Any) -> Dimension | None:
         if not sweep.start < sweep.end or (log and sweep.start <= 0):
             above = " above 0" if log else ""
             raise ConfigError(f"{text}: expected interval(LOW,HIGH) with LOW < HIGH{above}")
-        return Interval(sweep.start, sweep.end, log)
-    explicit = isinstance(sweep, ChoiceSweep) and not sweep.simple_form
-    if explicit or isinstance(sweep, RangeSweep):
-        return Choice(_values(text, parsed))
-    return None
-
-
-def _values(text: str, parsed: Any) -> tuple[Any, ...]:
+        return RangeDimension(sweep.start, sweep.end, log)
+    # `a=1,2` is a sweep over two values, `a=choice(1,2)` a dimension of the search.
+    is_choice = isinstance(sweep, ChoiceSweep) and not sweep.simple_form
+    if not is_choice and not isinstance(sweep, RangeSweep):
+        return None
     values = tuple(parsed.sweep_iterator(transformer=type(parsed)._convert_value))
     if not values or any(isinstance(value, (list, dict)) for value in values):
         raise ConfigError(f"{text}: expected numbers, texts, true or false to choose from")
-    return values
+    return ChoiceDimension(values)
 
 
 def fits(params: Mapping[str, Any], dimensions: Mapping[str, Dimension]) -> bool:
-    """Whether a point is one of a space."""
-    return params.keys() == dimensions.keys() and all(
-        d.low <= value <= d.high if isinstance(d, Interval) else value in d.values
-        for d, value in ((d, params[key]) for key, d in dimensions.items())
-    )
+    """Whether a point has a value of each dimension and no others."""
+    return params.keys() == dimensions.keys() and all(params[k] in dimensions[k] for k in params)
 
 
-def spell(params: Mapping[str, Any]) -> str:
-    """A point for people, numbers in six digits."""
+def format_params(params: Mapping[str, Any]) -> str:
+    """Format a point for people, with six digits for each number."""
     return " ".join(
         f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in params.items()
     )
 
 
-def override(key: str, *values: Any) -> str:
-    """Values of a dimension as an override."""
-    return f"{key}={','.join(map(_spelt, values))}"
+def format_override(key: str, *values: Any) -> str:
+    """Write values of a key as an override."""
+    return f"{key}={','.join(map(_format_value, values))}"
 
 
-def _spelt(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -8,22 +8,29 @@ import pytest
 
 from advsweep.config.overrides import parse_overrides
 from advsweep.errors import ConfigError
-from advsweep.sweep.search.space import Choice, Interval, fits, in_file, override, split
+from advsweep.sweep.search.dimensions import (
+    ChoiceDimension,
+    RangeDimension,
+    fits,
+    format_override,
+    node_dimensions,
+    split_overrides,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "dimension"),
     [
-        ("estimator.delta=interval(0.1,2)", Interval(0.1, 2.0)),
-        ("optimizer.lr=tag(log,interval(1e-5,1e-3))", Interval(1e-5, 1e-3, log=True)),
-        ("estimator.k=int(interval(1,8))", Interval(1, 8)),
-        ("estimator=choice(grpo,fade)", Choice(("grpo", "fade"))),
-        ("backend.keep=choice(10,true)", Choice((10, True))),
-        ("group_size=range(4,17,4)", Choice((4, 8, 12, 16))),
+        ("estimator.delta=interval(0.1,2)", RangeDimension(0.1, 2.0)),
+        ("optimizer.lr=tag(log,interval(1e-5,1e-3))", RangeDimension(1e-5, 1e-3, log=True)),
+        ("estimator.k=int(interval(1,8))", RangeDimension(1, 8)),
+        ("estimator=choice(grpo,fade)", ChoiceDimension(("grpo", "fade"))),
+        ("backend.keep=choice(10,true)", ChoiceDimension((10, True))),
+        ("group_size=range(4,17,4)", ChoiceDimension((4, 8, 12, 16))),
     ],
 )
-def test_what_is_searched_over(text: str, dimension: Interval | Choice) -> None:
-    dimensions, rest = split([text, "steps=20"])
+def test_what_is_searched_over(text: str, dimension: RangeDimension | ChoiceDimension) -> None:
+    dimensions, rest = split_overrides([text, "steps=20"])
     assert (list(dimensions.values()), rest) == ([dimension], ["steps=20"])
     assert next(iter(dimensions)) == text.partition("=")[0]
 
@@ -32,12 +39,15 @@ def test_what_is_searched_over(text: str, dimension: Interval | Choice) -> None:
     "text", ["estimator=grpo,fade", "seed=range(3)", "seed=choice(1,2)", "~evaluation.k", "a=("]
 )
 def test_what_is_not(text: str) -> None:
-    assert split([text]) == ({}, [text])
+    assert split_overrides([text]) == ({}, [text])
 
 
 def test_whole_numbers_stay_whole() -> None:
-    dimensions, _ = split(["a=int(interval(1,8))", "b=interval(1,8)"])
-    assert [type(d.low) for d in dimensions.values() if isinstance(d, Interval)] == [int, float]
+    dimensions, _ = split_overrides(["a=int(interval(1,8))", "b=interval(1,8)"])
+    assert [type(d.low) for d in dimensions.values() if isinstance(d, RangeDimension)] == [
+        int,
+        float,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +55,7 @@ def test_whole_numbers_stay_whole() -> None:
 )
 def test_mistakes_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected"):
-        split([text])
+        split_overrides([text])
 
 
 def test_what_a_sweep_file_searches_over() -> None:
@@ -54,10 +64,13 @@ def test_what_a_sweep_file_searches_over() -> None:
         "common": {"a": "interval(0,1)", "b": "choice(1,2)", "c": [4, 8], "d": "range(3)"},
         "blocks": [{"a": "tag(log,interval(1,9))", "b": 1, "e": "text", "seed": "choice(1,2)"}],
     }
-    assert in_file(node) == {"a": Interval(1.0, 9.0, log=True), "d": Choice((0, 1, 2))}
-    assert in_file(None) == in_file({"blocks": 3}) == {}
+    assert node_dimensions(node) == {
+        "a": RangeDimension(1.0, 9.0, log=True),
+        "d": ChoiceDimension((0, 1, 2)),
+    }
+    assert node_dimensions(None) == node_dimensions({"blocks": 3}) == {}
     with pytest.raises(ConfigError, match="LOW < HIGH"):
-        in_file({"common": {"a": "interval(2,1)"}})
+        node_dimensions({"common": {"a": "interval(2,1)"}})
 
 
 @pytest.mark.parametrize(
@@ -71,15 +84,15 @@ def test_what_a_sweep_file_searches_over() -> None:
     ],
 )
 def test_points_of_a_space(point: dict[str, Any], is_one: bool) -> None:
-    assert fits(point, {"a": Interval(0.0, 1.0), "b": Choice((4, 8))}) is is_one
+    assert fits(point, {"a": RangeDimension(0.0, 1.0), "b": ChoiceDimension((4, 8))}) is is_one
 
 
 def test_several_values_are_one_override() -> None:
-    [parsed] = parse_overrides([override("a", 1, "it's", None, False)])
+    [parsed] = parse_overrides([format_override("a", 1, "it's", None, False)])
     assert (parsed.values, parsed.swept) == ((1, "it's", None, False), True)
 
 
 @pytest.mark.parametrize("value", [1, 2.5e-7, True, None, "fade", "it's, a b", "1", "null"])
 def test_values_come_back_as_they_are(value: Any) -> None:
-    [parsed] = parse_overrides([override("a.b", value)])
+    [parsed] = parse_overrides([format_override("a.b", value)])
     assert (parsed.key, parsed.values, type(parsed.values[0])) == ("a.b", (value,), type(value))
