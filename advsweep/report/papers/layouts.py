@@ -33,8 +33,8 @@ from advsweep.report.papers.published import (
     table_names,
     task_titles,
 )
-from advsweep.report.tables.aggregate import untrained_rows
 from advsweep.report.tables.comparison import rank
+from advsweep.report.tables.rows import untrained_rows
 from advsweep.report.tables.types import Cell, Entry, Heading, Layout, Line, Mark, Row, Table
 from advsweep.store import RunRecord
 

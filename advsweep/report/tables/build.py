@@ -46,19 +46,19 @@ from advsweep.report.data.selection import (
     split_columns,
     used_tasks,
 )
-from advsweep.report.tables.aggregate import (
+from advsweep.report.tables.comparison import (
+    Baseline,
+    compare_rows,
+    default_baseline,
+    parse_baseline,
+)
+from advsweep.report.tables.rows import (
     MOST_SINGLE,
     base_rows,
     model_rows,
     single_evaluations,
     trained_row,
     with_problems,
-)
-from advsweep.report.tables.comparison import (
-    Baseline,
-    compare_rows,
-    default_baseline,
-    parse_baseline,
 )
 from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store

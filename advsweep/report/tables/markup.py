@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advsweep.printable import markdown_text, printable_line
-from advsweep.report.tables.types import MISSING, Document, Entry, Line, Mark, Table
+from advsweep.report.tables.types import NO_NUMBER, Document, Entry, Line, Mark, Table
 
 _MARKDOWN = {Mark.BEST: "**{}**", Mark.SECOND: "<u>{}</u>", None: "{}"}
 _MARKDOWN_LEGEND = {Mark.BEST: "**bold**", Mark.SECOND: "<u>underlined</u>"}
@@ -131,7 +131,7 @@ def latex(text: str) -> str:
 
 
 def _latex_entry(entry: Entry) -> str:
-    if entry.text == MISSING:
+    if entry.text == NO_NUMBER:
         return "--"
     # A minus sign, where a number begins with a hyphen.
     text = f"${entry.text}$" if _is_signed(entry) else latex(entry.text)

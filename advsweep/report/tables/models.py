@@ -1,7 +1,7 @@
-"""A table of the models that were evaluated without a run.
+"""A report of the models that were evaluated without a run.
 
-A model has one evaluation by each protocol, and no seeds: its intervals are over problems like
-those that it was evaluated on, by the bootstrap, and say nothing of another training.
+A model has one evaluation by each protocol and no seeds. Its intervals are over problems like
+those of the evaluation, by the bootstrap; they say nothing about another training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.data.measure import by_problem, over_tasks
 from advsweep.report.data.provenance import Provenance
 from advsweep.report.data.selection import select_columns
-from advsweep.report.tables.aggregate import make_cell
+from advsweep.report.tables.rows import make_cell
 from advsweep.report.tables.types import Cell, Report, Row
 from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
@@ -37,14 +37,14 @@ _PROMPTS = "prompts"
 
 
 def build_model_report(store: Store, columns: Sequence[str] | None = None) -> Report:
-    """Every model that was evaluated without a run, with a column for each task and k.
+    """Reports every model that was evaluated without a run, with a column for each task and k.
 
     Args:
-        columns: of evaluations, as `report.columns` has them; by default pass@k of each task
-            for the k that it was asked for, and answer entropies.
+        columns: columns of evaluations; by default pass@k of each task for the k in its
+            settings, and answer entropies.
 
     Raises:
-        NotFoundError: there is no such column.
+        NotFoundError: a column does not exist.
         ReportError: no model was evaluated, or a column is not of evaluations.
     """
     made = [
@@ -88,8 +88,8 @@ def build_model_report(store: Store, columns: Sequence[str] | None = None) -> Re
 def _rows(
     made: Sequence[tuple[Protocol, EvaluationRecord]],
 ) -> list[tuple[Group, dict[str, EvaluationRecord]]]:
-    """The evaluations of each model that were sampled alike, by task."""
-    names = _telling_apart(made)
+    """Groups the evaluations of each model that were sampled alike, by task."""
+    names = _differing_keys(made)
     found: dict[tuple[str, ...], tuple[Protocol, dict[str, EvaluationRecord]]] = {}
     for protocol, record in made:
         own = {k: v for k, v in protocol.items() if k not in _OF_TASK or k in names}
@@ -109,8 +109,8 @@ def _rows(
     ]
 
 
-def _telling_apart(made: Sequence[tuple[Protocol, EvaluationRecord]]) -> list[str]:
-    """What of a task tells rows apart, as evaluations on one task differ in it."""
+def _differing_keys(made: Sequence[tuple[Protocol, EvaluationRecord]]) -> list[str]:
+    """Returns the keys of a task in which evaluations on one task differ: they name rows."""
     places: dict[tuple[str, str, str], list[tuple[Protocol, EvaluationRecord]]] = {}
     for protocol, record in made:
         place = record.task, _sampling(protocol), str(record.settings["model"])
@@ -183,7 +183,7 @@ def _row(
 def _cell(by_task: dict[str, EvaluationRecord], column: Column, tasks: Sequence[str]) -> Cell:
     if column.over is not None:
         parts = [_cell(by_task, replace(column, over=None, task=task), tasks) for task in tasks]
-        # Of some of the tasks it is no mean over all of them.
+        # The mean over all tasks needs every task.
         whole = all(part.n for part in parts)
         return make_cell([over_tasks(column, [p.mean for p in parts])] if whole else [])
     record = by_task.get(column.task or tasks[0])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
@@ -72,14 +72,14 @@ class Layout(ABC):
 
 @dataclass(frozen=True)
 class Cell:
-    """One column of one row.
+    """A number of a row: a mean with its interval.
 
     Attributes:
-        low, high: ends of the 95 % interval of the mean; NaN for one value.
+        low, high: the 95 % interval of the mean; NaN for a single value.
         n: how many values there are; NaN does not count.
-        values: one for each seed of the row, NaN where it has none; of a base model, its one.
-        over_problems: of one value, half the 95 % interval over problems like those that it was
-            evaluated on; NaN for several, and for what is not evaluated.
+        values: one for each seed of the row, NaN where it has none; one for a base model.
+        over_problems: for a single value, half the 95 % interval over problems like those of
+            its evaluation; NaN for several values, and for what is not evaluated.
     """
 
     mean: float
@@ -95,21 +95,21 @@ class Cell:
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether the mean is one end of an interval that has a width."""
+        """Whether the mean is an end of its interval."""
         return self.low < self.high and self.mean in (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Replicates of one configuration, a base model, or a model without a run.
+    """The replicates of a configuration, a base model, or a model without a run.
 
     Attributes:
-        group: what names the row: config keys and their values.
-        n: how many seeds (of a base model's row: base models) stand behind it.
-        seeds: of the runs, rising; empty for a model that none of them trained.
-        cells: by column name.
-        pruned: how many more replicates were stopped early; the cells are without them.
-        runs: how many runs; more than n where those of several configurations are averaged.
+        group: the config keys and values that name the row.
+        n: how many seeds the row has; for a base model's row, how many base models.
+        seeds: the seeds, ascending; empty for a model that no run trained.
+        cells: the numbers, by column name.
+        pruned: how many replicates were stopped early; the cells are without them.
+        runs: how many runs; more than n if the row averages over several configurations.
     """
 
     group: Group
@@ -124,7 +124,7 @@ class Row:
         return not self.seeds
 
     def by_seed(self, column: str) -> dict[int, float]:
-        """The value of each seed."""
+        """Returns the value of each seed."""
         return dict(zip(self.seeds, self.cells[column].values, strict=True))
 
 
@@ -133,14 +133,14 @@ class Difference:
     """A row compared with its baseline in one column.
 
     Attributes:
-        row, baseline: their places in the report.
-        p_adjusted: the t-test's p after Benjamini and Hochberg, over all of the report's
-            differences; NaN where nothing varies.
-        improvement: how probable it is that a run of the row beats one of the baseline; None
-            in a column that has no better way.
-        seeds: that would show `target` with a power of 80 %; None where nothing varies or
-            there is nothing to see.
-        target: the difference that is to be seen: the one given, or else the one found.
+        row, baseline: indices of the report's rows.
+        p_adjusted: p of the t-test after Benjamini and Hochberg over all differences of the
+            report; NaN where nothing varies.
+        improvement: probability that a run of the row beats one of the baseline; None in a
+            column without a better direction.
+        seeds: the seeds that show `target` with a power of 80 %; None where nothing varies or
+            the target is 0.
+        target: the given difference, or else the observed one.
     """
 
     row: int
@@ -155,21 +155,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Report:
-    """A table, before it is written in some format.
+    """A report before it is written in a format.
 
     Attributes:
         rows: base models and models without a run first, then the rows in the order of the
             sweep's plan, or as they were sorted.
-        left_out: how many runs are not in the table, by their state.
+        left_out: how many runs are not in the table, by their status.
         pruned: how many of these were stopped early, by the name of the rule.
         unscorable: share of the evaluations' samples that the verifier failed on.
         unjudged: how many problems have no scores, as none of their samples could be scored.
-        pivot: config keys whose values are columns of the written table, beside the metrics.
-        apart: keys whose values are not compared with each other.
-        remarks: sentences on how runs were chosen and put together.
-        over: what the intervals are over: `seeds`, or `problems` of models that were not trained.
+        pivot: config keys whose values are columns of the written table.
+        apart: keys that separate rows which are not compared with each other.
+        remarks: sentences on how runs were selected and combined.
+        over: what the intervals are over: `seeds`, or `problems` of models without a run.
         layout: the layout of a paper's table; None for our own.
-        baseline: which rows others are compared with, in words; None if nothing is compared.
+        baseline: the rows that others are compared with, in words; None without a comparison.
         differences: to the baseline, by column and row.
         run_ids: the runs in the table.
     """
@@ -192,38 +192,38 @@ class Report:
 
     @property
     def keys(self) -> list[str]:
-        """Every config key that names a row, in their fixed order."""
+        """The config keys that name rows, in their fixed order."""
         return sorted({key for row in self.rows for key in row.group}, key=key_order)
 
 
 def count_states(counts: Mapping[Status, int]) -> str:
-    """How many runs are in which state, in words."""
+    """Describes how many runs have which status."""
     return ", ".join(f"{n} {status.value}" for status, n in counts.items())
 
 
 class Mark(Enum):
-    """What a number is among its rivals."""
+    """The rank of a number in its column, where it is settled."""
 
     BEST = "best"
     SECOND = "second"
 
 
-MISSING = "–"
+NO_NUMBER = "–"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a table.
+    """A cell as text.
 
     Attributes:
-        text: the number, or whatever stands there.
-        half_width: half the interval, to stand after a ±; empty without one.
-        mark: of the number.
-        aside: what stands after it, such as `(n=2)`.
-        value: what the text was rounded from, for sorting; None where it is no number.
+        text: the number, or other text.
+        half_width: half the interval, written after a ±; empty without one.
+        mark: the rank of the number.
+        aside: text after the number, such as `(n=2)`.
+        value: the number before rounding, for sorting; None where it is no number.
     """
 
-    text: str = MISSING
+    text: str = NO_NUMBER
     half_width: str = ""
     mark: Mark | None = None
     aside: str = ""
@@ -232,11 +232,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands above a column.
+    """The heading of a column.
 
     Attributes:
-        levels: from the top to the column's own; neighbours share what is alike above.
-        family: what stays together where a table is too wide; by default its own.
+        levels: from the top level to the column's own; neighbours share equal upper levels.
+        family: columns of a family stay together where a table is too wide; by default alone.
     """
 
     levels: tuple[str, ...]
@@ -245,31 +245,21 @@ class Heading:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: its names, then its entries."""
+    """A row as text: its names, then its entries."""
 
     names: tuple[str, ...]
     entries: tuple[Entry, ...]
 
-    def map_texts(self, escape: Callable[[str], str]) -> Line:
-        """The same line with another form of every text in it."""
-        return Line(
-            tuple(map(escape, self.names)),
-            tuple(
-                replace(entry, text=escape(entry.text), aside=escape(entry.aside))
-                for entry in self.entries
-            ),
-        )
-
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table as text.
 
     Attributes:
-        names: headings of the columns that name the rows; `numbers` of them are aligned right.
-        columns: of the entries; all have as many levels.
-        sections: rows, in groups that a rule stands between.
-        title: what it shows, where there are several; empty for none.
+        names: headings of the columns that name the rows; the last `numbers` align right.
+        columns: headings of the entries; all have equally many levels.
+        sections: the lines, in groups that a rule separates.
+        title: what the table shows; empty where there is one table.
     """
 
     names: tuple[str, ...]
@@ -286,36 +276,8 @@ class Table:
     def levels(self) -> int:
         return len(self.columns[0].levels) if self.columns else 1
 
-    def part(self, columns: Sequence[int]) -> Table:
-        """The same rows with some of the columns."""
-        return Table(
-            names=self.names,
-            columns=tuple(self.columns[i] for i in columns),
-            sections=tuple(
-                tuple(Line(line.names, tuple(line.entries[i] for i in columns)) for line in lines)
-                for lines in self.sections
-            ),
-            title=self.title,
-            numbers=self.numbers,
-        )
-
-    def map_texts(self, escape: Callable[[str], str]) -> Table:
-        """The same table with another form of every text in it."""
-        return replace(
-            self,
-            names=tuple(map(escape, self.names)),
-            columns=tuple(
-                replace(heading, levels=tuple(map(escape, heading.levels)))
-                for heading in self.columns
-            ),
-            sections=tuple(
-                tuple(line.map_texts(escape) for line in lines) for lines in self.sections
-            ),
-            title=escape(self.title),
-        )
-
     def spans(self, level: int) -> list[tuple[str, int]]:
-        """The headings of a level, and over how many columns each stands."""
+        """Returns the headings of a level, each with the number of columns below it."""
         above = [heading.levels[: level + 1] for heading in self.columns]
         if level == self.levels - 1:
             return [(levels[-1], 1) for levels in above]
@@ -324,10 +286,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Document:
-    """Some tables with what stands below them.
+    """Tables with the texts below them.
 
     Attributes:
-        legend: what marks mean, if there are any.
+        legend: what the marks mean that the tables have.
         notes: sentences about the numbers.
         provenance: sentences about where they come from.
     """
@@ -338,10 +300,18 @@ class Document:
     legend: Mapping[Mark, str] = field(default_factory=dict)
 
     def map_texts(self, escape: Callable[[str], str]) -> Document:
-        """The same document with another form of every text in it."""
-        return Document(
-            tables=tuple(table.map_texts(escape) for table in self.tables),
-            notes=tuple(map(escape, self.notes)),
-            provenance=tuple(map(escape, self.provenance)),
-            legend={mark: escape(text) for mark, text in self.legend.items()},
-        )
+        """Returns the same document with every text in it escaped."""
+
+        def mapped(value: Any) -> Any:
+            if isinstance(value, str):
+                return escape(value)
+            if isinstance(value, tuple):
+                return tuple(map(mapped, value))
+            if isinstance(value, dict):
+                return {key: mapped(item) for key, item in value.items()}
+            if isinstance(value, (Document, Table, Heading, Line, Entry)):
+                return type(value)(**{key: mapped(item) for key, item in vars(value).items()})
+            return value
+
+        document: Document = mapped(self)
+        return document

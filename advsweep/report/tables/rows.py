@@ -19,7 +19,7 @@ from advsweep.store import EvaluationRecord, RunRecord
 
 BASE = "base"
 MOST_SINGLE = 30
-"""Resampling the problems of each number takes too long for more rows of one evaluation."""
+"""The most rows of a single evaluation that get intervals over problems: resampling takes time."""
 
 _SHORT = 8  # characters of a hash
 
@@ -27,9 +27,12 @@ _SHORT = 8  # characters of a hash
 def trained_row(
     group: Group, members: Sequence[RunRecord], values: Values, pruned: Mapping[str, int]
 ) -> Row:
-    """A row of replicates; where it has several configurations, seeds average over them.
+    """Makes a row of replicates; the value of a seed averages over the row's configurations.
 
     A seed that lacks one of the configurations has no value: its mean would be of others.
+
+    Args:
+        pruned: how many runs of each configuration were stopped early, by config hash.
     """
     by_seed: dict[int, list[int]] = {}
     for run in members:
@@ -61,10 +64,10 @@ def with_problems(
     records: Sequence[Mapping[str, EvaluationRecord]],
     columns: Sequence[Column],
 ) -> list[Row]:
-    """The rows with what problems tell of numbers that stand on one evaluation.
+    """Adds intervals over problems to the numbers that come from a single evaluation.
 
     Args:
-        records: of each row its evaluation in each column, where there is one alone.
+        records: for each row, its evaluation in each column that has a single one.
     """
     by_name = {column.name: column for column in columns}
     return [
@@ -84,7 +87,7 @@ def with_problems(
 def single_evaluations(
     members: Sequence[RunRecord], evaluated: EvaluationsByTask, columns: Sequence[Column]
 ) -> dict[str, EvaluationRecord]:
-    """The evaluation of a row's only run in each column; nothing for a row of several."""
+    """Returns the evaluation in each column of a row's only run; nothing for several runs."""
     if len(members) > 1:
         return {}
     return {
@@ -96,7 +99,7 @@ def single_evaluations(
 
 
 def make_cell(values: Iterable[float]) -> Cell:
-    """The mean of some values with its interval, NaN aside."""
+    """Returns the mean of some values, without NaN, and its interval."""
     listed = tuple(values)
     known = [value for value in listed if not math.isnan(value)]
     if len(known) > 1 and max(known) - min(known) <= ROUNDING * abs(known[0]):
@@ -113,7 +116,11 @@ def base_rows(
     columns: Sequence[Column],
     label: str,
 ) -> list[Row]:
-    """One row for each base model that the runs started from, called so under the key `label`."""
+    """Makes a row for each base model of the runs.
+
+    Args:
+        label: the key that holds the name `base`.
+    """
     subjects = {
         run_id: record.subject
         for task in evaluated.tasks.values()
@@ -124,9 +131,8 @@ def base_rows(
         for run in members:
             if run.id in subjects:
                 users.setdefault(subjects[run.id], []).append(group)
-    named = _base_groups(users, label)
     return untrained_rows(
-        named,
+        _base_groups(users, label),
         evaluated,
         columns,
         lambda task: {record.subject: record for record in task.base.values()},
@@ -134,7 +140,7 @@ def base_rows(
 
 
 def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: str) -> list[Row]:
-    """One row for each model that was evaluated without a run, as the table's runs were."""
+    """Makes a row for each model without a run that was evaluated like the table's runs."""
     named: dict[str, Group] = {
         record.settings["model"]: {label: f"model {record.settings['model']}"}
         for task in evaluated.tasks.values()
@@ -155,7 +161,12 @@ def untrained_rows(
     columns: Sequence[Column],
     choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
 ) -> list[Row]:
-    """A row for each model that was not trained, by what it is called in `choose`."""
+    """Makes a row for each model that no run trained.
+
+    Args:
+        named: the group of each row, by a key of the model.
+        choose: returns a task's evaluations by the same keys.
+    """
     values = {
         column.name: scores(evaluated, column, choose) if column.is_evaluated else {}
         for column in columns
@@ -172,6 +183,8 @@ def untrained_rows(
         )
         for key, group in named.items()
     ]
+    if len(rows) > MOST_SINGLE:
+        return rows
     of_columns = {
         column.name: choose(task)
         for column in columns
@@ -181,22 +194,22 @@ def untrained_rows(
     records = [
         {name: chosen[key] for name, chosen in of_columns.items() if key in chosen} for key in named
     ]
-    return with_problems(rows, records, columns) if len(rows) <= MOST_SINGLE else rows
+    return with_problems(rows, records, columns)
 
 
 def _base_groups(users: Mapping[str, Sequence[Group]], label: str) -> dict[str, Group]:
-    """A name for each base model: where there are several, by what tells their runs apart."""
+    """Names each base model; several are named by the keys that differ between their runs."""
     if len(users) == 1:
         return {subject: {label: BASE} for subject in users}
     common = {subject: common_group(groups) for subject, groups in users.items()}
     named: dict[str, Group] = {}
     for subject, own in common.items():
-        telling = {
+        differing = {
             key: value
             for key, value in own.items()
             if key != label and any(other.get(key) != value for other in common.values())
         }
-        named[subject] = {label: BASE, **telling}
+        named[subject] = {label: BASE, **differing}
     alike = list(named.values())
     return {
         subject: {**group, "base": subject.removeprefix("base:")[:_SHORT]}
