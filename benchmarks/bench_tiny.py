@@ -32,7 +32,7 @@ from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.backends.tiny.pretraining import pretrain
 from advsweep.backends.tiny.sampling import TinySampler
-from advsweep.backends.tiny.trainer import Trainer
+from advsweep.backends.tiny.trainer import TinyTrainer
 from advsweep.backends.tiny.weights import Weights, export_folder
 from advsweep.evaluation import evaluate
 from advsweep.statistics import pass_at_k
@@ -60,7 +60,7 @@ def make_run(**backend: Any) -> Run:
 
 def train(run: Run, base: Weights, steps: int) -> tuple[float, list[float]]:
     """CPU seconds per step, and every step's mean reward."""
-    trainer = Trainer(run, run.backend, run.model, run.task, base)
+    trainer = TinyTrainer(run, run.backend.update_options(), run.model, run.task, base)
     rewards = [trainer.step(step)["reward/mean"] for step in range(1, WARM_UP + 1)]
     started = time.process_time()
     rewards += [

@@ -1,15 +1,14 @@
 """A backend without a language model: one solve rate per difficulty level.
 
-It makes the engine around it testable in milliseconds, faults included, and takes every
-estimator, objective and rollout policy seriously: a rollout is one token, "solved" or "not",
-and the rates move along the gradient of the real loss with the real advantages.
+Tests run the code around a training with it in milliseconds, faults included. It supports every
+estimator, objective and rollout policy: a rollout is one token, "solved" or "not", and the rates
+follow the gradient of the real loss with the real advantages.
 """
 
 from __future__ import annotations
 
 import copy
 import ctypes
-import hashlib
 import json
 import math
 import os
@@ -25,9 +24,16 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import Backend, Reporter, StackKey, StackMember
+from advsweep.backends.base import (
+    BATCH_FIELDS,
+    Backend,
+    Reporter,
+    StackKey,
+    StackMember,
+    hash_json,
+)
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.backends.training_loop import InTurn, compute_advantages
+from advsweep.backends.training_loop import RoundRobin, compute_advantages
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import ConfigError, TrainingError
@@ -49,22 +55,11 @@ _STATE = "state.json"
 class Fake(Backend):
     """Trains a table of solve rates, at about a millisecond a step.
 
-    The model and the optimizer of the run are accepted and not used.
+    It ignores the model and the optimizer of the run.
     """
 
     name: ClassVar[str] = "fake"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {
-            "lengths",
-            "token_entropy",
-            "token_entropy_exact",
-            "self_certainty",
-            "answered",
-            "prompt_ids",
-            "step",
-            "total_steps",
-        }
-    )
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS - {"solve_rates"}
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
@@ -98,7 +93,7 @@ class Fake(Backend):
         return self.stack
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        training_loop.train_together(members, _in_turn)
+        training_loop.train_together(members, _round_robin)
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         trainer = _Trainer(run, self)
@@ -109,7 +104,7 @@ class Fake(Backend):
 
     def base_key(self, run: Run) -> str:
         material = {"backend": self.name, "revision": self.revision, "task": run.task.identity()}
-        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        return hash_json(material)
 
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
         raise ConfigError(
@@ -119,7 +114,7 @@ class Fake(Backend):
 
 
 class _Trainer:
-    """The log-odds of solving a problem of each level, and their training."""
+    """Trains the log-odds of solving a problem of each level."""
 
     def __init__(self, run: Run, backend: Fake) -> None:
         self._run = run
@@ -176,7 +171,7 @@ class _Trainer:
         solved: Bool[Tensor, "prompts rollouts"],
         advantages: Advantages,
     ) -> dict[str, float]:
-        """One step along the gradient of the objective; returns the loss's metrics."""
+        """Make one step along the gradient of the objective; return the loss's metrics."""
         objective, temperature = self._run.objective, self._run.generation.temperature
         used = advantages.keep
         if objective.skips_exactly:
@@ -218,7 +213,7 @@ class _Trainer:
         }
 
     def check_levels(self, task: Task) -> None:
-        """Refuses problems of levels that the run's table has no solve rates of."""
+        """Refuse problems of levels without a solve rate in the run's table."""
         unknown = {problem.level for problem in task.problems(Split.HELD_OUT)} - set(self._rows)
         if unknown:
             raise ConfigError(
@@ -263,13 +258,13 @@ class _Trainer:
 
 
 class _Source:
-    """Rollouts of one step: verdicts drawn with the present solve rates.
+    """Draws verdicts with the current solve rates; rollout policies draw from it.
 
     Attributes:
         step: the training step, counted from 1.
-        rows: the row in the table of each group's problem.
-        outcomes: the verdicts, which the rewards are made of.
-        references: rollouts of the reference drawn so far.
+        rows: row of each group's problem in the table.
+        outcomes: verdicts from which the rewards are computed.
+        references: number of rollouts of the reference so far.
     """
 
     def __init__(
@@ -311,11 +306,11 @@ class _Source:
 
     @property
     def levels(self) -> list[int]:
-        """Of the groups drawn."""
+        """Difficulty level of each group drawn."""
         return [problem.level for problem in self._problems]
 
     def batch(self) -> GroupBatch:
-        """All that an estimator is told of the groups drawn."""
+        """Return the groups drawn, as the estimator sees them."""
         rewards, log_odds = self._rewards, self._log_odds[self.rows]
         shaped = self._run.task.is_shaped
 
@@ -329,7 +324,7 @@ class _Source:
             token_entropy_exact=spread(_entropies(log_odds)),
             self_certainty=spread(_certainties(log_odds)),
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
-            # What stands for a wrong rollout is an empty text.
+            # A wrong rollout has an empty text, without an answer.
             answered=self.outcomes == 1,
             prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
@@ -339,7 +334,7 @@ class _Source:
     def _shape(
         self, problems: Sequence[Problem], outcomes: Float[Tensor, "groups rollouts"]
     ) -> Float[Tensor, "groups rollouts"]:
-        """The rewards for some verdicts."""
+        """Return the rewards of verdicts."""
         if not self._run.task.is_shaped:
             return outcomes
         texts = [
@@ -360,7 +355,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _TableSampler:
-    """Gives a problem's known solution as often as its level's solve rate says."""
+    """Answers with a problem's known solution at the solve rate of its level."""
 
     rows: Mapping[int, int]
     log_odds: Float[Tensor, " levels"]
@@ -380,28 +375,28 @@ class _TableSampler:
 
 
 def _write(problem: Problem, right: float) -> str:
-    """What stands for a rollout: the known solution, or nothing."""
+    """Return the text of a rollout: the known solution, or nothing."""
     return str(problem.reference["solution"]) if right else ""
 
 
 def _log_probs(
     log_odds: Float[Tensor, " prompts"], solved: Bool[Tensor, "prompts rollouts"]
 ) -> Float[Tensor, "prompts rollouts"]:
-    """log π of each rollout's one token."""
+    """Return log π of each rollout's single token."""
     return logsigmoid(torch.where(solved, log_odds[:, None], -log_odds[:, None]))
 
 
 def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
-    """Exact entropies of the two-way choices, in nats."""
+    """Return the exact entropies of solved or not, in nats."""
     rates = torch.sigmoid(log_odds)
     return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)
 
 
 def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-    """KL(uniform ‖ π) of the two-way choices, in nats."""
+    """Return KL(uniform ‖ π) of solved or not, in nats."""
     return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)
 
 
-def _in_turn(runs: Sequence[Run]) -> InTurn:
+def _round_robin(runs: Sequence[Run]) -> RoundRobin:
     backends = [run.backend for run in runs if isinstance(run.backend, Fake)]
-    return InTurn([_Trainer(run, own) for run, own in zip(runs, backends, strict=True)])
+    return RoundRobin([_Trainer(run, own) for run, own in zip(runs, backends, strict=True)])

@@ -1,4 +1,8 @@
-"""The loop around the steps of a training: resume, evaluate, write checkpoints, stop."""
+"""The loop around the steps of a training, and what every kind of step has in common.
+
+A backend gives the loop a `Trainer`, which makes single steps. The loop resumes, evaluates, writes
+checkpoints and stops. `train` runs one training; `train_together` runs a stack of them.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,23 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from advsweep.backends.checkpoints import Checkpoints
-from advsweep.estimators.batch import Advantages
+from advsweep.estimators.batch import Advantages, GroupBatch
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
+
     from advsweep.backends.base import Reporter, Run, StackMember
     from advsweep.estimators.base import Estimator
-    from advsweep.estimators.batch import GroupBatch
     from advsweep.rollouts.base import Collected
-    from advsweep.tasks.base import Sampler
+    from advsweep.tasks.base import Problem, Sampler
 
 
 class Trainer(Protocol):
     """The state of a training in memory: weights, moments, the estimator's memory."""
 
     def step(self, step: int) -> Mapping[str, float]:
-        """Makes one training step (counted from 1) and returns its metrics.
+        """Make one training step (counted from 1) and return its metrics.
 
         Raises:
             TrainingError: a loss or a gradient is not finite; the message names the step.
@@ -33,51 +39,51 @@ class Trainer(Protocol):
         ...
 
     def sampler(self) -> Sampler:
-        """The present weights, for an evaluation; sampling leaves the training alone."""
+        """Return the current weights, for an evaluation; sampling does not change the training."""
         ...
 
     def state(self) -> Mapping[str, bytes]:
-        """All that going on takes, as a checkpoint's files."""
+        """Return the files of a checkpoint: all that resuming needs."""
         ...
 
     def restore(self, files: Mapping[str, bytes]) -> None:
-        """Takes up what `state` gave."""
+        """Load what `state` returned."""
         ...
 
 
-class Stack(Protocol):
+class TrainingStack(Protocol):
     """The states of several trainings in memory, which make their steps together.
 
-    Runs are counted from 0, as they were given and are left.
+    Runs are numbered from 0, in the given order.
     """
 
     def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        """Makes one step of every run; its metrics, or what it failed of."""
+        """Make one step of every run; return the metrics or the error of each."""
         ...
 
     def sampler(self, index: int) -> Sampler:
-        """The present weights of a run; sampling leaves the training alone."""
+        """Return the current weights of a run, as `Trainer.sampler` does."""
         ...
 
     def state(self, index: int) -> Mapping[str, bytes]:
-        """All that going on with a run takes, as a checkpoint's files."""
+        """Return the files of a checkpoint of a run."""
         ...
 
     def restore(self, index: int, files: Mapping[str, bytes]) -> None:
-        """Takes up what `state` gave."""
+        """Load what `state` returned into a run."""
         ...
 
     def keep(self, indexes: Sequence[int]) -> None:
-        """Goes on with some of the runs alone, in this order."""
+        """Drop all runs but these, which are numbered in this order from now on."""
         ...
 
 
 def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> None:
-    """Trains to the last step, or until the reporter asks to stop.
+    """Train to the last step, or until the reporter asks to stop.
 
     Args:
-        trainer: in the state of the base model.
-        directory: the run's; its newest sound checkpoint is gone on from.
+        trainer: a trainer in the state of the base model.
+        directory: the run's directory; training resumes from its newest sound checkpoint.
     """
 
     def save(checkpoints: Checkpoints, step: int) -> Path:
@@ -92,52 +98,56 @@ def train(run: Run, trainer: Trainer, directory: Path, reporter: Reporter) -> No
             return
 
 
-def train_together(members: Sequence[StackMember], make: Callable[[Sequence[Run]], Stack]) -> None:
-    """Trains several runs side by side, each as `train` does one.
+def train_together(
+    members: Sequence[StackMember], make: Callable[[Sequence[Run]], TrainingStack]
+) -> None:
+    """Train several runs side by side, each as `train` does.
 
-    Those that go on from different steps are trained one set after another.
+    Runs that resume from different steps form different stacks, one after another.
 
     Args:
         make: makes a stack of runs in the state of their base models.
     """
-    seats: dict[int, list[_Seat]] = defaultdict(list)
+    slots_by_start: dict[int, list[_StackSlot]] = defaultdict(list)
     for member in members:
         with member.guard():
-            seat = _Seat(member)
-            seats[seat.loop.start].append(seat)
-    for start, together in sorted(seats.items()):
-        _train_stack(together, start, make)
+            slot = _StackSlot(member)
+            slots_by_start[slot.loop.start].append(slot)
+    for start, slots in sorted(slots_by_start.items()):
+        _train_stack(slots, start, make)
 
 
-def _train_stack(seats: list[_Seat], start: int, make: Callable[[Sequence[Run]], Stack]) -> None:
-    stack = make([seat.member.run for seat in seats])
-    for index, seat in enumerate(seats):
-        seat.begin(stack, index)
-    seats = _staying(seats, stack)
-    for step in range(start + 1, 1 + max((seat.member.run.steps for seat in seats), default=0)):
-        for seat, outcome in zip(seats, stack.step(step), strict=True):
-            seat.end_step(step, outcome)
-        seats = _staying(seats, stack)
-        if not seats:
+def _train_stack(
+    slots: list[_StackSlot], start: int, make: Callable[[Sequence[Run]], TrainingStack]
+) -> None:
+    stack = make([slot.member.run for slot in slots])
+    for index, slot in enumerate(slots):
+        slot.begin(stack, index)
+    slots = _drop_finished(slots, stack)
+    for step in range(start + 1, 1 + max((slot.member.run.steps for slot in slots), default=0)):
+        for slot, outcome in zip(slots, stack.step(step), strict=True):
+            slot.end_step(step, outcome)
+        slots = _drop_finished(slots, stack)
+        if not slots:
             return
 
 
-def _staying(seats: list[_Seat], stack: Stack) -> list[_Seat]:
-    """Takes those that leave out of the stack."""
-    staying = [seat for seat in seats if seat.stays]
-    if len(staying) < len(seats):
-        stack.keep([seat.index for seat in staying])
-        for index, seat in enumerate(staying):
-            seat.index = index
-    return staying
+def _drop_finished(slots: list[_StackSlot], stack: TrainingStack) -> list[_StackSlot]:
+    """Remove finished runs from the stack; return the others."""
+    active = [slot for slot in slots if slot.is_active]
+    if len(active) < len(slots):
+        stack.keep([slot.index for slot in active])
+        for index, slot in enumerate(active):
+            slot.index = index
+    return active
 
 
-class _Seat:
-    """The place of one run in a stack.
+class _StackSlot:
+    """One run in a stack, with its loop.
 
     Attributes:
-        index: of the run in the stack.
-        stays: whether it has a next step.
+        index: number of the run in the stack.
+        is_active: whether the run has a next step.
     """
 
     def __init__(self, member: StackMember) -> None:
@@ -150,40 +160,41 @@ class _Seat:
             lambda checkpoints, step: checkpoints.save(step, self._stack.state(self.index)),
         )
 
-    def begin(self, stack: Stack, index: int) -> None:
+    def begin(self, stack: TrainingStack, index: int) -> None:
         self._stack = stack
         self.index = index
-        self.stays = False
+        # Stays false if an error ends the guarded block: the guard swallows it.
+        self.is_active = False
         with self.member.guard():
             if self.loop.newest:
                 stack.restore(index, self.loop.newest.files)
             self.loop.begin()
-            self.stays = self.loop.start < self.member.run.steps
+            self.is_active = self.loop.start < self.member.run.steps
 
     def end_step(self, step: int, outcome: Mapping[str, float] | BaseException) -> None:
-        self.stays = False
+        self.is_active = False
         with self.member.guard():
             if isinstance(outcome, BaseException):
                 raise outcome
             stopping = self.loop.end_step(step, outcome)
-            self.stays = not stopping and step < self.member.run.steps
+            self.is_active = not stopping and step < self.member.run.steps
 
 
 class Loop:
-    """What stands around the steps of a training, for trainers that make their steps themselves.
+    """The work before, between and after steps, for trainers that make their steps themselves.
 
-    An evaluation comes before the checkpoint of its step, and a training that goes on asks for
-    that of the step it starts from again: a death between the two costs a second evaluation,
-    a request to stop costs no step, and none of both leaves an evaluation out.
+    A step's evaluation comes before its checkpoint. A training that resumes evaluates the step it
+    starts from again. So a process killed between the two repeats one evaluation, and no order of
+    events leaves one out.
 
     Args:
-        directory: the run's; its newest sound checkpoint is gone on from.
-        sampler: gives the present weights, for an evaluation.
-        save: writes the present state as the checkpoint of a step.
+        directory: the run's directory; training resumes from its newest sound checkpoint.
+        sampler: returns the current weights, for an evaluation.
+        save: writes the current state as the checkpoint of a step.
 
     Attributes:
-        newest: the checkpoint to go on from, which is to be restored before `begin`.
-        start: the step to go on from; 0 without a checkpoint.
+        newest: the checkpoint to resume from, which the trainer restores before `begin`.
+        start: the step to resume from; 0 without a checkpoint.
     """
 
     def __init__(
@@ -204,20 +215,20 @@ class Loop:
         self.start = self.newest.step if self.newest else 0
 
     def begin(self) -> None:
-        """To be called once, before the first step."""
+        """Start the loop; call this once, before the first step."""
         if self.newest:
             self._reporter.resumed(self.start)
         if _is_evaluated(self._run, self.start):
             self._reporter.evaluate(self.start, self._sampler())
 
     def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """To be called after each step; true if the training is to be left there."""
+        """Report, evaluate and save after a step; return whether the training stops here."""
         backend = self._run.backend
         self._reporter.metrics(step, metrics)
         if _is_evaluated(self._run, step):
             self._reporter.evaluate(step, self._sampler())
         stopping = self._reporter.stop_requested()
-        if step == self._run.steps or stopping or _due(step, backend.checkpoint_every):
+        if step == self._run.steps or stopping or _is_due(step, backend.checkpoint_every):
             self._reporter.checkpoint(step, self._save(self._checkpoints, step))
             for old in self._checkpoints.prune(backend.keep_last, backend.keep_every):
                 self._reporter.pruned(old)
@@ -225,21 +236,21 @@ class Loop:
 
 
 def _is_evaluated(run: Run, step: int) -> bool:
-    return step in (0, run.steps) or _due(step, run.evaluation.every)
+    return step in (0, run.steps) or _is_due(step, run.evaluation.every)
 
 
-def _due(step: int, every: int) -> bool:
+def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-class InTurn:
-    """A stack of trainings that know nothing of each other; see `loop.Stack`."""
+class RoundRobin:
+    """A stack of independent trainers that make their steps in turn; see `TrainingStack`."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         self._trainers = list(trainers)
 
     def step(self, step: int) -> Sequence[Mapping[str, float] | BaseException]:
-        return [_stepped(trainer, step) for trainer in self._trainers]
+        return [_try_step(trainer, step) for trainer in self._trainers]
 
     def sampler(self, index: int) -> Sampler:
         return self._trainers[index].sampler()
@@ -254,27 +265,71 @@ class InTurn:
         self._trainers = [self._trainers[index] for index in indexes]
 
 
-def _stepped(trainer: Trainer, step: int) -> Mapping[str, float] | BaseException:
-    """What a step came to, whose error the supervisor of its run is given."""
+def _try_step(trainer: Trainer, step: int) -> Mapping[str, float] | BaseException:
     try:
         return trainer.step(step)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is that run's alone
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it ends this run alone
         return error
 
 
 def reads_answers(estimator: Estimator) -> bool:
-    """True where a backend has to tell in which rollouts an answer can be read."""
+    """Return whether a backend has to find out which rollouts have a readable answer."""
     return "answered" in estimator.needs
 
 
-def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Collected) -> Advantages:
-    """The advantages of the groups that a step trains on.
-
-    A step without such groups has none, and the estimator's memory does not advance.
+def group_batch(
+    run: Run,
+    problems: Sequence[Problem],
+    rewards: Float[Tensor, "groups rollouts"],
+    outcomes: Float[Tensor, "groups rollouts"],
+    step: int,
+    *,
+    lengths: Float[Tensor, " rows"],
+    surprisal: Float[Tensor, " rows"],
+    entropy: Float[Tensor, " rows"],
+    certainty: Float[Tensor, " rows"],
+    answered: Bool[Tensor, "groups rollouts"] | None,
+) -> GroupBatch:
+    """Return a language model's rollouts as an estimator sees them.
 
     Args:
-        drawn: all groups that were drawn.
-        collected: what the rollout policy made of them.
+        problems: the problem of each group.
+        rewards: NaN for rollouts that the verifier could not score.
+        outcomes: verdicts from which the rewards are computed.
+        lengths: generated tokens of each rollout, group by group.
+        surprisal: sum of -log π over the tokens of each rollout, in nats.
+        entropy: sum of the exact token entropies, in nats.
+        certainty: sum of KL(uniform ‖ π), in nats.
+        answered: whether each rollout has an answer; None if the estimator does not read it.
+    """
+    scored = ~rewards.isnan()
+
+    def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
+        return (sums / lengths).view(rewards.shape)
+
+    return GroupBatch(
+        rewards=rewards,
+        mask=None if scored.all() else scored,
+        lengths=lengths.view(rewards.shape),
+        token_entropy=token_mean(surprisal),
+        token_entropy_exact=token_mean(entropy),
+        self_certainty=token_mean(certainty),
+        solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+        answered=answered,
+        prompt_ids=tuple(problem.id for problem in problems),
+        step=step,
+        total_steps=run.steps,
+    )
+
+
+def compute_advantages(estimator: Estimator, drawn: GroupBatch, collected: Collected) -> Advantages:
+    """Return the advantages of the groups that a step trains on.
+
+    A step without such groups has no advantages, and does not advance the estimator's memory.
+
+    Args:
+        drawn: all groups drawn.
+        collected: the groups that the rollout policy chose.
 
     Raises:
         BatchError: the estimator refuses the groups.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from advsweep.backends import training_loop
-from advsweep.backends.base import Backend, Reporter
+from advsweep.backends.base import BATCH_FIELDS, Backend, Reporter
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.sampling import TinySampler
-from advsweep.backends.tiny.trainer import WEIGHTS_FILE, Trainer
+from advsweep.backends.tiny.trainer import WEIGHTS_FILE, TinyTrainer
+from advsweep.backends.tiny.update import UpdateOptions
 from advsweep.backends.tiny.weights import Weights, export_folder, from_bytes
 from advsweep.components import option
 from advsweep.diagnostics.hidden_states import SampledTokens
@@ -32,21 +33,9 @@ class TinyBackend(Backend):
     """Trains the tiny model on a task over a small alphabet."""
 
     name: ClassVar[str] = "tiny"
-    provides: ClassVar[frozenset[str]] = frozenset(
-        {
-            "lengths",
-            "token_entropy",
-            "token_entropy_exact",
-            "self_certainty",
-            "answered",
-            "prompt_ids",
-            "solve_rates",
-            "step",
-            "total_steps",
-        }
-    )
+    provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
-    # By torch's optimizers, which takes them longer than a short training.
+    # torch's optimizers import it, which takes longer than a short training.
     late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
@@ -82,18 +71,20 @@ class TinyBackend(Backend):
             base = pretraining.base_weights(model, task, reporter)
         except pretraining.PretrainingStoppedError:
             return
-        training_loop.train(run, Trainer(run, self, model, task, base), directory, reporter)
+        training_loop.train(
+            run, TinyTrainer(run, self.update_options(), model, task, base), directory, reporter
+        )
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         model, own = _parts(run)
-        asked = task or own
-        if not isinstance(asked, SymbolTask) or asked.alphabet != own.alphabet:
+        target = task or own
+        if not isinstance(target, SymbolTask) or target.alphabet != own.alphabet:
             raise ConfigError(
                 f"task: expected one over the characters that the run's model knows, "
-                f"'{own.alphabet}', got '{asked.label}'"
+                f"'{own.alphabet}', got '{target.label}'"
             )
         torch.set_num_threads(self.threads)
-        return TinySampler(self._weights(run, directory, step), model, asked)
+        return TinySampler(self._weights(run, directory, step), model, target)
 
     def weights(self, run: Run, directory: Path, step: int) -> HeldWeights:
         model, _ = _parts(run)
@@ -105,7 +96,8 @@ class TinyBackend(Backend):
     ) -> SampledTokens:
         model, task = _parts(run)
         torch.set_num_threads(self.threads)
-        trainer = Trainer(run, self, model, task, pretraining.base_weights(model, task))
+        base = pretraining.base_weights(model, task)
+        trainer = TinyTrainer(run, self.update_options(), model, task, base)
         if step:
             trainer.restore(Checkpoints(directory, run.identity).load(step).files)
         return trainer.sampled_tokens(step + 1, prompts, advantages=advantages)
@@ -121,6 +113,11 @@ class TinyBackend(Backend):
         weights = self._weights(run, directory, step)
         export_folder(target, weights, model, task, temperature=run.generation.temperature)
 
+    def update_options(self) -> UpdateOptions:
+        """Return what a training takes from these options."""
+        names = (f.name for f in fields(UpdateOptions))
+        return UpdateOptions(**{name: getattr(self, name) for name in names})
+
     def _weights(self, run: Run, directory: Path, step: int) -> Weights:
         if step == 0:
             return pretraining.base_weights(*_parts(run))
@@ -128,7 +125,7 @@ class TinyBackend(Backend):
 
 
 def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:
-    """The run's model and task, where they are such as this backend can train."""
+    """Return the run's model and task, checked to be those that this backend trains."""
     if not isinstance(run.model, TinyModel):
         raise ConfigError(
             f"model: backend 'tiny' trains the model '{TinyModel.name}', got '{run.model.name}'"

@@ -1,6 +1,6 @@
-"""The tiny model: its sizes, and the recipe that its base weights are pretrained by.
+"""The tiny model: its sizes, and the recipe of its pretraining.
 
-Only the standard library is imported here, so that plans are made without torch.
+Imports no torch, so that listing models stays fast.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from advsweep.errors import ConfigError
 
 @dataclass(kw_only=True)
 class TinyModel(Component):
-    """A transformer with the layout of Qwen2, and how its base weights are made.
+    """A transformer with the layout of Qwen2, and the recipe of its base weights.
 
-    The corpus holds correct answers, answers computed left to right and random ones, so that
-    the base model is right sometimes and unsure often: what reinforcement learning needs.
+    The corpus has correct answers, answers computed left to right and random answers. The base
+    model is then right sometimes and unsure often, as reinforcement learning needs.
 
     Source: Qwen2 Technical Report (arXiv:2407.10671), Sec. 2.2.
     """

@@ -1,11 +1,11 @@
 """The forward pass over many short sequences at once.
 
-Tokens are packed one after another, `[nodes, width]` (see `packing`); the attention alone
-works on padded rows. A prompt is encoded once: the rollouts that continue it attend to its
-keys and values, their *prefix*, and to their own past.
+Tokens are packed, `[nodes, width]` (see `tokens`); only the attention works on padded rows. A
+prompt is encoded once: the rollouts that continue it attend to its keys and values, their
+*prefix*, and to their own past.
 
-Before a pass the weights are brought into a form that takes fewer operations and gives the
-same function:
+Before a pass the weights are fused into a form that takes fewer operations and gives the same
+function:
 
     scale of RMSNorm      into the matrix after it: (x w) Mᵀ = x (M w)ᵀ
     1/√d of attention     into the query's matrix
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from advsweep.backends.tiny.packing import Packing
+from advsweep.backends.tiny.tokens import Encoded, Layout, Prefixes, lay_out, pack
 from advsweep.backends.tiny.weights import EMBEDDING, FINAL_NORM, HEAD, Weights, block_weights
 
 if TYPE_CHECKING:
@@ -34,16 +34,10 @@ if TYPE_CHECKING:
 
     from advsweep.backends.tiny.model_config import TinyModel
 
-MASKED = -1e30
-"""Added to the scores of keys that a query must not see; finite, so that no row is all -inf."""
-
-_NARROW = 16
-"""A softmax over fewer places is several times slower on a CPU, so that rows are padded."""
-
 
 @dataclass(frozen=True)
 class Block:
-    """One transformer block, ready for use."""
+    """The fused weights of one transformer block."""
 
     qkv: Float[Tensor, "q+k+v width"]
     qkv_bias: Float[Tensor, " q+k+v"]
@@ -54,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Network:
-    """A model, ready for use; gradients flow back to the weights it was made from."""
+    """A model with fused weights; gradients flow back to the original weights."""
 
     model: TinyModel
     embedding: Float[Tensor, "vocabulary width"]
@@ -63,7 +57,7 @@ class Network:
 
 
 def fuse(weights: Weights, model: TinyModel) -> Network:
-    """Brings weights into the form that the forward pass uses."""
+    """Fuse weights for the forward pass."""
     blocks = [_fuse_block(block_weights(weights, i), model) for i in range(model.layers)]
     embedding = weights[EMBEDDING]
     head = embedding if model.tied_embeddings else weights[HEAD]
@@ -87,7 +81,7 @@ def _fuse_block(weights: Weights, model: TinyModel) -> Block:
 
 
 def _pair(rows: Float[Tensor, "features ..."], heads: int) -> Float[Tensor, "features ..."]:
-    """Features i and i + d/2 of each head become neighbours."""
+    """Make features i and i + d/2 of each head neighbours."""
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
@@ -95,88 +89,18 @@ KeysValues = Sequence["Float[Tensor, 'nodes k+v']"]
 """Rotated keys and values of every node, for each block."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a forward pass computes: nodes, and the rows in which they attend.
-
-    Attributes:
-        tokens, positions: of each node.
-        queries: the node in each slot of each row.
-        slots: where each node stands, as a flat index into `queries`.
-        keys: what each row attends to: the nodes of its prefix, numbered as in the pass that
-            computed them, then its own, numbered after all of the prefixes'.
-        bias: 0 where a query may see a key, `MASKED` elsewhere.
-    """
-
-    tokens: Int[Tensor, " nodes"]
-    positions: Int[Tensor, " nodes"]
-    queries: Int[Tensor, "rows slots"]
-    slots: Int[Tensor, " nodes"]
-    keys: Int[Tensor, "rows keys"]
-    bias: Float[Tensor, "rows 1 slots keys"]
-
-
-@dataclass(frozen=True)
-class Prefixes:
-    """What rows continue.
-
-    Attributes:
-        packing: of the prefixes.
-        owner: the prefix of each row.
-        starts: the length of each row's prefix, which is the position of its first slot.
-    """
-
-    packing: Packing
-    owner: Int[np.ndarray, " rows"]
-    starts: Int[np.ndarray, " rows"]
-
-
-def lay_out(
-    packing: Packing, tokens: Int[np.ndarray, "rows slots"], prefixes: Prefixes | None = None
-) -> Layout:
-    """The layout of rows that continue prefixes, or that begin at position 0.
-
-    Args:
-        tokens: what `packing` was made of.
-    """
-    rows, slots = packing.rows, tokens.shape[1]
-    queries = packing.node[rows]
-    if prefixes is None:
-        past, starts, offset = queries[:, :0], np.zeros_like(rows), 0
-    else:
-        past = prefixes.packing.node[prefixes.owner[rows]]
-        starts, offset = prefixes.starts[rows], len(prefixes.packing.slots)
-    before = past.shape[1]
-    own = slice(before, before + slots)
-    keys = np.zeros((len(rows), max(before + slots, _NARROW)), dtype=np.int64)
-    keys[:, :before] = past
-    keys[:, own] = queries + offset
-    bias = np.full((len(rows), 1, slots, keys.shape[1]), MASKED, dtype=np.float32)
-    seen = np.arange(before) < starts[:, None]
-    bias[..., :before] = np.where(seen, 0, MASKED)[:, None, None]
-    bias[..., own] = np.triu(np.full((slots, slots), MASKED), k=1)
-    return Layout(
-        tokens=torch.from_numpy(tokens[rows].ravel()[packing.slots]),
-        positions=torch.from_numpy((starts[:, None] + np.arange(slots)).ravel()[packing.slots]),
-        queries=torch.from_numpy(queries),
-        slots=torch.from_numpy(packing.slots),
-        keys=torch.from_numpy(keys),
-        bias=torch.from_numpy(bias),
-    )
-
-
 def encode_prefix(network: Network, layout: Layout) -> KeysValues:
-    """The keys and values of every node: what the rows that continue a prefix need."""
+    """Return the keys and values of every node, for rows that continue these prefixes."""
     return _run(network, layout, None, keys_only=True)[1]
 
 
 def extend(
     network: Network, layout: Layout, past: KeysValues | None = None
 ) -> tuple[Float[Tensor, "nodes vocabulary"], KeysValues]:
-    """The logits after every node, and its keys and values.
+    """Return the logits after every node, and its keys and values.
 
     Args:
-        past: the keys and values of the prefix that the layout speaks of.
+        past: keys and values of the prefixes of the layout.
     """
     hidden, keys_values = last_hidden(network, layout, past)
     return F.linear(hidden, network.head), keys_values
@@ -185,7 +109,7 @@ def extend(
 def last_hidden(
     network: Network, layout: Layout, past: KeysValues | None = None
 ) -> tuple[Float[Tensor, "nodes width"], KeysValues]:
-    """What the head is applied to at every node; the last norm's scale is in the head."""
+    """Return the input of the head at every node; the fused head has the last norm's scale."""
     x, keys_values = _run(network, layout, past, keys_only=False)
     return normalise(x, network.model.norm_eps), keys_values
 
@@ -193,10 +117,10 @@ def last_hidden(
 def _run(
     network: Network, layout: Layout, past: KeysValues | None, *, keys_only: bool
 ) -> tuple[Float[Tensor, "nodes width"], KeysValues]:
-    """The residual stream after the last block, and the keys and values of every block.
+    """Return the residual stream after the last block, and keys and values of every block.
 
     Args:
-        keys_only: the last block is left as soon as its keys and values are known.
+        keys_only: stop in the last block after its keys and values.
     """
     model = network.model
     keys_values: list[Tensor] = []
@@ -218,14 +142,14 @@ def _run(
 
 
 def normalise(x: Float[Tensor, "nodes width"], eps: float) -> Float[Tensor, "nodes width"]:
-    """RMSNorm without its scale (Zhang and Sennrich 2019, arXiv:1910.07467, Eq. 4)."""
+    """Apply RMSNorm without its scale (Zhang and Sennrich 2019, arXiv:1910.07467, Eq. 4)."""
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps)
 
 
 def rotations(model: TinyModel, positions: int) -> Complex[Tensor, "positions heads pairs"]:
-    """e^{i m θ_j} for position m and pair j of every head of q and k, θ_j = θ^(-2j/d).
+    """Return e^{i m θ_j} for position m and pair j of every head of q and k, θ_j = θ^(-2j/d).
 
-    The heads of v follow with 1, so that one product serves all three.
+    Ones for the heads of v follow, so that one product rotates q, k and v.
     Source: Su et al. 2021 (arXiv:2104.09864), Eq. 15.
     """
     turned, still = model.heads + model.kv_heads, model.kv_heads
@@ -249,10 +173,10 @@ def _attend(
     layout: Layout,
     model: TinyModel,
 ) -> Float[Tensor, "nodes width"]:
-    """Attention of every row's queries over its keys, back at the nodes."""
+    """Compute the attention of every row's queries over its keys; return it per node."""
     rows, slots = layout.queries.shape
     groups, head = model.kv_heads, model.head_width
-    # Query heads that share a key-value head make one matrix of more rows.
+    # Query heads that share a key-value head form one matrix with more rows.
     q = q.index_select(0, layout.queries.view(-1)).view(rows, slots, groups, -1, head)
     q = q.permute(0, 2, 3, 1, 4).reshape(rows, groups, -1, head)
     kv = kv.index_select(0, layout.keys.view(-1)).view(rows, -1, 2, groups, head)
@@ -261,3 +185,77 @@ def _attend(
     weights = scores.softmax(dim=-1).view(rows, groups, q.shape[2], -1)
     out = (weights @ v.transpose(1, 2)).view(rows, model.heads, slots, head)
     return out.transpose(1, 2).reshape(rows * slots, -1).index_select(0, layout.slots)
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Completions of prompts, laid out for a training forward pass.
+
+    Each prompt is encoded once, except for its last character, which starts each of its rows:
+    that character predicts the first token. Common beginnings of rows are computed once.
+
+    Attributes:
+        prefixes: layout of the prompts without their last characters.
+        rows: layout of the completions without their last tokens.
+        node: the node that predicts each token of each completion; 0 past the end.
+        tokens: tokens of the completions, end marks included.
+    """
+
+    prefixes: Layout
+    rows: Layout
+    node: Int[Tensor, "rows tokens"]
+    tokens: Int[Tensor, "rows tokens"]
+
+    @classmethod
+    def lay_out(
+        cls,
+        prompts: Encoded,
+        owner: Int[np.ndarray, " rows"],
+        tokens: Int[np.ndarray, "rows tokens"],
+        lengths: Int[np.ndarray, " rows"],
+    ) -> Continuations:
+        """Lay out completions.
+
+        Args:
+            prompts: prompts of at least two tokens; those without a row are left out.
+            owner: the prompt of each row.
+            tokens: the completions, end marks included.
+            lengths: tokens per completion, at least 1.
+        """
+        in_use, owner = np.unique(owner, return_inverse=True)
+        starts = prompts.lengths[in_use] - 1
+        openings = prompts.tokens[in_use, starts]
+        prefix_tokens = prompts.tokens[in_use, : int(starts.max())]
+        prefixes = pack(np.zeros_like(in_use), prefix_tokens, starts)
+        row_tokens = np.concatenate((openings[owner, None], tokens[:, :-1]), axis=1)
+        rows = pack(owner, row_tokens, lengths)
+        return cls(
+            prefixes=lay_out(prefixes, prefix_tokens),
+            rows=lay_out(rows, row_tokens, Prefixes(prefixes, owner, starts[owner])),
+            node=torch.from_numpy(rows.node),
+            tokens=torch.from_numpy(tokens),
+        )
+
+    def log_probs(
+        self, network: Network, temperature: float, *, entropies: bool = False
+    ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
+        """Return log π of each token and, with `entropies`, the entropy of its distribution.
+
+        Values past the end of a completion are arbitrary.
+        """
+        logits, _ = extend(network, self.rows, encode_prefix(network, self.prefixes))
+        log_p = F.log_softmax(logits / temperature, dim=-1)
+        place = (self.node * log_p.shape[1] + self.tokens).view(-1)
+        chosen = log_p.view(-1).index_select(0, place).view(self.node.shape)
+        if not entropies:
+            return chosen, None
+        entropy = -(log_p.exp() * log_p).sum(dim=-1)
+        return chosen, entropy.index_select(0, self.node.view(-1)).view(self.node.shape)
+
+    def hidden(self, network: Network) -> Float[Tensor, "rows tokens width"]:
+        """Return the normalised state that predicts each token, without the last norm's scale.
+
+        Values past the end of a completion are arbitrary.
+        """
+        states, _ = last_hidden(network, self.rows, encode_prefix(network, self.prefixes))
+        return states.index_select(0, self.node.view(-1)).view(*self.node.shape, -1)

@@ -1,10 +1,8 @@
-"""The base model: pretrained once per recipe, then taken from the user's cache folder."""
+"""Pretraining of the base model, once per recipe; later runs take it from the cache folder."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 from typing import TYPE_CHECKING
 
@@ -12,11 +10,11 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
+from advsweep.backends.base import hash_json
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
-from advsweep.backends.tiny.continuations import Continuations
-from advsweep.backends.tiny.network import fuse
-from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.network import Continuations, fuse
+from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, from_bytes, initial_weights, to_bytes
 from advsweep.errors import CheckpointError
 from advsweep.local_files import cache_folder
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import SymbolTask
 
 REVISION = 1
-"""Raised when a fix changes what a recipe makes."""
+"""Increased when a fix changes the weights that a recipe gives."""
 
 _WEIGHTS = "model.safetensors"
 _BETAS = (0.9, 0.95)
@@ -45,19 +43,19 @@ class PretrainingStoppedError(Exception):
 
 
 def base_key(model: TinyModel, task: SymbolTask) -> str:
-    """Names the base model that a recipe makes, in hex."""
+    """Return the identity of a recipe's base model, in hex."""
     material = {"revision": REVISION, "model": model.identity(), "task": task.identity()}
-    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+    return hash_json(material)
 
 
 def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:
-    """The base model's weights, from the cache or pretrained now.
+    """Return the base model's weights, from the cache or pretrained now.
 
-    Of several processes that ask at once, one pretrains and the others wait for it. A
-    damaged cache entry is made again.
+    If several processes need them at once, one pretrains and the others wait. A damaged cache
+    entry is replaced.
 
     Args:
-        reporter: is told how far the pretraining has come, and asked whether to stop.
+        reporter: gets the progress, and may ask to stop.
 
     Raises:
         PretrainingStoppedError: the reporter asked to stop.
@@ -75,7 +73,7 @@ def base_weights(model: TinyModel, task: SymbolTask, reporter: Reporter | None =
     except OSError as error:
         raise CheckpointError(
             f"the cache folder {folder} cannot be written: {error.strerror}; set ADVSWEEP_CACHE "
-            f"to a folder that can"
+            f"to a writable folder"
         ) from error
     try:
         if (weights := _cached(entry, reporter)) is not None:
@@ -98,7 +96,7 @@ def _cached(entry: Checkpoints, reporter: Reporter | None) -> Weights | None:
 
 
 def _acquire(lock: FileLock, reporter: Reporter | None) -> None:
-    """Waits for the lock, and says so if that takes a while."""
+    """Acquire the lock; log a message if that takes long."""
     try:
         lock.acquire(timeout=_WAIT_SECONDS)
     except Timeout:
@@ -116,7 +114,7 @@ def _poll(reporter: Reporter | None) -> None:
 
 
 def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = None) -> Weights:
-    """Trains new weights to write the corpus's answers after its prompts.
+    """Train new weights on the prompts and answers of the corpus.
 
     AdamW with linear warm-up and cosine decay; the loss is the mean over answer tokens,
     end marks included.
@@ -149,7 +147,7 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
 
 
 def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
-    """The prompts and answers of the whole pretraining, in the order of training."""
+    """Return the prompts and answers of the whole pretraining, in the order of training."""
     prompts, answers = task.pretraining_pairs(
         model.pretraining_steps * model.pretraining_batch,
         numpy_generator(model.pretraining_seed, Stream.CORPUS),
@@ -160,7 +158,7 @@ def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
 
 
 def _schedule(step: int, model: TinyModel) -> float:
-    """The learning rate of an update (counted from 0), as a share of its peak."""
+    """Return the learning rate of an update (from 0), as a share of its peak."""
     warmup = model.pretraining_warmup
     if step < warmup:
         return (step + 1) / warmup
@@ -171,7 +169,7 @@ def _schedule(step: int, model: TinyModel) -> float:
 def _loss(
     weights: Weights, model: TinyModel, prompts: Encoded, completions: Encoded
 ) -> Float[Tensor, ""]:
-    """Mean of -log p over the tokens of the completions."""
+    """Return the mean of -log p over the tokens of the completions."""
     rows = np.arange(len(prompts.lengths))
     layout = Continuations.lay_out(prompts, rows, completions.tokens, completions.lengths)
     log_probs, _ = layout.log_probs(fuse(weights, model), temperature=1.0)

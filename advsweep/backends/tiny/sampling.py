@@ -1,9 +1,9 @@
-"""Sampling: many rollouts at once, with a static key-value cache.
+"""Sampling of many rollouts at once, with a static key-value cache.
 
-Tensors hold features first and one rollout per column, `[features, columns]`: every operation
-then runs over long contiguous rows, however small heads and vocabulary are. Columns are sorted
-by the length of their prompts, the longest first. Long prompts tend to have long answers, so
-that finished columns gather at the end and are cut off without moving anything.
+Tensors hold features first and one rollout per column, `[features, columns]`. Every operation then
+runs over long contiguous rows, although heads and vocabulary are small. Columns are sorted by the
+length of their prompts, longest first. Long prompts tend to have long answers, so finished columns
+gather at the end, where cutting them off moves no data.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, torch_generator
-from advsweep.backends.tiny.network import MASKED, extend, fuse, lay_out, rotations
-from advsweep.backends.tiny.packing import pack
-from advsweep.backends.tiny.vocabulary import Encoded, decode, encode
+from advsweep.backends.tiny.network import extend, fuse, rotations
+from advsweep.backends.tiny.tokens import MASKED, Encoded, decode, encode, lay_out, pack
 from advsweep.tasks.base import Completions
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem, SymbolTask
 
 _COLUMNS = 512
-"""Rollouts that are sampled together; more would fall out of the CPU's cache."""
+"""Rollouts sampled together; more do not fit into the CPU's cache."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Rollouts:
     """Sampled completions.
 
     Attributes:
-        tokens: token ids, the end mark included; padding past a completion's end.
-        lengths: generated tokens, the end mark included.
+        tokens: token ids, end marks included; padding past the end.
+        lengths: generated tokens, end mark included.
         log_probs: log π of each token at the sampling temperature; 0 past the end.
         entropies: exact entropy of each token's distribution, in nats; 0 past the end.
         certainties: KL(uniform ‖ π) of each token's distribution, in nats; 0 past the end.
@@ -77,8 +76,8 @@ def sample(
     temperature: float,
     generator: torch.Generator,
 ) -> Rollouts:
-    """Samples `group_size` completions of every prompt; those of a prompt stand together."""
-    # A prompt with more rollouts than fit is sampled in several parts of equal size.
+    """Sample `group_size` completions of every prompt; those of a prompt are neighbours."""
+    # A prompt with more than _COLUMNS rollouts is sampled in several parts of equal size.
     parts_per_prompt = -(-group_size // _COLUMNS)
     size = -(-group_size // parts_per_prompt)
     order = np.argsort(-prompts.lengths, kind="stable").repeat(parts_per_prompt)
@@ -102,7 +101,7 @@ def sample(
 def _sample(
     decoder: _Decoder, task: SymbolTask, temperature: float, generator: torch.Generator
 ) -> Rollouts:
-    """Samples until every column has ended."""
+    """Sample until every column has ended."""
     steps, columns = task.max_completion_length, decoder.logits.shape[1]
     uniform = torch.rand(steps, columns, generator=generator)
     tokens = torch.full((steps, columns), task.pad_id)
@@ -114,7 +113,7 @@ def _sample(
         p = log_p.exp()
         cumulated = p.cumsum(dim=0)
         n = p.shape[1]
-        # The last cumulated probability need not be 1, by rounding.
+        # Relative to the last cumulated probability, which rounding keeps from being 1.
         passed = cumulated <= uniform[step, :n] * cumulated[-1]
         token = passed.sum(dim=0).clamp_(max=len(p) - 1)
         tokens[step, :n] = token
@@ -140,19 +139,19 @@ def _sample(
 class _Decoder:
     """Feeds tokens to the network, one per column and step.
 
-    The columns of a prompt stand together and share its keys and values; those of what they
-    generate go into caches of their own.
+    The columns of a prompt are neighbours and share its keys and values. Keys and values of
+    generated tokens go into a cache per column.
 
     Attributes:
         size: columns per prompt.
-        logits: of the next token of each column, `[vocabulary, columns]`.
+        logits: logits of the next token of each column, `[vocabulary, columns]`.
     """
 
     def __init__(self, network: Network, prompts: Encoded, size: int, steps: int) -> None:
-        """Encodes each prompt once.
+        """Encode each prompt once.
 
         Args:
-            steps: tokens that can be generated; the last is never fed.
+            steps: the most tokens that are generated; the last is never fed.
         """
         model = network.model
         groups, head = model.kv_heads, model.head_width
@@ -169,7 +168,7 @@ class _Decoder:
         self._cos, self._sin = turns.real.contiguous(), turns.imag.contiguous()
         self._positions = _spread(lengths, size)
         self._fed = 0
-        # Batches of matrices, one per prompt and key-value head.
+        # One matrix per prompt and key-value head.
         padding = torch.arange(slots) >= lengths[:, None]
         self._bias = torch.where(padding, MASKED, 0.0).repeat_interleave(groups, dim=0)[:, None]
         prefixes = [kv[node.view(-1)].view(rows, slots, 2, groups, head) for kv in keys_values]
@@ -184,10 +183,7 @@ class _Decoder:
         self._values = [torch.empty(shape) for _ in keys_values]
 
     def feed(self, tokens: Int[Tensor, " columns"]) -> None:
-        """Appends a token to each of the first columns, whole groups of them.
-
-        The columns after them are dropped.
-        """
+        """Append a token to each of the first columns, in whole groups; drop the others."""
         n, eps = len(tokens), self._network.model.norm_eps
         positions = self._positions[:n]
         cos, sin = self._cos[:, positions], self._sin[:, positions]
@@ -208,7 +204,10 @@ class _Decoder:
         cos: Float[Tensor, "pairs columns"],
         sin: Float[Tensor, "pairs columns"],
     ) -> Float[Tensor, "width columns"]:
-        """Attention of the new tokens over prompt and cache, which they join; rotates qkv."""
+        """Add new tokens to the cache; return their attention over prompt and cache.
+
+        Rotates qkv in place.
+        """
         model, n = self._network.model, qkv.shape[1]
         groups, head = model.kv_heads, model.head_width
         shared, prompts, slots = model.heads // groups, n // self.size, self._bias.shape[-1]
@@ -219,13 +218,13 @@ class _Decoder:
         values[self._fed, ..., :n] = v
         keys, values = (c[: self._fed + 1, :, None, :, :n] for c in (keys, values))
 
-        # Over the prompts: one product of matrices per prompt and key-value head.
+        # Over the prompts: one matrix product per prompt and key-value head.
         split = (groups, shared, -1, prompts, self.size)
         queries = q.view(split).permute(3, 0, 1, 4, 2).reshape(prompts * groups, -1, head)
         of_prompts = slice(prompts * groups)
         prefix_keys = self._prefix_keys[block][of_prompts]
         prefix_scores = torch.baddbmm(self._bias[of_prompts], queries, prefix_keys)
-        # Over the columns' own past: sums along the columns.
+        # Over each column's own tokens: elementwise products, summed.
         scores = torch.empty(slots + self._fed + 1, groups, shared, n)
         scores[:slots].view(slots, groups, shared, prompts, -1).copy_(
             prefix_scores.view(prompts, groups, shared, -1, slots).permute(4, 1, 2, 0, 3)
@@ -245,7 +244,7 @@ def _rotate(
     cos: Float[Tensor, "pairs columns"],
     sin: Float[Tensor, "pairs columns"],
 ) -> None:
-    """Turns every pair in place."""
+    """Rotate every pair in place."""
     first, second = x.unbind(2)
     turned = (first * cos).addcmul_(second, sin, value=-1)
     second.mul_(cos).addcmul_(first, sin)
@@ -257,12 +256,12 @@ def _normalise(x: Float[Tensor, "width columns"], eps: float) -> Float[Tensor, "
 
 
 def _spread(x: Float[Tensor, "... prompts"], size: int) -> Float[Tensor, "... columns"]:
-    """Each prompt's number, once for each of its columns."""
+    """Repeat each prompt's value for each of its columns."""
     return x.repeat_interleave(size, dim=-1)
 
 
 class TinySampler:
-    """Weights that answer problems."""
+    """Samples answers to problems from weights."""
 
     def __init__(self, weights: Weights, model: TinyModel, task: SymbolTask) -> None:
         self._network = fuse({name: w.detach().clone() for name, w in weights.items()}, model)
@@ -271,7 +270,7 @@ class TinySampler:
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions."""
+        """Draw n completions per problem; the same seed gives the same completions."""
         rollouts = sample(
             self._network,
             self._task,

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
-from advsweep.backends.tiny.continuations import Continuations
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
-from advsweep.backends.tiny.update import Experience, PolicyUpdate
-from advsweep.backends.tiny.vocabulary import Encoded, decode, encode
+from advsweep.backends.tiny.tokens import Encoded, decode, encode
+from advsweep.backends.tiny.update import Experience, PolicyUpdate, UpdateOptions
 from advsweep.backends.tiny.weights import (
     EMBEDDING,
     FINAL_NORM,
@@ -25,19 +24,18 @@ from advsweep.backends.tiny.weights import (
     from_bytes,
     to_bytes,
 )
-from advsweep.backends.training_loop import compute_advantages, reads_answers
+from advsweep.backends.training_loop import compute_advantages, group_batch, reads_answers
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.hidden_states import SampledTokens
-from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from advsweep.backends.base import Run
-    from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.model_config import TinyModel
     from advsweep.backends.tiny.network import Network
+    from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem, SymbolTask
 
 WEIGHTS_FILE = "model.safetensors"
@@ -46,23 +44,23 @@ _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
 
 
-class Trainer:
-    """The state of a training in memory; see `loop.Trainer`."""
+class TinyTrainer:
+    """The state of a training in memory; see `training_loop.Trainer`."""
 
     def __init__(
-        self, run: Run, backend: TinyBackend, model: TinyModel, task: SymbolTask, base: Weights
+        self, run: Run, options: UpdateOptions, model: TinyModel, task: SymbolTask, base: Weights
     ) -> None:
         self._run = run
         self._model = model
         self._task = task
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
-        # In one order, whoever made the base: the optimizer's moments are kept by position.
+        # Sorted, as the optimizer keeps moments by position and bases may differ in their order.
         self._weights = {name: base[name].clone() for name in sorted(base)}
-        self._measures_change = backend.entropy_change
+        self._measures_change = options.entropy_change
         self._base = base
         self._renewed: Weights | None = None
-        self._update = PolicyUpdate(run, backend, model, self._weights, base)
+        self._update = PolicyUpdate(run, options, model, self._weights, base)
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
@@ -109,7 +107,7 @@ class Trainer:
 
     @torch.no_grad()
     def sampled_tokens(self, step: int, prompts: int, *, advantages: bool) -> SampledTokens:
-        """The rollouts that a step would begin with, of so many prompts; see `Backend`."""
+        """Return the first rollouts that a step would draw; see `Backend.sampled_tokens`."""
         run, task = self._run, self._task
         source = _Source(run, task, self._model, self._weights, self._reference, step)
         source.draw(prompts)
@@ -158,17 +156,17 @@ class Trainer:
 
     @property
     def _reference(self) -> Weights:
-        """What reference rollouts are drawn with."""
+        """The weights that draw reference rollouts."""
         return self._base if self._renewed is None else self._renewed
 
 
 class _Source:
-    """Rollouts of one step, scored by the task; what a rollout policy draws from.
+    """Draws groups of one step and scores them; rollout policies draw from it.
 
     Attributes:
         step: the training step, counted from 1.
-        references: rollouts of the reference model sampled so far.
-        rollout_seconds, reward_seconds: what sampling and scoring took, in all.
+        references: number of rollouts of the reference model so far.
+        rollout_seconds, reward_seconds: total time of sampling and of scoring.
     """
 
     def __init__(
@@ -215,36 +213,30 @@ class _Source:
 
     @property
     def levels(self) -> list[int]:
-        """Of the groups drawn."""
+        """Difficulty level of each group drawn."""
         return [problem.level for problem in self._problems]
 
     def prompts(self, groups: Int[Tensor, " groups"]) -> Encoded:
         return encode([self._problems[group].prompt for group in groups.tolist()], self._task)
 
     def rollouts(self) -> Rollouts:
-        """All that were drawn, group by group."""
+        """Return all rollouts drawn, group by group."""
         return Rollouts.concatenate(self._rollouts)
 
     def batch(self) -> GroupBatch:
-        """All that an estimator is told of them."""
+        """Return the groups drawn, as the estimator sees them."""
         rewards, rollouts = torch.cat(self._rewards), self.rollouts()
-        scored = ~rewards.isnan()
-
-        def token_mean(per_token: Float[Tensor, "rows tokens"]) -> Float[Tensor, "groups rollouts"]:
-            return (per_token.sum(dim=1) / rollouts.lengths).view(rewards.shape)
-
-        return GroupBatch(
-            rewards=rewards,
-            mask=None if scored.all() else scored,
-            lengths=rollouts.lengths.float().view(rewards.shape),
-            token_entropy=token_mean(-rollouts.log_probs),
-            token_entropy_exact=token_mean(rollouts.entropies),
-            self_certainty=token_mean(rollouts.certainties),
-            solve_rates=((rewards == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
+        return group_batch(
+            self._run,
+            self._problems,
+            rewards,
+            rewards,
+            self.step,
+            lengths=rollouts.lengths.float(),
+            surprisal=(-rollouts.log_probs).sum(dim=1),
+            entropy=rollouts.entropies.sum(dim=1),
+            certainty=rollouts.certainties.sum(dim=1),
             answered=self._answered() if reads_answers(self._run.estimator) else None,
-            prompt_ids=tuple(problem.id for problem in self._problems),
-            step=self.step,
-            total_steps=self._run.steps,
         )
 
     def _answered(self) -> Bool[Tensor, "groups rollouts"]:

@@ -1,4 +1,4 @@
-"""The policy update: minibatches, the objective's loss, gradient clipping, AdamW."""
+"""The policy update of a step: minibatches, the objective's loss, gradient clipping, AdamW."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from advsweep.backends.tiny.continuations import Continuations
-from advsweep.backends.tiny.network import fuse
+from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
@@ -21,23 +20,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from advsweep.backends.base import Run
-    from advsweep.backends.tiny.backend import TinyBackend
     from advsweep.backends.tiny.model_config import TinyModel
     from advsweep.backends.tiny.sampling import Rollouts
-    from advsweep.backends.tiny.vocabulary import Encoded
+    from advsweep.backends.tiny.tokens import Encoded
     from advsweep.backends.tiny.weights import Weights
     from advsweep.objectives.base import LossOutput
 
 
+@dataclass(frozen=True, kw_only=True)
+class UpdateOptions:
+    """Settings of updates; the options of `TinyBackend` have the same names and meanings."""
+
+    minibatches: int
+    inner_epochs: int
+    skip_zero_advantages: bool
+    entropy_change: bool
+
+
 @dataclass(frozen=True)
 class Experience:
-    """What one step trains on.
+    """The data that one step trains on.
 
     Attributes:
-        prompts: the groups' prompts.
+        prompts: the prompt of each group.
         rollouts: `group_size` rows per prompt.
-        advantages: of every rollout.
-        keep: the rollouts that take part in the update.
+        advantages: advantage of every rollout.
+        keep: whether a rollout takes part in the update.
     """
 
     prompts: Encoded
@@ -51,16 +59,16 @@ class PolicyUpdate:
     """Trains weights in place.
 
     Args:
-        weights: what is trained.
-        base: what a KL penalty refers to.
+        weights: the weights to train.
+        base: reference weights of a KL penalty.
     """
 
     def __init__(
-        self, run: Run, backend: TinyBackend, model: TinyModel, weights: Weights, base: Weights
+        self, run: Run, options: UpdateOptions, model: TinyModel, weights: Weights, base: Weights
     ) -> None:
         self._weights = weights
         self._model = model
-        self._backend = backend
+        self._options = options
         self._objective = run.objective
         self._temperature = run.generation.temperature
         settings = run.optimizer
@@ -69,7 +77,7 @@ class PolicyUpdate:
         self._steps = run.steps
         self._lr = settings.lr * run.learning_rate_scale
         self._reference = fuse(base, model) if run.objective.needs_reference else None
-        self._skip = backend.skip_zero_advantages and run.objective.skips_exactly
+        self._skip = options.skip_zero_advantages and run.objective.skips_exactly
         for weight in weights.values():
             weight.requires_grad_()
             weight.grad = torch.zeros_like(weight)
@@ -82,9 +90,9 @@ class PolicyUpdate:
         )
 
     def step(self, step: int, experience: Experience) -> dict[str, float]:
-        """Trains on every minibatch `inner_epochs` times; returns means over minibatches.
+        """Train on every minibatch `inner_epochs` times; return means over minibatches.
 
-        A minibatch in which no rollout takes part is passed over.
+        Skip minibatches in which no rollout takes part.
 
         Raises:
             TrainingError: a loss or a gradient is not finite. The weights are those before
@@ -94,7 +102,7 @@ class PolicyUpdate:
         self._optimizer.param_groups[0]["lr"] = lr
         sums: dict[str, float] = defaultdict(float)
         updates = 0
-        for rows in self._minibatches(experience) * self._backend.inner_epochs:
+        for rows in self._minibatches(experience) * self._options.inner_epochs:
             if experience.keep[rows].any():
                 updates += 1
                 for name, value in self._train_on(step, experience, rows).items():
@@ -103,10 +111,10 @@ class PolicyUpdate:
 
     @torch.no_grad()
     def entropy_change(self, experience: Experience) -> float:
-        """How much the mean token entropy has grown since the rollouts were sampled, in nats.
+        """Return the growth of the mean token entropy since the rollouts were sampled, in nats.
 
-        At the tokens of the rollouts that take part in the update: mean over each of them, then
-        over rollouts, as in `entropy/token`.
+        The mean is over the tokens of each rollout that takes part in the update, then over
+        rollouts, as in `entropy/token`.
         """
         rows = experience.keep.nonzero()[:, 0]
         rollouts = experience.rollouts[rows]
@@ -119,7 +127,7 @@ class PolicyUpdate:
         return (change / rollouts.lengths).double().mean().item()
 
     def state(self) -> Weights:
-        """The optimizer's moments and step counts, as `WEIGHT/MOMENT`."""
+        """Return the optimizer's moments and step counts, by `WEIGHT/MOMENT`."""
         return {
             f"{name}/{moment}": value
             for name, weight in self._weights.items()
@@ -127,20 +135,20 @@ class PolicyUpdate:
         }
 
     def restore(self, state: Weights) -> None:
-        """Takes up what `state` gave."""
+        """Load what `state` returned."""
         for key, value in state.items():
             name, moment = key.rsplit("/", 1)
             self._optimizer.state[self._weights[name]][moment] = value
 
     def _minibatches(self, experience: Experience) -> list[slice]:
-        """The rows of each minibatch: whole groups, as even as can be."""
+        """Return the rows of each minibatch: whole groups, divided as evenly as possible."""
         groups = np.arange(len(experience.prompts.lengths))
         size = experience.group_size
-        parts = np.array_split(groups, self._backend.minibatches)
+        parts = np.array_split(groups, self._options.minibatches)
         return [slice(p[0] * size, (p[-1] + 1) * size) for p in parts if len(p)]
 
     def _train_on(self, step: int, experience: Experience, rows: slice) -> dict[str, float]:
-        """One optimizer step on some rows."""
+        """Make one optimizer step on some rows."""
         output = self._loss(experience, rows)
         _check(step, "loss", output.loss.item())
         self._optimizer.zero_grad(set_to_none=False)
@@ -153,7 +161,7 @@ class PolicyUpdate:
         return {**metrics, "optim/grad_norm": norm}
 
     def _loss(self, experience: Experience, rows: slice) -> LossOutput:
-        """The objective's loss; no gradient flows where every rollout is skipped."""
+        """Return the objective's loss; it has no gradient if every rollout is skipped."""
         objective = self._objective
         keep, advantages = experience.keep[rows], experience.advantages[rows]
         used = keep & (advantages != 0) if self._skip else keep
@@ -194,7 +202,7 @@ class PolicyUpdate:
         )
 
     def _clip_gradient(self) -> float:
-        """Clips the gradient to the largest norm allowed; returns its norm before."""
+        """Clip the gradient to the largest norm allowed; return its norm before."""
         weights, largest = list(self._weights.values()), self._settings.max_grad_norm
         if largest == 0:
             gradients = [w.grad for w in weights if w.grad is not None]
@@ -205,6 +213,6 @@ class PolicyUpdate:
 def _check(step: int, what: str, value: float) -> None:
     if not math.isfinite(value):
         raise TrainingError(
-            f"step {step}: expected a finite {what}, got {value}; the weights are left as they "
-            f"were; a smaller optimizer.lr may help"
+            f"step {step}: expected a finite {what}, got {value}; the weights are "
+            f"unchanged; try a smaller optimizer.lr"
         )

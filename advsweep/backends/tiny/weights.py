@@ -1,6 +1,6 @@
-"""Weights by the names that transformers' Qwen2ForCausalLM gives them.
+"""Weights by the names of transformers' Qwen2ForCausalLM, and their export for transformers.
 
-Training, checkpoints and exports hold the same tensors, so that an export is a copy.
+Training, checkpoints and exports hold the same tensors, so an export is a copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD = "lm_head.weight"
 
 
 def weight_shapes(model: TinyModel, vocabulary: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every weight, in the order of the forward pass."""
+    """Return the shape of every weight, in the order of the forward pass."""
     width, kv_width = model.width, model.kv_heads * model.head_width
     block = {
         "input_layernorm.weight": (width,),
@@ -55,7 +55,7 @@ def weight_shapes(model: TinyModel, vocabulary: int) -> dict[str, tuple[int, ...
 
 
 def block_weights(weights: Weights, block: int) -> Weights:
-    """One block's weights, by their names within it."""
+    """Return the weights of a block, by their names in the block."""
     prefix = _block_prefix(block)
     return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
 
@@ -65,7 +65,7 @@ def _block_prefix(block: int) -> str:
 
 
 def initial_weights(model: TinyModel, vocabulary: int, generator: torch.Generator) -> Weights:
-    """Random weights: norms 1, biases 0, matrices normal with variance 1 / inputs.
+    """Return random weights: norms 1, biases 0, matrices normal with variance 1 / inputs.
 
     Matrices that write to the residual stream are smaller by √(2 layers), as in GPT-2.
     """
@@ -83,7 +83,7 @@ def initial_weights(model: TinyModel, vocabulary: int, generator: torch.Generato
 
 
 def to_bytes(weights: Weights) -> bytes:
-    """The weights as a safetensors file."""
+    """Return the weights as a safetensors file."""
     detached = {name: w.detach().contiguous() for name, w in weights.items()}
     return safetensors.torch.save(detached, metadata={"format": "pt"})
 
@@ -99,11 +99,11 @@ PADDING = "<pad>"
 def export_folder(
     target: Path, weights: Weights, model: TinyModel, task: SymbolTask, *, temperature: float
 ) -> None:
-    """Writes model, tokenizer and generation settings.
+    """Write model, tokenizer and generation settings as a Hugging Face folder.
 
     Args:
-        target: the folder, made if it is not there; files of the same names are replaced.
-        temperature: the default that `generate` samples at.
+        target: the folder, created if missing; files of the same names are replaced.
+        temperature: default temperature of `generate`.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -139,7 +139,7 @@ def _config(model: TinyModel, task: SymbolTask) -> dict[str, Any]:
         "hidden_act": "silu",
         "max_position_embeddings": task.max_prompt_length + task.max_completion_length,
         "rms_norm_eps": model.norm_eps,
-        # transformers before 5 and vLLM read the first, transformers 5 the second.
+        # transformers before 5 and vLLM read `rope_theta`, transformers 5 `rope_parameters`.
         "rope_theta": model.rope_theta,
         "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
         "tie_word_embeddings": model.tied_embeddings,
@@ -153,7 +153,7 @@ def _config(model: TinyModel, task: SymbolTask) -> dict[str, Any]:
 
 
 def _generation(task: SymbolTask, temperature: float) -> dict[str, Any]:
-    """Plain sampling: neither top-k nor top-p, as rollouts and evaluations are made."""
+    """Return settings of plain sampling, without top-k and top-p, as in rollouts."""
     return {
         "do_sample": True,
         "temperature": temperature,
@@ -166,10 +166,8 @@ def _generation(task: SymbolTask, temperature: float) -> dict[str, Any]:
 
 
 def _tokenizer(task: SymbolTask) -> dict[str, Any]:
-    """One token per character: byte-pair encoding without a single merge.
-
-    transformers reads a qwen2 folder as byte-pair encoding, whatever its tokenizer says.
-    """
+    """Return a tokenizer with one token per character: byte-pair encoding without merges."""
+    # transformers reads every qwen2 folder as byte-pair encoding, whatever its tokenizer says.
     vocabulary = {character: i for i, character in enumerate(task.alphabet)}
     marks = {END: task.eos_id, PADDING: task.pad_id}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}

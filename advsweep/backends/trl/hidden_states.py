@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
-from advsweep.backends.training_loop import reads_answers
+from advsweep.backends.training_loop import group_batch, reads_answers
 from advsweep.backends.trl.sampling import encode
-from advsweep.backends.trl.source import group_batch
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.errors import ConfigError
 
@@ -61,7 +60,9 @@ def sampled_tokens(
             answers = run.task.answers(repeated, texts)
             answered = torch.tensor([answer is not None for answer in answers])
             answered = answered.view(grouped.shape)
-        batch = group_batch(run, problems, grouped, verdicts, statistics, step, answered=answered)
+        batch = group_batch(
+            run, problems, grouped, verdicts, step, **vars(statistics), answered=answered
+        )
         advantages = estimator.compute(batch).values.flatten().to(hidden.device)
     owner = torch.arange(len(completions)).repeat_interleave(torch.from_numpy(lengths).long())
     return SampledTokens(

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
-from advsweep.backends.training_loop import reads_answers
+from advsweep.backends.training_loop import group_batch, reads_answers
 from advsweep.backends.trl.options import share_of
 from advsweep.backends.trl.sampling import TokenStatistics
-from advsweep.estimators import GroupBatch
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
 
     from advsweep.backends.base import Run
+    from advsweep.estimators import GroupBatch
     from advsweep.tasks.base import Problem
 
 Rows = dict[str, Tensor]
@@ -192,45 +192,7 @@ class StepSource:
             self._problems,
             scored[..., 0],
             self.outcomes,
-            statistics,
             self.step,
+            **vars(statistics),
             answered=scored[..., -1] == 1 if reads_answers(self._run.estimator) else None,
         )
-
-
-def group_batch(
-    run: Run,
-    problems: Sequence[Problem],
-    rewards: Float[Tensor, "groups rollouts"],
-    outcomes: Float[Tensor, "groups rollouts"],
-    statistics: TokenStatistics,
-    step: int,
-    *,
-    answered: Bool[Tensor, "groups rollouts"] | None = None,
-) -> GroupBatch:
-    """Return groups as an estimator sees them.
-
-    Args:
-        problems: the problem of each group.
-        outcomes: verdicts from which the rewards are computed.
-        statistics: token statistics of the rollouts, group by group.
-        answered: whether each rollout has an answer; None if the estimator does not read it.
-    """
-    scored = ~rewards.isnan()
-
-    def token_mean(sums: Float[Tensor, " rows"]) -> Float[Tensor, "groups rollouts"]:
-        return (sums / statistics.lengths).view(rewards.shape)
-
-    return GroupBatch(
-        rewards=rewards,
-        mask=None if scored.all() else scored,
-        lengths=statistics.lengths.view(rewards.shape),
-        token_entropy=token_mean(statistics.surprisal),
-        token_entropy_exact=token_mean(statistics.entropy),
-        self_certainty=token_mean(statistics.certainty),
-        solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
-        answered=answered,
-        prompt_ids=tuple(problem.id for problem in problems),
-        step=step,
-        total_steps=run.steps,
-    )

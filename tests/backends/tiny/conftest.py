@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from advsweep.backends.tiny.model_config import TinyModel
-from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights, initial_weights
 from advsweep.tasks.base import Problem, Split
 from advsweep.tasks.countdown import Countdown

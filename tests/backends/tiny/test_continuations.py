@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from advsweep.backends.tiny.continuations import Continuations
 from advsweep.backends.tiny.model_config import TinyModel
-from advsweep.backends.tiny.network import extend, fuse, lay_out
-from advsweep.backends.tiny.packing import pack
-from advsweep.backends.tiny.vocabulary import Encoded
+from advsweep.backends.tiny.network import Continuations, extend, fuse
+from advsweep.backends.tiny.tokens import Encoded, lay_out, pack
 from advsweep.backends.tiny.weights import Weights, weight_shapes
 from advsweep.tasks.countdown import Countdown
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from advsweep.backends.tiny.packing import pack
+from advsweep.backends.tiny.tokens import pack
 
 
 @st.composite

@@ -24,7 +24,7 @@ from advsweep.backends.tiny.pretraining import (
     base_weights,
     pretrain,
 )
-from advsweep.backends.tiny.vocabulary import encode
+from advsweep.backends.tiny.tokens import encode
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.tasks.base import Sampler
 from advsweep.tasks.countdown import Countdown

@@ -15,7 +15,7 @@ from advsweep.backends.tiny import sampling
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
-from advsweep.backends.tiny.vocabulary import Encoded, encode
+from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.weights import Weights
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown import Countdown

@@ -14,8 +14,8 @@ from advsweep.backends.base import Run
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import sample
+from advsweep.backends.tiny.tokens import Encoded
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
-from advsweep.backends.tiny.vocabulary import Encoded
 from advsweep.backends.tiny.weights import Weights
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
@@ -65,7 +65,7 @@ def make_update(
         )
         run = replace(run, objective=objective, optimizer=optimizer)
         weights, base = make_weights(model, seed=2), make_weights(model, seed=3)
-        return PolicyUpdate(run, run.backend, model, weights, base), weights
+        return PolicyUpdate(run, run.backend.update_options(), model, weights, base), weights
 
     return make
 

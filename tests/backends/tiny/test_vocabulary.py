@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.backends.tiny.vocabulary import decode, encode
+from advsweep.backends.tiny.tokens import decode, encode
 from advsweep.tasks.countdown import Countdown
 
 TASK = Countdown()

@@ -14,7 +14,7 @@ import torch
 from advsweep.backends.tiny.model_config import TinyModel
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import sample
-from advsweep.backends.tiny.vocabulary import decode, encode
+from advsweep.backends.tiny.tokens import decode, encode
 from advsweep.backends.tiny.weights import Weights, export_folder
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Problem, Split

@@ -15,8 +15,8 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_generato
 from advsweep.backends.tiny import pretraining
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, sample
+from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
-from advsweep.backends.tiny.vocabulary import Encoded, encode
 from advsweep.backends.tiny.weights import Weights
 from advsweep.backends.trl.training import Training
 
@@ -101,7 +101,8 @@ def test_one_batch_gives_equal_loss_and_gradient(
     keep = torch.arange(PROMPTS * SIZE) % 7 != 0
 
     weights = {name: weight.clone() for name, weight in moved.items()}
-    update = PolicyUpdate(tiny, tiny.backend, tiny.model, weights, base)  # type: ignore[arg-type]
+    settings = tiny.backend.update_options()  # type: ignore[attr-defined]
+    update = PolicyUpdate(tiny, settings, tiny.model, weights, base)  # type: ignore[arg-type]
     experience = Experience(prompts, rollouts, SIZE, advantages, keep)
     expected = update._loss(experience, slice(0, PROMPTS * SIZE))
     torch.autograd.backward(expected.loss)
