@@ -1,4 +1,4 @@
-"""Backends: what trains a run, and the run itself."""
+"""Backends train runs; this module has the registries of backends, models and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a backend: what trains a run and answers problems with its weights."""
+"""A run, and the contract of a backend, which trains runs and samples from their weights."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hash_json(material: Plain) -> str:
 
 @dataclass(kw_only=True)
 class RunParameters(Component):
-    """The plain numbers of a run, at the top level of its config."""
+    """The numbers at the top level of a run's config."""
 
     name: ClassVar[str] = "a run"
 
@@ -83,9 +83,9 @@ class Run:
         group_size: rollouts per prompt (G).
         prompts_per_step: prompts per training step (B).
         steps: training steps.
-        absent: data that is not on this machine and was not to be fetched. The task is known
-            by its settings alone then, and the run by an identity that is not the final one
-            and begins with a question mark.
+        absent: data that is not on this machine and must not be fetched. The identity then
+            depends on the task's settings alone; it starts with a question mark, as it is not
+            final.
         learning_rate_scale: factor on the learning rate that `optimizer.match` asks for.
     """
 
@@ -106,11 +106,11 @@ class Run:
     learning_rate_scale: float = 1.0
 
     def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
-        """The resolved config, in JSON types, every node with its name.
+        """Return the resolved config in JSON types; every node has its name.
 
         Args:
-            shared: nodes by the `id` of their component, for runs that share components: a
-                component that is in it has that node, and others are added.
+            shared: nodes by the `id` of their component, for runs that share components.
+                Missing nodes are added.
         """
         config: Plain = {}
         for key in NODE_KEYS:
@@ -125,21 +125,21 @@ class Run:
 
     @functools.cached_property
     def config_hash(self) -> str:
-        """sha256, in hex, of all that can change a training's result but its seed.
+        """sha256, in hex, of everything that can change a training's result except its seed.
 
-        Runs with the same hash are replicates. How a run is evaluated is not in it:
+        Runs with the same hash are replicates. Evaluation settings are not in it, as
         evaluations have identities of their own.
         """
         return self._hash(self._material)
 
     @functools.cached_property
     def identity(self) -> str:
-        """sha256, in hex, of all that can change a training's result."""
+        """sha256, in hex, of everything that can change a training's result."""
         return self._hash({**self._material, "seed": self.seed})
 
     @property
     def revisions(self) -> dict[str, int]:
-        """The revisions above 1 of all components that can change a result, by config key."""
+        """Revisions above 1 of the components that can change a result, by config key."""
         return dict(_revisions(self._material))
 
     @property
@@ -164,41 +164,40 @@ def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[st
 
 
 class Reporter(Protocol):
-    """What a backend tells the engine while it trains, and what it asks of it."""
+    """Receives the progress of a training, and tells it when to stop."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Metric points of a finished step (counted from 1)."""
+        """Record metrics of a finished step (counted from 1)."""
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
-        """Evaluates the weights after `step` steps, unless that was done; 0: the base model."""
+        """Evaluate the weights after `step` steps, unless done before; 0: the base model."""
 
     def checkpoint(self, step: int, path: Path) -> None:
-        """A checkpoint was written, whole and in place."""
+        """Record a checkpoint that is complete."""
 
     def pruned(self, path: Path) -> None:
-        """An old checkpoint was deleted."""
+        """Record that an old checkpoint was deleted."""
 
     def resumed(self, step: int) -> None:
-        """Training goes on after `step`; whatever was reported past it is void."""
+        """Record that training resumes after `step`, and discard what was reported past it."""
 
     def stop_requested(self) -> bool:
-        """True when the run should write a checkpoint and return."""
+        """Return whether the run should write a checkpoint and return."""
 
     def log(self, message: str) -> None:
-        """A line for the run's log."""
+        """Write a line to the run's log."""
 
     def progress(self, stage: str, done: int, total: int) -> None:
-        """How far a stage that is not a training step has come (pretraining the base)."""
+        """Report the progress of a stage that is not a training step, such as pretraining."""
 
 
 @dataclass(frozen=True)
 class StackMember:
-    """One of the runs that are trained together.
+    """A run that is trained together with others.
 
     Attributes:
-        directory: the run's.
-        guard: makes a context in which whatever goes wrong is this run's alone: the context
-            records and swallows it, and the run leaves the others.
+        directory: the run's directory.
+        guard: makes a context that records and swallows errors, which end this run alone.
     """
 
     run: Run
@@ -208,11 +207,11 @@ class StackMember:
 
 
 class StackKey(NamedTuple):
-    """What tells which runs can be trained together.
+    """Tells which runs can be trained together.
 
     Attributes:
-        shape: runs with equal ones can be.
-        kind: of those, runs with equal ones are trained fastest together.
+        shape: runs with the same shape can be trained together.
+        kind: runs that also have the same kind are fastest together.
     """
 
     shape: Hashable
@@ -221,29 +220,29 @@ class StackKey(NamedTuple):
 
 @dataclass(kw_only=True)
 class Backend(Component):
-    """Trains runs; resumes them from its own checkpoints.
+    """Trains runs, and resumes them from its own checkpoints.
 
-    All randomness of a step comes from generators seeded by (seed, stream, step), so that a
-    checkpoint holds weights and moments alone and a resumed run equals an undisturbed one
+    All randomness of a step comes from generators seeded by (seed, stream, step). A checkpoint
+    therefore holds weights and moments alone, and a resumed run equals an uninterrupted one
     bit for bit.
     """
 
     provides: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `GroupBatch` that this backend gives to estimators."""
     keeps_reference: ClassVar[bool] = False
-    """True if it can draw rollouts of a reference model, and renew that model."""
+    """Whether it can draw rollouts of a reference model, and renew that model."""
     late_imports: ClassVar[frozenset[str]] = frozenset()
-    """Modules that only a training imports; where runs are forked, that is done before."""
+    """Modules that only a training imports; a forkserver imports them before it forks."""
     supports_system_messages: ClassVar[bool] = False
-    """True if models are given `Problem.messages` or `Problem.text`, not the prompt alone."""
+    """Whether models get `Problem.messages` or `Problem.text`, not the prompt alone."""
     shapes_rewards: ClassVar[bool] = False
-    """True if it trains on `Task.rewards`, and not on the verdicts of `Task.score` alone."""
+    """Whether it trains on `Task.rewards`, not on the verdicts of `Task.score` alone."""
 
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
-    """The optimizers that it trains with."""
+    """Names of the optimizers that it supports."""
 
     supports_truncated_sampling: ClassVar[bool] = False
-    """True if its evaluations know a top-p below 1, and the temperature 0."""
+    """Whether its evaluations support a top-p below 1 and the temperature 0."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -255,65 +254,64 @@ class Backend(Component):
 
     @abstractmethod
     def check(self, run: Run) -> None:
-        """Refuses a run that this backend cannot train.
+        """Refuse a run that this backend cannot train.
 
         Raises:
-            ConfigError: names the key, what the backend expects of it and what it got.
+            ConfigError: names the key, the expected and the actual value.
         """
 
     def cpu_threads(self) -> int:
-        """CPU threads that a run computes with; its executor gives it as many cores."""
+        """Return the CPU threads of a run; its executor gives it as many cores."""
         return 1
 
     def completion_tokens(self, run: Run) -> int:
-        """The most tokens that a rollout of the run can have, its end mark included.
+        """Return the most tokens of a rollout, end mark included.
 
-        By default the longest answer of a task over a small alphabet, and 1 for other tasks.
+        The default is the longest answer of a task over a small alphabet, 1 for other tasks.
         """
         from advsweep.tasks.base import SymbolTask
 
         return run.task.max_completion_length if isinstance(run.task, SymbolTask) else 1
 
     def answer_tokens(self, generation: Generation, task: Task) -> int | None:
-        """The most tokens of an answer to the task; None where the generation cannot set it."""
+        """Return the most tokens of an answer; None if generation settings do not limit it."""
         return None
 
     @abstractmethod
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        """Trains to the last step, or until the reporter asks to stop.
+        """Train to the last step, or until the reporter asks to stop.
 
-        Goes on from the newest sound checkpoint in the directory. Evaluates before the
-        first step, every `run.evaluation.every` steps and after the last, before it writes
-        that step's checkpoint, and the step that it goes on from if that is one of these:
-        what is left undone by an interruption is done again.
-        `loop.train` does all this for a backend that can make single steps.
+        Resume from the newest sound checkpoint in the directory. Evaluate before the first
+        step, every `run.evaluation.every` steps and after the last step, each time before that
+        step's checkpoint; after resuming, evaluate that step again. `training_loop.train` does
+        all this for backends that make single steps.
 
         Raises:
             TrainingError: a loss or a gradient is not finite; the message names the step.
         """
 
     def stack_key(self, run: Run) -> StackKey | None:
-        """Which other runs this one can be trained together with; None: it is trained alone."""
+        """Return the key of runs that can be trained with this one; None: train it alone."""
         return None
 
     def stack_size(self) -> int:
-        """How many runs are trained together at most."""
+        """Return the most runs that are trained together."""
         return 1
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        """Trains runs whose `stack_key` has the same shape, each as `train` does.
+        """Train runs whose `stack_key` has the same shape, each as `train` does.
 
-        Each gets the numbers that it has alone, and ends by itself: at its last step, when its
-        reporter asks to stop, or with an error, which is raised within its guard.
+        Each run gets the same numbers as alone. It ends by itself: after its last step, when
+        its reporter asks to stop, or with an error, which is raised within its guard.
         """
         raise NotImplementedError
 
     @abstractmethod
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        """The weights after `step` steps of a run; step 0 is the base model.
+        """Return a sampler of the weights after `step` steps; step 0 is the base model.
 
         Args:
-            task: whose problems they are to answer; None: those of the run's task.
+            task: the task whose problems it answers; None: the run's task.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
@@ -321,68 +319,68 @@ class Backend(Component):
         """
 
     def weights(self, run: Run, directory: Path, step: int) -> ModelWeights | Adapter:
-        """The weights after `step` steps of a run, or the adapter; step 0 is the base model.
+        """Return the weights after `step` steps, or the adapter; step 0 is the base model.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend trains no matrices, or its base model cannot be read.
         """
-        raise ConfigError(f"backend: '{self.name}' has no weights that could be compared")
+        raise ConfigError(f"backend: '{self.name}' has no weights to compare")
 
     def sampled_tokens(
         self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
     ) -> SampledTokens:
-        """Rollouts of the weights after `step` steps, with the states that predict their tokens.
+        """Sample rollouts of the weights after `step` steps, with the states of their tokens.
 
-        The prompts are training problems: those that the next step would begin with.
+        The prompts are the training problems that the next step starts with.
 
         Args:
-            prompts: how many; each has `run.group_size` rollouts.
-            advantages: whether the estimator, with its memory at that step, is to weigh them.
+            prompts: number of prompts; each has `run.group_size` rollouts.
+            advantages: whether to compute advantages with the estimator's memory at that step.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
             ConfigError: the backend has no hidden states.
-            BatchError: the estimator cannot weigh such rollouts.
+            BatchError: the estimator refuses such rollouts.
         """
         raise ConfigError(f"backend: '{self.name}' has no hidden states")
 
     def analyses_weights(self) -> bool:
-        """Whether a training ends with a comparison of its weights with the base model's."""
+        """Return whether a training ends with a comparison of its weights with the base's."""
         return False
 
     @classmethod
     def samples_with(cls) -> tuple[type[Generation], ...]:
-        """What may sample from its weights on this machine, the fastest first.
+        """Return the generation settings that work on this machine, the fastest first.
 
-        Empty where there is no choice.
+        Empty if there is no choice.
         """
         return ()
 
     def sampler_by(
         self, generation: Generation, run: Run, directory: Path, step: int, task: Task
     ) -> Sampler:
-        """As `sampler`, by another generation than the run's; `samples_with` has them.
+        """Return a sampler like `sampler`, with other generation settings than the run's.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
-            SamplerError: the weights cannot be sampled from so.
+            SamplerError: these settings cannot sample from the weights.
         """
         raise NotImplementedError
 
     def model_sampler(
         self, model: Component, generation: Generation, task: Task, settings: EvaluationSettings
     ) -> Sampler:
-        """A model that answers a task's problems without any run.
+        """Return a sampler of a model apart from any run.
 
         Raises:
             ConfigError: this backend has no such model, or it cannot be loaded.
-            SamplerError: the model cannot be sampled from by this generation.
+            SamplerError: these settings cannot sample from the model.
         """
         raise ConfigError(f"backend: '{self.name}' evaluates no models but those of its runs")
 
     def model_key(self, model: Component, generation: Generation) -> str:
-        """Names such a model, and what of the generation changes its answers.
+        """Return the identity of such a model and of settings that change its answers.
 
         Raises:
             ConfigError: this backend has no such model.
@@ -391,13 +389,13 @@ class Backend(Component):
 
     @abstractmethod
     def base_key(self, run: Run) -> str:
-        """Names the base model: runs with the same key share its evaluation."""
+        """Return the identity of the base model; runs with the same key share its evaluation."""
 
     @abstractmethod
     def export(self, run: Run, directory: Path, step: int, target: Path) -> None:
-        """Writes the weights after `step` steps as a Hugging Face folder.
+        """Write the weights after `step` steps as a Hugging Face folder.
 
         Raises:
             CheckpointError: the directory holds no sound checkpoint of that step.
-            ConfigError: this backend's weights are no language model.
+            ConfigError: the backend does not train a language model.
         """

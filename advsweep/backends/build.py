@@ -37,29 +37,29 @@ NODES: Mapping[str, Registry[Any]] = {
 """The keys of a run's config that hold components."""
 
 INERT = frozenset({"executor", "resources", "search", "stopping", "tracking"})
-"""Keys that a config may have and that cannot change a run's results."""
+"""Keys of a config that cannot change a run's results."""
 
 
 ComponentCache = dict[tuple[str, str], Component]
-"""Components that were built, by their key and the text of their node."""
+"""Built components by their key and the text of their node."""
 
 
 def build_run(
     config: Mapping[str, Any], *, fetch: bool = True, cache: ComponentCache | None = None
 ) -> Run:
-    """Builds a run from a plain config and refuses what does not fit together.
+    """Build a run from a plain config, and check that its parts fit together.
 
-    Nodes are names, or mappings with a `name`; fields that are left out take their defaults.
+    Nodes are names, or mappings with a `name`; missing fields take their defaults.
 
     Args:
-        fetch: false for a run that is only looked at: data that is not on this machine stays
-            where it is, and what the task's problems would be refused for is not known.
-        cache: components to share with other runs that are planned and not trained here; those
-            that it lacks are added.
+        fetch: whether to fetch missing data. If not, data may be absent, and the task's
+            problems are not checked.
+        cache: components to share with other planned runs; missing ones are added. A run that
+            is trained must not share components, as they have state.
 
     Raises:
-        ConfigError: a key is missing or unknown, a value does not fit, or the parts do not
-            fit each other; the message starts with the key's path.
+        ConfigError: a key is missing or unknown, or a value does not fit the key or the other
+            values; the message starts with the key's path.
     """
     known = [*NODES, *PARAMETERS]
     for key in config:
@@ -98,8 +98,8 @@ def _check(run: Run) -> None:
         run.task.check()
     if not run.absent and not run.task.can_train:
         raise ConfigError(
-            f"task: '{run.task.label}' has no training problems, it is there to evaluate with; "
-            f"choose another, or data with a train_split"
+            f"task: '{run.task.label}' has no training problems, only held-out ones; "
+            f"choose another task, or data with a train_split"
         )
     if run.group_size < estimator.minimum_group:
         raise ConfigError(
@@ -166,10 +166,10 @@ def _learning_rate_scale(run: Run) -> float:
 
 
 def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:
-    """Refuses an evaluation that a backend cannot sample for.
+    """Refuse an evaluation that a backend cannot sample for.
 
     Raises:
-        ConfigError: it is cut, and the backend's samplers draw from the whole distribution.
+        ConfigError: it truncates sampling, which the backend does not support.
     """
     if evaluation.is_truncated and not backend.supports_truncated_sampling:
         raise ConfigError(

@@ -1,15 +1,15 @@
-"""Checkpoint directories, the same for every backend: whole and in place, or not there.
+"""Checkpoint directories of every backend: complete, or not there at all.
 
-A run directory holds `checkpoints/step-000050/`, with the files that the backend needs to go
-on after step 50 and a manifest of their checksums:
+A run directory holds `checkpoints/step-000050/`, with the files that the backend needs to resume
+after step 50 and a manifest of their checksums:
 
     manifest.json    {"format": 1, "step": 50, "run": IDENTITY,
                       "files": {"model.safetensors": {"bytes": 431296, "sha256": "..."}}}
 
-A checkpoint is written under another name, flushed to the disk and renamed, so that a process
-killed at any moment leaves the previous ones as they were. The other name is the writer's own:
-one that was stopped in the middle may wake up when another process has taken over the run, and
-has to leave that one's checkpoints alone.
+A checkpoint is written under another name, flushed to disk and renamed. A process killed at any
+moment therefore leaves earlier checkpoints intact. The other name is random: a process that was
+suspended while writing may wake up after another has taken over the run, and must not write into
+that one's checkpoint.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PARTIAL = ".partial-"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose checksums were right when it was read.
+    """A checkpoint whose checksums were verified.
 
     Attributes:
         step: the training step after which it was written.
         path: its directory.
-        files: contents by file name, each read when it is asked for.
+        files: contents by file name, read on access.
     """
 
     step: int
@@ -54,8 +54,8 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        directory: the run's directory; `checkpoints/` is made below it when needed.
-        run: the run's identity. A checkpoint of another run is refused, never used.
+        directory: the run's directory; `checkpoints/` is created in it when needed.
+        run: the run's identity; checkpoints of other runs are refused.
     """
 
     def __init__(self, directory: Path, run: str) -> None:
@@ -66,7 +66,7 @@ class Checkpoints:
         return self.directory / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
-        """The steps that have a checkpoint, sound or not, ascending."""
+        """Return the steps that have a checkpoint, sound or not, ascending."""
         if not self.directory.is_dir():
             return []
         names = (entry.name for entry in self.directory.iterdir() if entry.is_dir())
@@ -74,11 +74,10 @@ class Checkpoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def save(self, step: int, files: Mapping[str, bytes]) -> Path:
-        """Writes a checkpoint in one piece, in place of an older one of the same step.
+        """Write a checkpoint atomically, replacing an older one of the same step.
 
         Raises:
-            CheckpointError: the disk is full or cannot be written; what was there before
-                is still there.
+            CheckpointError: the disk is full or not writable; older checkpoints are intact.
         """
 
         def write(folder: Path) -> None:
@@ -88,14 +87,13 @@ class Checkpoints:
         return self.save_folder(step, write)
 
     def save_folder(self, step: int, write: Callable[[Path], None]) -> Path:
-        """Like `save`, for files too large to be held in memory.
+        """Write a checkpoint like `save`, for files too large for memory.
 
         Args:
-            write: writes the files, folders of them too, into the empty folder it is given.
+            write: writes files and folders into the empty folder that it gets.
 
         Raises:
-            CheckpointError: the disk is full or cannot be written; what was there before
-                is still there.
+            CheckpointError: the disk is full or not writable; older checkpoints are intact.
         """
         partial, aside = self._scratch(step), self._scratch(step)
         target = self.path(step)
@@ -119,21 +117,21 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.directory}: "
-                f"{error.strerror}; make room or make the folder writable, then start the run "
-                f"again: it goes on from {self._last_words()}"
+                f"{error.strerror}; free some space or make the folder writable, then start the "
+                f"run again: it resumes from {self._newest_name()}"
             ) from error
         return target
 
     def discard_unfinished(self) -> None:
-        """Deletes what killed processes left half written, where nobody else may be writing."""
+        """Delete unfinished checkpoints of killed processes; nobody else may be writing."""
         for path in self.directory.glob(f"{_PARTIAL}*"):
             shutil.rmtree(path)
 
     def load(self, step: int) -> Checkpoint:
-        """Reads the checkpoint of a step.
+        """Read the checkpoint of a step.
 
         Raises:
-            CheckpointError: there is none, it is damaged, or another run wrote it.
+            CheckpointError: it is missing or damaged, or another run wrote it.
         """
         if step not in self.steps():
             steps = ", ".join(map(str, self.steps())) or "none"
@@ -145,11 +143,11 @@ class Checkpoints:
         except _DamagedError as error:
             raise CheckpointError(
                 f"the checkpoint of step {step} in {self.directory} is damaged ({error}); start "
-                f"the run again to have it made again from the one before"
+                f"the run again to write it again from the previous one"
             ) from error
 
     def newest_sound(self, log: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint that is whole; damaged ones are logged and passed over.
+        """Return the newest intact checkpoint; log and skip damaged ones.
 
         Raises:
             CheckpointError: the newest readable one belongs to another run.
@@ -164,14 +162,14 @@ class Checkpoints:
                 damaged.append(f"checkpoint step {step} is damaged ({error})")
         if damaged:
             where = "the beginning" if found is None else f"step {found.step}"
-            log(f"{', '.join(damaged)}; going on from {where}")
+            log(f"{', '.join(damaged)}; resuming from {where}")
         return found
 
     def prune(self, keep_last: int, keep_every: int) -> list[Path]:
-        """Deletes all but the newest `keep_last` and the multiples of `keep_every` (0: none).
+        """Delete all but the newest `keep_last` and the multiples of `keep_every` (0: none).
 
         Returns:
-            The directories that are gone.
+            The deleted directories.
         """
         old = self.steps()[:-keep_last]
         gone = [self.path(s) for s in old if not keep_every or s % keep_every]
@@ -185,7 +183,7 @@ class Checkpoints:
         if manifest["run"] != self._run:
             raise CheckpointError(
                 f"{path} belongs to the run {manifest['run'][:12]}, not to {self._run[:12]}; "
-                f"expected a directory of the run's own"
+                f"expected the directory of this run"
             )
         for name, expected in manifest["files"].items():
             try:
@@ -200,7 +198,7 @@ class Checkpoints:
     def _scratch(self, step: int) -> Path:
         return self.directory / f"{_PARTIAL}{step:06d}-{secrets.token_hex(8)}"
 
-    def _last_words(self) -> str:
+    def _newest_name(self) -> str:
         steps = self.steps()
         return f"step {steps[-1]}" if steps else "the beginning"
 
@@ -225,7 +223,7 @@ class _Files(Mapping[str, bytes]):
 
 
 class _DamagedError(CheckpointError):
-    """A checkpoint that another may stand in for."""
+    """A damaged checkpoint; an older one may replace it."""
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -250,13 +248,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _is_below(name: str) -> bool:
-    """Whether a file's name in a manifest stays in the manifest's folder."""
+    """Return whether a file's name in a manifest stays in the manifest's folder."""
     path = PurePosixPath(name)
     return "\0" not in name and not path.is_absolute() and ".." not in path.parts
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """Renames a directory; False where the target is there already."""
+    """Rename a directory; return False if the target exists."""
     try:
         source.rename(target)
     except OSError as error:
@@ -267,7 +265,7 @@ def _renamed(source: Path, target: Path) -> bool:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Writes a file and waits until the disk has it."""
+    """Write a file and wait until it is on disk."""
     with open_private(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -275,7 +273,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Waits until the disk has a file, or the names in a directory."""
+    """Wait until a file, or the names in a directory, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

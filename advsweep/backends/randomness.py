@@ -1,4 +1,4 @@
-"""Generators made from (seed, stream, step) alone, so that resuming needs no generator state."""
+"""Generators seeded by (seed, stream, step), so that resuming needs no generator state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Stream(IntEnum):
-    """What random numbers are for; no two uses share a sequence."""
+    """Uses of random numbers; no two uses share a sequence."""
 
     WEIGHTS = 0
     CORPUS = 1
@@ -28,7 +28,7 @@ def torch_generator(seed: int, stream: Stream, step: int = 0) -> torch.Generator
 
 
 def torch_seed(seed: int, stream: Stream, step: int = 0, process: int = 0) -> int:
-    """A seed for `torch.manual_seed`, one of its own for each of several processes."""
+    """Return a seed for `torch.manual_seed`, another for each of several processes."""
     entropy = (seed, stream, step, process)[: 4 if process else 3]
     (state,) = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     # torch takes signed 64-bit seeds.

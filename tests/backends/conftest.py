@@ -13,6 +13,20 @@ from advsweep.backends.base import Run
 from advsweep.backends.build import build_run
 from advsweep.tasks.base import Completions, Sampler, Split, Task
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests with the parameter `trl` as slow: importing TRL alone takes seconds."""
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if parameters and "trl" in filter(_is_text, parameters.params.values()):
+            item.add_marker(pytest.mark.slow)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 # Solves about a tenth of the two easiest levels, so that training has something to go on.
 SMALL_MODEL = {
     "name": "tiny",

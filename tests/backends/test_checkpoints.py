@@ -112,7 +112,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert found.step == 5
     (line,) = lines
     assert line.startswith(f"checkpoint step 10 is damaged ({reason}")
-    assert line.endswith("going on from step 5")
+    assert line.endswith("resuming from step 5")
 
 
 def test_nothing_sound_is_left(checkpoints: Checkpoints) -> None:
@@ -124,7 +124,7 @@ def test_nothing_sound_is_left(checkpoints: Checkpoints) -> None:
     assert checkpoints.newest_sound(lines.append) is None
     assert "step 2 is damaged" in lines[0]
     assert "step 1 is damaged" in lines[0]
-    assert lines[0].endswith("going on from the beginning")
+    assert lines[0].endswith("resuming from the beginning")
 
 
 def test_another_runs_checkpoint_is_refused(checkpoints: Checkpoints, tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 
     monkeypatch.setattr(module, "write_durably", full)
     for step in (5, 10):
-        with pytest.raises(CheckpointError, match="No space left on device; make room") as caught:
+        with pytest.raises(CheckpointError, match="No space left on device; free some space") as caught:
             checkpoints.save(step, FILES)
-        assert "goes on from step 5" in str(caught.value)
+        assert "resumes from step 5" in str(caught.value)
     assert [p.name for p in checkpoints.directory.iterdir()] == ["step-000005"]
     assert dict(checkpoints.load(5).files) == FILES
 

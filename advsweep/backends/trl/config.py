@@ -22,7 +22,7 @@ _SAMPLED_BYTES = 1 << 16
 
 
 class Dtype(Enum):
-    """What the weights are kept in."""
+    """The type of the weights."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -30,7 +30,7 @@ class Dtype(Enum):
 
 
 class Prompt(Enum):
-    """How a problem's text becomes what the model is given."""
+    """How a problem becomes the model's input."""
 
     AUTO = "auto"
     CHAT = "chat"
@@ -41,8 +41,8 @@ class Prompt(Enum):
 class HfModel(Component):
     """A pretrained causal language model, trained in full or by a LoRA adapter.
 
-    A folder is known by its files' names, sizes and samples of their content, wherever it
-    lies; what the hub has under a name is known by the name and the revision alone.
+    A folder is identified by its files' names, sizes and samples of their content, wherever it
+    is; a model of the hub is identified by its name and revision.
 
     Source: LoRA, Hu et al. 2021 (arXiv:2106.09685), as PEFT has it.
     """
@@ -73,7 +73,7 @@ class HfModel(Component):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
-            return  # the backend refuses it, when the settings of all groups are together
+            return  # the backend refuses it when all groups of the config are known
         folder = self.folder
         if folder.is_dir():
             if self.hub_revision is not None:
@@ -87,16 +87,16 @@ class HfModel(Component):
 
     @property
     def folder(self) -> Path:
-        """The path as a folder; it may not be there."""
+        """The path as a folder, which may not exist."""
         return Path(self.path).expanduser()
 
     @property
     def location(self) -> str:
-        """What transformers is to load."""
+        """The path or name for transformers."""
         return str(self.folder) if self.folder.is_dir() else self.path
 
     def identity(self) -> Plain:
-        """As of any component; a folder counts by its content."""
+        """Return the settings that can change results; a folder counts by its content."""
         material = super().identity()
         if self.fingerprint is not None:
             del material["path"]
@@ -105,29 +105,29 @@ class HfModel(Component):
         return material
 
     def check_folder(self) -> None:
-        """Refuses a folder that is gone or has changed since the run was planned.
+        """Refuse a folder that is missing or has changed since the run was planned.
 
         Raises:
-            ConfigError: says which of both.
+            ConfigError: says which of the two.
         """
         if self.fingerprint is None:
             return
         if not self.folder.is_dir():
-            raise ConfigError(f"model.path: expected the folder {self.path}, which is not there")
+            raise ConfigError(f"model.path: expected the folder {self.path}, which does not exist")
         found = fingerprint(self.folder)
         if found != self.fingerprint:
             raise ConfigError(
                 f"model.path: expected the folder {self.path} as it was when the run was planned "
                 f"(fingerprint {self.fingerprint[:12]}), got another content ({found[:12]}); "
-                f"plan a run with model.path alone, or put the folder back"
+                f"plan a run with model.path alone, or restore the folder"
             )
 
 
 def fingerprint(folder: Path) -> str:
-    """sha256, in hex, of the files at the top of a folder: names, sizes and samples.
+    """Return the sha256, in hex, of a folder's files: names, sizes and samples.
 
-    Of each file the beginning, the middle and the end are read, 64 KiB each: all of any
-    tokeniser's settings, and of any weights enough to tell two trainings apart.
+    The samples are 64 KiB at the start, the middle and the end of each file. That covers any
+    tokeniser's settings, and enough of the weights to tell two trainings apart.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file())
     stats = [(str(path), path.stat()) for path in files if not path.name.startswith(".")]
@@ -148,10 +148,10 @@ def _fingerprint(files: Sequence[tuple[str, int, int]]) -> str:
 
 @dataclass(kw_only=True)
 class TransformersGeneration(Generation):
-    """transformers' `generate`, in the process that trains and with the weights that it trains.
+    """Sampling with transformers' `generate`, in the training process.
 
-    Log-probabilities and entropies are those of the distribution at the sampling temperature
-    before `top_p` and `top_k` cut it.
+    Log-probabilities and entropies are those of the distribution at the sampling temperature,
+    before `top_p` and `top_k` truncate it.
     """
 
     name: ClassVar[str] = "transformers"
@@ -168,14 +168,14 @@ class TransformersGeneration(Generation):
         return self.top_k == 1
 
     def check(self) -> None:
-        """Refuses what this machine's packages cannot do.
+        """Refuse settings that need a missing package.
 
         Raises:
             ConfigError: says what to install.
         """
 
     def trl_settings(self) -> dict[str, Any]:
-        """What GRPOConfig is given for it."""
+        """Return the arguments of GRPOConfig."""
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -191,7 +191,7 @@ class Mode(Enum):
 
 
 class Correction(Enum):
-    """What is done about the difference between vLLM's probabilities and the trained model's."""
+    """Correction for the difference between vLLM's probabilities and the trained model's."""
 
     SEQUENCE_MASK = "sequence_mask"
     SEQUENCE_TRUNCATE = "sequence_truncate"
@@ -205,16 +205,16 @@ OWN_MEMORY = 0.9
 
 @dataclass(kw_only=True)
 class VllmGeneration(TransformersGeneration):
-    """vLLM, which is given the trained weights before each step's rollouts.
+    """Sampling with vLLM, which gets the trained weights before each step's rollouts.
 
-    vLLM's kernels round otherwise than those that train. A rollout's advantage is multiplied by
-    ρ = π(rollout) / π_vLLM(rollout), both of the weights that sampled it; `sequence_mask` makes
-    that 0 where ρ exceeds the cap, `sequence_truncate` the cap.
+    vLLM's kernels round differently from those that train. A rollout's advantage is therefore
+    multiplied by ρ = π(rollout) / π_vLLM(rollout), both with the weights that sampled it. If ρ
+    exceeds the cap, `sequence_mask` uses 0 and `sequence_truncate` the cap.
 
-    Log-probabilities and entropies are those of the trained model, by a forward pass over the
-    rollouts. Rollouts of a reference model are sampled by transformers.
+    Log-probabilities and entropies are those of the trained model, from a forward pass over the
+    rollouts. transformers samples rollouts of a reference model.
 
-    Source: ρ as TRL 1.16 has it, whose default is `sequence_mask` with a cap of 3.
+    Source: ρ of TRL 1.16, whose default is `sequence_mask` with a cap of 3.
     """
 
     name: ClassVar[str] = "vllm"
@@ -253,7 +253,7 @@ class VllmGeneration(TransformersGeneration):
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether this environment has vLLM."""
+        """Return whether this environment has vLLM."""
         return importlib.util.find_spec("vllm") is not None
 
     def check(self) -> None:
@@ -272,7 +272,7 @@ class VllmGeneration(TransformersGeneration):
             "vllm_tensor_parallel_size": self.tensor_parallel,
             "vllm_max_model_length": self.context,
             "vllm_enable_sleep_mode": self.sleep,
-            # Also without a correction: signals are read off the pass that it makes.
+            # True without a correction too: token statistics come from the pass that it makes.
             "vllm_importance_sampling_correction": True,
             "vllm_importance_sampling_mode": (
                 Correction.SEQUENCE_TRUNCATE

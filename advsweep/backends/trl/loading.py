@@ -1,4 +1,4 @@
-"""Models and tokenisers of transformers, refused where they cannot be trained."""
+"""Loading of models and tokenisers with transformers, with checks that they can be trained."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from advsweep.backends.trl.config import HfModel
 
 
-# Unset, transformers asks at the terminal whether to run code that comes with a model.
+# If unset, transformers asks at the terminal whether to run code that comes with a model.
 _NO_CODE = {"trust_remote_code": False}
 
 
 def model_arguments(model: HfModel) -> dict[str, Any]:
-    """What `from_pretrained` is given beside the place."""
+    """Return the arguments of `from_pretrained` other than the path."""
     arguments = {
         "dtype": model.dtype.value,
         "revision": model.hub_revision,
@@ -41,15 +41,15 @@ def model_arguments(model: HfModel) -> dict[str, Any]:
 
 
 def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
-    """The model's tokeniser, set up to pad on the left.
+    """Return the model's tokeniser, set up to pad on the left.
 
     Args:
-        folder: where it lies; None: where the model does.
+        folder: the tokeniser's folder; None: the model's location.
 
     Raises:
-        ConfigError: there is no model, it is not causal, or nothing can fill its batches.
+        ConfigError: the model is missing or not causal, or has no padding token.
     """
-    # They would stand in the logs of runs.
+    # Progress bars fill the logs of runs.
     disable_progress_bar()
     place = str(folder or model.location)
     revision = None if folder else model.hub_revision
@@ -68,10 +68,10 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
         ) from error
     if tokenizer.eos_token is None:
         raise ConfigError(
-            f"model.path: expected a tokeniser with an end mark, which {model.path} has none of"
+            f"model.path: expected a tokeniser with an end mark, but that of {model.path} has none"
         )
     if not tokenizer.encode(string.printable, add_special_tokens=False):
-        # What transformers makes of a folder without a tokeniser's files.
+        # transformers makes an empty tokeniser if a folder has no tokeniser files.
         raise ConfigError(
             f"model.path: expected a model with a tokeniser, and that of {model.path} has no "
             f"words; are its files there (tokenizer.json, tokenizer_config.json)?"
@@ -79,7 +79,7 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
     if model.pad_token is not None:
         tokenizer.pad_token = model.pad_token
     pad_id = tokenizer.convert_tokens_to_ids(tokenizer.pad_token) if tokenizer.pad_token else None
-    # An unknown token becomes the unknown mark, which may well be what fills batches itself.
+    # An unknown token becomes the unknown mark, which may itself be the padding token.
     if (
         pad_id is None
         or pad_id >= known
@@ -99,22 +99,22 @@ def load_tokenizer(model: HfModel, folder: Path | None = None) -> Any:
 
 
 def _check_hub(model: HfModel) -> None:
-    """Refuses a name that only the hub can know where the hub cannot be reached."""
+    """Refuse a name of the hub that is not cached if the hub cannot be reached."""
     if model.folder.is_dir():
         return
     try:
         kept = try_to_load_from_cache(model.path, "config.json", revision=model.hub_revision)
     except HFValidationError:
-        return  # a name that cannot be on the hub, which transformers tells
+        return  # not a valid name on the hub; transformers reports that
     if not isinstance(kept, str) and (reason := unreachable()):
         raise ConfigError(
-            f"model.path: there is no folder '{model.path}' here, and it cannot be had from the "
-            f"hub: {reason}"
+            f"model.path: there is no folder '{model.path}' here, and it cannot be fetched from "
+            f"the hub: {reason}"
         )
 
 
 def _config(model: HfModel, place: str, revision: str | None) -> Any:
-    """The model's configuration, refused where it is no causal language model's."""
+    """Return the model's configuration, checked to be of a causal language model."""
     try:
         config = AutoConfig.from_pretrained(place, revision=revision, **_NO_CODE)
     except (OSError, ValueError) as error:
@@ -135,10 +135,10 @@ def _config(model: HfModel, place: str, revision: str | None) -> Any:
 
 
 def load_model(model: HfModel, folder: Path | None = None) -> Any:
-    """The model in evaluation mode, with the weights of a checkpoint if a folder is given.
+    """Return the model in evaluation mode, with the weights of a checkpoint if given.
 
     Raises:
-        ConfigError: there are no weights, or not such as can be loaded.
+        ConfigError: the weights are missing or cannot be loaded.
     """
     disable_progress_bar()
     if folder is not None and model.lora_rank:
@@ -159,13 +159,13 @@ def load_model(model: HfModel, folder: Path | None = None) -> Any:
 
 @contextmanager
 def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
-    """Says of errors meanwhile which model it is that cannot be loaded.
+    """Name the model in errors of loading it.
 
     Args:
-        others: classes of errors that mean the same where nothing else is done.
+        others: further classes of errors that loading may raise.
 
     Raises:
-        ConfigError: its weights are not there, are damaged, or need a package that is not.
+        ConfigError: the weights are missing or damaged, or need a missing package.
     """
     causes: tuple[type[Exception], ...] = (OSError, ImportError, SafetensorError, *others)
     try:
@@ -177,10 +177,10 @@ def loading(model: HfModel, *others: type[Exception]) -> Iterator[None]:
 
 
 def fetched_folder(model: HfModel) -> Path:
-    """Where the model's files lie; those of the hub are fetched if they are not here yet.
+    """Return the folder of the model's files, after fetching those of the hub.
 
     Raises:
-        ConfigError: there is no such folder, or nothing can be fetched.
+        ConfigError: there is no such folder, or fetching fails.
     """
     model.check_folder()
     if model.folder.is_dir():
@@ -198,10 +198,10 @@ def fetched_folder(model: HfModel) -> Path:
 
 
 def device() -> torch.device:
-    """Where a single process computes."""
+    """Return the device of a single process."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _first(error: Exception) -> str:
-    """The first line of what a library says."""
+    """Return the first line of a library's message."""
     return str(error).strip().splitlines()[0]

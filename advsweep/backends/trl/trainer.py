@@ -354,7 +354,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         if not math.isfinite(value):
             raise TrainingError(
                 f"step {self.steps_done + 1}: expected a finite {what}, got {value}; the weights "
-                f"are left as they were; a smaller optimizer.lr may help"
+                f"are unchanged; try a smaller optimizer.lr"
             )
 
     # Optimizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import runpy
 from collections.abc import Callable, Sequence
@@ -17,9 +18,29 @@ from advsweep.cli import main
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown
 
-pytest.importorskip("trl", minversion="1.16")
+FOLDER = Path(__file__).parent
+STOCK = FOLDER / "stock.py"
+WITHOUT_TRL = {"test_generation.py", "test_launcher.py", "test_options.py"}
+"""Files whose import does not load TRL; `make test` runs those of their tests that are quick."""
 
-STOCK = Path(__file__).parent / "stock.py"
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore files that load TRL if TRL is missing, or if slow tests are left out anyway.
+
+    Importing TRL takes seconds in each process that collects tests.
+    """
+    if not collection_path.name.startswith("test_") or collection_path.name in WITHOUT_TRL:
+        return None
+    skips_slow = str(config.option.markexpr).startswith("not slow")
+    return True if skips_slow or importlib.util.find_spec("trl") is None else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of files that load TRL as slow."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and item.path.name not in WITHOUT_TRL:
+            item.add_marker(pytest.mark.slow)
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,6 @@ import pytest
 
 from advsweep.store import Status, open_store
 
-pytest.importorskip("trl", minversion="1.16")
 pytest.importorskip("math_verify")
 
 STUDY = Path(__file__).parents[3] / "experiments" / "gsm8k_end_to_end" / "study.py"

@@ -33,6 +33,7 @@ def test_vllm_that_is_not_installed_is_named(
     assert build_run(config).generation == VllmGeneration()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it is for machines without a GPU")
 def test_a_server_is_refused_without_a_gpu(
     small_config: Callable[..., dict[str, Any]],
@@ -70,6 +71,7 @@ def test_where_vllm_runs_is_no_part_of_a_runs_identity() -> None:
     assert here.identity() != VllmGeneration(correction_cap=None).identity()
 
 
+@pytest.mark.slow
 def test_scores_of_completions_are_those_taken_down_while_sampling(
     small_run: Callable[..., Run], exported_base: Callable[[], Path]
 ) -> None:

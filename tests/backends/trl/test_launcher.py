@@ -22,8 +22,6 @@ from advsweep.backends.base import Run
 from advsweep.backends.checkpoints import Checkpoints
 from advsweep.errors import TrainingError
 
-pytest.importorskip("trl", minversion="1.16")
-
 MakeRun = Callable[..., Run]
 DEADLINE = 240
 

@@ -17,8 +17,6 @@ from advsweep.backends.trl.sampling import prompt_of
 from advsweep.tasks.base import Problem
 from advsweep.tasks.countdown.task import Countdown
 
-pytest.importorskip("trl", minversion="1.16")
-
 
 @dataclass(kw_only=True)
 class Shaped(Countdown):

@@ -12,8 +12,6 @@ import torch
 from advsweep.backends.base import Run
 from advsweep.tasks.base import Problem, Split
 
-pytest.importorskip("trl", minversion="1.16")
-
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_signals_are_those_of_a_forward_pass(

@@ -40,7 +40,7 @@ def test_vllm_samples_unless_transformers_is_asked_for(
     with monkeypatch.context() as patched:
         patched.setattr(VllmSampler, "sample", dying)
         said = advsweep(*MODEL, code=2)
-        assert "evaluation: vLLM failed: out of order; what was counted is kept" in said
+        assert "evaluation: vLLM failed: out of order; finished evaluations are stored" in said
         # It goes on with vLLM, after the first piece.
         [record] = advsweep(*MODEL, "--format", "json")
     assert len(calls) == 3
@@ -65,7 +65,7 @@ class TestOfHeadsThatNoKernelTakes:
     def test_transformers_takes_them(self, advsweep: Callable[..., Any]) -> None:
         said = advsweep(*MODEL, "-o", "generation=vllm", code=2)
         assert "vLLM failed: Unsupported CPU attention configuration: head_dim=16" in said
-        assert said.rstrip().endswith("generation=transformers may do without it")
+        assert said.rstrip().endswith("generation=transformers may work instead")
         said = advsweep(*MODEL, code=0)
         assert "head_dim=16" in said
         [record] = advsweep(*MODEL, "--format", "json")
