@@ -78,6 +78,7 @@ def test_an_extra_that_is_not_installed(
         small_run("trl", **changes)
 
 
+@pytest.mark.slow
 def test_a_run_is_planned_without_what_trains_it(
     small_config: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
