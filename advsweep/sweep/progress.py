@@ -1,4 +1,4 @@
-"""A live view of an execution: a table or a progress bar on a terminal, else plain lines."""
+"""Live views of a sweep: a table or a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_RUNS = 20
 TRAINING = "training"
 
 METRICS = {"reward/mean": "reward", "collapse/acr": "ACR", "entropy/token": "entropy"}
-"""The metrics shown beside each run, with their headings."""
+"""The metrics of each run, with their headings."""
 
 _STYLES = {
     EventKind.DONE: "green",
@@ -37,12 +37,12 @@ _STYLES = {
     EventKind.INTERRUPTED: "yellow",
     EventKind.PRUNED: "cyan",
 }
-"""The events that a run ends with, and how they look."""
+"""The styles of the events that end a run."""
 
 
 @contextmanager
 def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
-    """A view on stderr of the execution to which the yielded function is given."""
+    """Shows a sweep on stderr; the yielded function is the scheduler's `on_event`."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -54,11 +54,11 @@ def live_view(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     else:
         view = TableView(plan, store, console)
     with view.shown():
-        yield view.take
+        yield view.handle
 
 
 class View(ABC):
-    """Keeps count of what happened; its kinds differ in how they show it."""
+    """Counts the events of a sweep; subclasses show them."""
 
     def __init__(self, plan: Plan, store: Store) -> None:
         self._store = store
@@ -68,41 +68,41 @@ class View(ABC):
         self._ends: dict[int, EventKind] = {}
         self._progress = SweepProgress(active=(), waiting=(), queued=self._total, stopping=False)
 
-    def take(self, event: Event) -> None:
-        """Takes in what an execution tells."""
+    def handle(self, event: Event) -> None:
+        """Handles an event of the scheduler."""
         if isinstance(event, RunEvent):
             self._runs[event.run.id] = event.run
             if event.kind in _STYLES:
                 self._ends[event.run.id] = event.kind
-            self._happened(event)
+            self._run_changed(event)
             return
         if isinstance(event, RunsAdded):
             self._labels.update(event.labels)
             self._total = event.total
             self._say(event.message)
             return
-        asked = event.stopping and not self._progress.stopping
+        stops_now = event.stopping and not self._progress.stopping
         self._progress = event
-        if asked:
+        if stops_now:
             self._say("stopping: the runs write a checkpoint; Ctrl-C again kills them")
-        self._moved()
+        self._update()
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """The stretch in which the view is on the screen."""
+        """Keeps the view on the screen meanwhile."""
         yield
 
     @abstractmethod
-    def _happened(self, event: RunEvent) -> None:
-        """A run changed its state."""
+    def _run_changed(self, event: RunEvent) -> None:
+        """Shows that a run changed its state."""
 
     @abstractmethod
-    def _moved(self) -> None:
-        """Some time has gone by."""
+    def _update(self) -> None:
+        """Updates the view from time to time."""
 
     @abstractmethod
     def _say(self, line: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
 
     def _name(self, run: RunRecord) -> str:
         return f"run {run.id} ({self._label(run)})"
@@ -111,7 +111,7 @@ class View(ABC):
         return printable_line(self._labels.get(run.identity, run.estimator))
 
     def _refresh(self) -> None:
-        """Reads anew the runs that are being worked on."""
+        """Reads the active runs from the store."""
         active = [*self._progress.active, *self._progress.waiting]
         self._runs.update((run.id, run) for run in self._store.runs.select(ids=active))
 
@@ -131,7 +131,7 @@ class View(ABC):
 
 
 class LineView(View):
-    """Plain lines: what starts, ends and fails, and now and then how far it all is."""
+    """Plain lines: starts, ends and failures of runs, and the progress now and then."""
 
     def __init__(self, plan: Plan, store: Store, stream: TextIO) -> None:
         super().__init__(plan, store)
@@ -144,7 +144,7 @@ class LineView(View):
         yield
         self._say_skipped()
 
-    def _happened(self, event: RunEvent) -> None:
+    def _run_changed(self, event: RunEvent) -> None:
         if event.kind is EventKind.SKIPPED:
             self._skipped += 1
             return
@@ -152,13 +152,13 @@ class LineView(View):
         reason = f": {event.message}" if event.message else ""
         self._say(f"{self._name(event.run)} {event.kind.value}{reason}")
 
-    def _moved(self) -> None:
+    def _update(self) -> None:
         self._say_skipped()
         if time.monotonic() - self._said < LINE_SECONDS:
             return
         self._refresh()
         runs = [self._runs[i] for i in self._progress.active]
-        steps = ", ".join(f"run {r.id} {_where(r)}" for r in runs[:SHOWN_RUNS])
+        steps = ", ".join(f"run {r.id} {_position(r)}" for r in runs[:SHOWN_RUNS])
         self._say(f"{self._counts()} ({steps})" if steps else self._counts())
 
     def _say_skipped(self) -> None:
@@ -180,11 +180,11 @@ class TerminalView(View):
         self._console = console
         self._drawn = 0.0
 
-    def _happened(self, event: RunEvent) -> None:
+    def _run_changed(self, event: RunEvent) -> None:
         if event.kind in (EventKind.FAILED, EventKind.RETRYING):
             self._say(f"{self._name(event.run)} {event.kind.value}: {event.message}")
 
-    def _moved(self) -> None:
+    def _update(self) -> None:
         if time.monotonic() - self._drawn >= REFRESH_SECONDS:
             self._drawn = time.monotonic()
             self._refresh()
@@ -195,11 +195,11 @@ class TerminalView(View):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Draws what is known by now."""
+        """Draws the present state."""
 
 
 class TableView(TerminalView):
-    """A table of runs: all of a small sweep; of a large one those that are being trained."""
+    """A table of runs: all of a small sweep, the active ones of a large sweep."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -248,7 +248,7 @@ class TableView(TerminalView):
 
 
 class BarView(TerminalView):
-    """A progress bar for a single run, of the base model's making first."""
+    """A progress bar for a single run; pretraining of the base model comes first."""
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -271,7 +271,7 @@ class BarView(TerminalView):
     def _draw(self) -> None:
         for run in self._runs.values():
             if run.stage is None:
-                continue  # its process is still loading what it needs
+                continue  # its process is still importing
             stage, done, total = _stage(run)
             if stage not in self._tasks:
                 self._tasks[stage] = self._bar.add_task(
@@ -283,20 +283,20 @@ class BarView(TerminalView):
         self._bar.refresh()
 
 
-def _where(run: RunRecord) -> str:
-    """How far a run is, such as `training 60/150`."""
+def _position(run: RunRecord) -> str:
+    """Returns the progress of a run, such as `training 60/150`."""
     stage, done, total = _stage(run)
     return f"{stage} {done}/{total}"
 
 
 def _status(run: RunRecord) -> str:
-    """What a run is at, beside a column that has its training steps."""
+    """Returns the stage of a run, for a table with a column of training steps."""
     stage, done, total = _stage(run)
     return "running" if stage == TRAINING else f"{stage} {done}/{total}"
 
 
 def _stage(run: RunRecord) -> tuple[str, int, int]:
-    """A stage with a progress of its own (`pretraining 120/600`), or the training's."""
+    """Returns stage, position and total: of a stage such as pretraining, or of the training."""
     name, _, progress = (run.stage or "").rpartition(" ")
     done, slash, total = progress.partition("/")
     if name and slash and done.isdecimal() and total.isdecimal():

@@ -1,6 +1,6 @@
-"""What an execution puts up with: retries by class of failure, and limits of time and memory.
+"""The policy of a sweep: retries by class of failure, and limits of time and memory.
 
-None of it can change a run's result, so it is no part of the configuration.
+It cannot change a run's result, so it is not part of the configuration.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ STORE_PATIENCE = "10m"
 STORE_PATIENCE_VARIABLE = "ADVSWEEP_STORE_PATIENCE"
 
 BACKOFF_SECONDS = 1.0
-"""How long the first retry of a run waits; each further one waits twice as long, until the run
-gets further than before."""
+"""Pause before the first retry of a run. It doubles with each retry until the run makes
+progress."""
 LONGEST_BACKOFF_SECONDS = 300.0
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -28,16 +28,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How an execution treats runs that fail, or that take too much.
+    """How a scheduler treats runs that fail or exceed limits.
 
     Attributes:
-        retries: how often a run is tried again, from its last checkpoint, before it counts
-            as failed.
-        retry_on: the classes of failure after which it is.
-        max_failures: starts nothing more once so many runs have failed; None: goes on.
-        fail_fast: stops all other runs, with a checkpoint, at the first failed one.
-        time_limit: seconds that one try may take, evaluations included; None: any.
-        memory_limit: bytes that a run's process and its descendants may hold; None: any.
+        retries: number of retries, from the last checkpoint, before a run counts as failed.
+        retry_on: the classes of failure that are retried.
+        max_failures: number of failed runs after which no more are started; None: no limit.
+        fail_fast: stop all other runs, with a checkpoint, at the first failed one.
+        time_limit: seconds per try, evaluations included; None: no limit.
+        memory_limit: bytes of a run's process and its descendants; None: no limit.
     """
 
     retries: int = 2
@@ -49,26 +48,26 @@ class Policy:
 
     @property
     def counts_failures(self) -> bool:
-        """Whether the failures of some runs are to keep others from going on."""
+        """Whether failures of some runs stop others."""
         return self.fail_fast or self.max_failures is not None
 
     @property
     def limits(self) -> frozenset[str]:
-        """The names of the limits that are set, as executors name those they can hold to."""
+        """The names of the set limits, as in `Executor.limits`."""
         names = {"time": self.time_limit, "memory": self.memory_limit}
         return frozenset(name for name, limit in names.items() if limit is not None)
 
-    def backoff(self, in_vain: int) -> float:
-        """Seconds to wait after a run's first (1), second, ... failure at no later step."""
-        doubled = BACKOFF_SECONDS * 2.0 ** min(in_vain - 1, 64)
+    def backoff(self, stalled: int) -> float:
+        """Returns the pause in seconds after a number of failures without progress."""
+        doubled = BACKOFF_SECONDS * 2.0 ** min(stalled - 1, 64)
         return min(LONGEST_BACKOFF_SECONDS, doubled)
 
 
 def parse_failures(text: str) -> frozenset[Failure]:
-    """Classes of failure from their names with commas between; nothing means none.
+    """Parses comma-separated names of classes of failure; an empty text means none.
 
     Raises:
-        ConfigError: there is no such class; the message offers the nearest.
+        ConfigError: there is no such class; the message suggests the nearest.
     """
     known = {failure.value: failure for failure in Failure}
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -82,23 +81,23 @@ def parse_failures(text: str) -> frozenset[Failure]:
 
 
 def store_patience() -> float:
-    """For how many seconds a store that is away is waited for, by the environment.
+    """Returns the time in seconds to wait for an unavailable store, by the environment.
 
     Raises:
-        ConfigError: the variable holds no duration.
+        ConfigError: the variable is not a duration.
     """
     text = os.environ.get(STORE_PATIENCE_VARIABLE, STORE_PATIENCE)
     return parse_duration(text, STORE_PATIENCE_VARIABLE)
 
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:
-    """Seconds from `90s`, `15m`, `1h30m`, `2d` or a number of seconds.
+    """Parses `90s`, `15m`, `1h30m`, `2d` or a number of seconds; returns seconds.
 
     Args:
-        option: what gave the text, for the message.
+        option: the source of the text, for the message.
 
     Raises:
-        ConfigError: it is none, or nothing.
+        ConfigError: the text is not a duration above 0.
     """
     lowered = text.strip().lower()
     if lowered.isdecimal():
@@ -115,10 +114,10 @@ def parse_duration(text: str, option: str = "--time-limit") -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `512M`, `8G` or `1.5GiB`, in powers of 1024.
+    """Parses `512M`, `8G` or `1.5GiB`, in powers of 1024; returns bytes.
 
     Raises:
-        ConfigError: it is none, or nothing.
+        ConfigError: the text is not a size above 0.
     """
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * 1024 ** (" KMGT".index(match[2].upper()))) if match else 0
@@ -130,7 +129,7 @@ def parse_size(text: str) -> int:
 
 
 def spell_duration(seconds: float) -> str:
-    """A duration as `parse_duration` reads it, such as `1h30m`."""
+    """Formats a duration for `parse_duration`, such as `1h30m`."""
     if seconds < 60 or seconds % 1:
         return f"{seconds:g}s"
     parts, left = [], int(seconds)
@@ -141,6 +140,6 @@ def spell_duration(seconds: float) -> str:
 
 
 def spell_size(size: float) -> str:
-    """A size as `parse_size` reads it, such as `1.5G`."""
+    """Formats a size for `parse_size`, such as `1.5G`."""
     power = min(4, max(1, (int(size).bit_length() - 1) // 10))
     return f"{size / 1024**power:.4g}{' KMGT'[power]}"

@@ -1,4 +1,4 @@
-"""How a sweep, or a whole store, stands: what `status` and `watch` show, from the store alone."""
+"""Reads the status of a sweep, or of a whole store, for `status` and `watch`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from advsweep.store.records import RunLine
 
 STEP_TIMES = ("time/rollout", "time/reward", "time/estimator", "time/update")
-"""The metrics whose sum is what a training step takes, in seconds."""
+"""The metrics whose sum is the time of a training step, in seconds."""
 
 RECENT_STEPS = 20
-"""How many of a run's newest steps tell its speed."""
+"""Number of a run's newest steps from which its speed is computed."""
 
 LOST_REASON = "its process ended, or fell silent, without a word"
-"""Why a run is lost, which nobody has recorded."""
+"""The error of a lost run: its lease expired before an outcome was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveRun:
-    """A run that a process has.
+    """A run that a process trains.
 
     Attributes:
-        heartbeat_age: seconds since its process last gave a sign of life.
-        steps_per_second: over its newest steps, evaluations left out; None before the first.
-        seconds_left: what its training steps should still take at that speed.
+        heartbeat_age: seconds since the last heartbeat of its process.
+        steps_per_second: over its newest steps, without evaluations; None before the first.
+        seconds_left: time of its remaining training steps at that speed.
     """
 
     id: int
@@ -50,7 +50,7 @@ class ActiveRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRun:
-    """A run that failed, or was lost, and why."""
+    """A run that failed or was lost, and the reason."""
 
     id: int
     estimator: str
@@ -64,10 +64,10 @@ class FailedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepStatus:
-    """Where all runs stand.
+    """The state of all runs.
 
     Attributes:
-        states: how many runs are in each state, those without runs too.
+        states: number of runs in each state, zeros included.
         failures: the lost ones and the newest failures.
     """
 
@@ -78,10 +78,10 @@ class SweepStatus:
 
 
 def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
-    """How a sweep stands, or the whole store.
+    """Reads the status of a sweep, or of the whole store.
 
     Args:
-        failures: how many of them to tell of.
+        failures: maximum number of failures in it.
 
     Raises:
         NotFoundError: there is no such sweep.
@@ -103,9 +103,10 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
 def seconds_per_step(
     store: Store, running: Sequence[RunRecord] | Sequence[RunLine]
 ) -> dict[int, float]:
-    """What a training step of each run takes at present; runs without steps are left out.
+    """Returns the time of a training step of each run; runs without steps are left out.
 
-    Runs that one process trains together wait for each other: a step of any is one of them all.
+    Runs that one process trains together wait for each other: each step takes as long as the
+    steps of all of them.
     """
     means = store.metrics.recent_means([run.id for run in running], STEP_TIMES, RECENT_STEPS)
     own = {run_id: sum(parts.values()) for run_id, parts in means.items()}

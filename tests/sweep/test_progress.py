@@ -77,13 +77,13 @@ def test_a_table_shows_progress_and_last_values(
     pair, (first, second) = running
     view = TableView(pair, store, console)
     with view.shown():
-        view.take(RunEvent(EventKind.STARTED, first))
-        view.take(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
+        view.handle(RunEvent(EventKind.STARTED, first))
+        view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
     text = shown(console)
     for part in ("grpo seed=0", "running", "6/20", "0.250", "0.125", "1 running, 1 to come"):
         assert part in text
     with view.shown():
-        view.take(RunEvent(EventKind.FAILED, second, "step 3: no good"))
+        view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
     assert "run 2 (grpo seed=1) failed: step 3: no good" in shown(console)
     assert "1 failed" in shown(console)
 
@@ -98,9 +98,9 @@ def test_a_large_sweep_shows_what_is_being_trained(
     pair, (first, second) = running
     view = TableView(pair, store, console)
     with view.shown():
-        view.take(RunEvent(EventKind.DONE, second))
-        view.take(RunEvent(EventKind.STARTED, first))
-        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+        view.handle(RunEvent(EventKind.DONE, second))
+        view.handle(RunEvent(EventKind.STARTED, first))
+        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     text = shown(console)
     assert "grpo seed=0" in text
     assert "grpo seed=1" not in text
@@ -114,10 +114,10 @@ def test_a_single_run_shows_a_bar_of_each_stage(
     view = BarView(pair, store, console)
     with view.shown():
         store.leases.heartbeat(1, stage="pretraining 120/600")
-        view.take(RunEvent(EventKind.STARTED, first))
-        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+        view.handle(RunEvent(EventKind.STARTED, first))
+        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
         store.leases.heartbeat(1, stage="training")
-        view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+        view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     text = shown(console)
     assert "pretraining" in text
     assert "120/600" in text
@@ -130,17 +130,17 @@ def test_lines_say_what_starts_fails_and_ends(
     pair, (first, second) = running
     stream = io.StringIO()
     view = LineView(pair, store, stream)
-    view.take(RunEvent(EventKind.STARTED, first))
-    view.take(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
-    view.take(RunEvent(EventKind.FAILED, second, "step 3: no good"))
+    view.handle(RunEvent(EventKind.STARTED, first))
+    view.handle(SweepProgress(active=[1], waiting=[], queued=1, stopping=False))
+    view.handle(RunEvent(EventKind.FAILED, second, "step 3: no good"))
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
+    view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=False))
     monkeypatch.undo()
-    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
-    view.take(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
+    view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
+    view.handle(SweepProgress(active=[1], waiting=[], queued=0, stopping=True))
     with view.shown():
-        view.take(RunEvent(EventKind.SKIPPED, first))
-        view.take(RunEvent(EventKind.SKIPPED, second))
+        view.handle(RunEvent(EventKind.SKIPPED, first))
+        view.handle(RunEvent(EventKind.SKIPPED, second))
     assert stream.getvalue().splitlines() == [
         "run 1 (grpo seed=0) started",
         "run 2 (grpo seed=1) failed: step 3: no good",

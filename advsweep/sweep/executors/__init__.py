@@ -1,1 +1,1 @@
-"""Executors: where the processes of runs live."""
+"""Executors: start the worker processes of runs, here or on other machines."""

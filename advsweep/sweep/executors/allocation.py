@@ -1,4 +1,4 @@
-"""The books of one machine: which cores and which parts of its GPUs are given out."""
+"""Allocates the cores and GPUs of one machine to runs, and lists its GPUs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from filelock import FileLock, Timeout
 from advsweep.sweep.executors.base import Resources
 
 MEMORY_SECONDS = 2.0
-"""How often the memory of devices is looked at anew."""
+"""Interval between two readings of the devices' free memory."""
 SPARE = 0.1
-"""The part of a share of memory that may be gone: drivers and contexts keep some of it."""
+"""The fraction of a share of memory that may be in use: drivers and contexts need some."""
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """What one run is given: cores, and devices by their names."""
+    """The cores of one run, and its devices by name."""
 
     cores: tuple[int, ...]
     devices: tuple[str, ...] = ()
 
 
 def room(devices: int, gpus: float) -> int:
-    """How many runs with `gpus` each there is room for on so many devices."""
+    """Returns how many runs with `gpus` each fit on so many devices."""
     if gpus >= 1:
         return devices // int(gpus)
     return devices * int(1 / gpus + _ROUNDING)
@@ -40,15 +40,14 @@ def room(devices: int, gpus: float) -> int:
 def pick(
     devices: Sequence[Device], loads: Mapping[str, float], gpus: float
 ) -> tuple[str, ...] | None:
-    """The devices for one more run; None where it does not fit at the moment.
+    """Returns the devices for one more run; None if it does not fit now.
 
-    Shares of a device never add up to more than the whole, and the memory that goes with the
-    run's share has to be free by all but `SPARE`, whoever else is on the device. The least
-    loaded devices are taken first.
+    Shares of a device never exceed the whole. All but `SPARE` of the memory of the run's share
+    must be free, whichever processes use the device. The least loaded devices come first.
 
     Args:
-        loads: what is given out of each device, by name; 0 where it has no entry.
-        gpus: a share of one device below 1, or how many whole ones.
+        loads: the allocated share of each device, by name; 0 without an entry.
+        gpus: a share of one device below 1, or a number of whole devices.
     """
     share, number = min(gpus, 1.0), max(1, int(gpus))
     fitting = [
@@ -69,10 +68,10 @@ def _is_free(device: Device, share: float) -> bool:
 
 
 class CorePool:
-    """CorePool, each for one run as long as there are enough.
+    """Gives each run cores of its own as long as there are enough.
 
-    A lock in a folder says that a core is in use, so that another sweep of this user takes
-    others; where all are in use they are shared. The lock is gone with its process.
+    A lock file marks a core as used, so that another sweep of this user takes others. If all are
+    used, they are shared. A lock ends with its process.
     """
 
     def __init__(self, cores: Sequence[int], folder: Path) -> None:
@@ -81,7 +80,7 @@ class CorePool:
         self._locks: dict[int, FileLock] = {}
 
     def take(self, number: int) -> tuple[int, ...]:
-        """The least used cores: those that nobody has, then those of other sweeps."""
+        """Takes the least used cores: free ones first, then those of other sweeps."""
         least = sorted(self._users, key=self._users.__getitem__)
         own: list[int] = []
         for core in least:
@@ -105,30 +104,30 @@ class CorePool:
         except Timeout:
             return False
         except OSError:
-            return True  # without a folder to write to, other sweeps are not seen
+            return True  # without a writable folder, other sweeps are ignored
         self._locks[core] = lock
         return True
 
 
 class SlotAllocator:
-    """Gives out cores and devices, to each run as much as its sweep says.
+    """Allocates cores and devices, to each run as much as its sweep configures.
 
     Args:
-        look: tells the devices and how much of their memory is free.
+        read_devices: returns the devices with their free memory.
     """
 
     def __init__(
-        self, resources: Resources, cores: CorePool, look: Callable[[], Sequence[Device]]
+        self, resources: Resources, cores: CorePool, read_devices: Callable[[], Sequence[Device]]
     ) -> None:
         self._resources = resources
         self._cores = cores
-        self._look = look
+        self._read_devices = read_devices
         self._devices: Sequence[Device] = ()
-        self._looked = float("-inf")
+        self._devices_read = float("-inf")
         self._taken: set[Slot] = set()
 
     def take(self) -> Slot | None:
-        """A slot for one more run; None where there is no room at the moment."""
+        """Allocates a slot for one more run; returns None if there is no room now."""
         devices: tuple[str, ...] | None = ()
         if self._resources.gpus:
             devices = self._pick()
@@ -139,18 +138,18 @@ class SlotAllocator:
         return slot
 
     def give_back(self, slot: Slot) -> None:
-        """Takes a slot back; nothing happens where that was done before."""
+        """Frees a slot; does nothing if it is free already."""
         if slot in self._taken:
             self._taken.remove(slot)
             self._cores.give_back(slot.cores)
 
     def are_empty(self) -> bool:
-        """Whether nothing is given out."""
+        """Returns whether nothing is allocated."""
         return not self._taken
 
     def _pick(self) -> tuple[str, ...] | None:
-        if time.monotonic() - self._looked >= MEMORY_SECONDS:
-            self._devices, self._looked = self._look(), time.monotonic()
+        if time.monotonic() - self._devices_read >= MEMORY_SECONDS:
+            self._devices, self._devices_read = self._read_devices(), time.monotonic()
         gpus = self._resources.gpus
         counts = Counter(name for slot in self._taken for name in slot.devices)
         loads = {name: count * min(gpus, 1.0) for name, count in counts.items()}
@@ -169,9 +168,9 @@ class Device:
     """A GPU, or a MIG slice of one.
 
     Attributes:
-        name: what `CUDA_VISIBLE_DEVICES` calls it.
-        memory: all of it, in MiB; None where that is not told, as of a MIG slice.
-        free: what nobody has of it at the moment, in MiB; None likewise.
+        name: its name in `CUDA_VISIBLE_DEVICES`.
+        memory: its size in MiB; None if unknown, as of a MIG slice.
+        free: its free part in MiB; None if unknown.
     """
 
     name: str
@@ -181,25 +180,25 @@ class Device:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as nvidia-smi lists it: itself, and the MIG slices that it is divided into."""
+    """A GPU as nvidia-smi lists it, with its MIG slices."""
 
     device: Device
     slices: Sequence[Device] = ()
 
     def usable(self) -> Sequence[Device]:
-        """What CUDA programs can have of it: its slices, where there are any."""
+        """Returns what CUDA programs can use: the slices, if there are any."""
         return self.slices or (self.device,)
 
 
 def visible_devices(environment: Mapping[str, str]) -> list[Device]:
-    """The devices that a process with this environment may use; none without nvidia-smi."""
+    """Returns the devices that a process may use; none without nvidia-smi."""
     listing = _nvidia_smi("-L")
     gpus = parse(listing, _nvidia_smi(*_MEMORY)) if listing else []
     return select(gpus, environment.get(VISIBLE))
 
 
 def parse(listing: str, memory: str) -> list[Gpu]:
-    """Reads what `nvidia-smi -L` lists, and a table of UUID, total and free memory."""
+    """Parses the output of `nvidia-smi -L`, and a table of UUID, total and free memory."""
     rows = [[cell.strip() for cell in line.split(",")] for line in memory.splitlines()]
     sizes = {row[0]: row[1:] for row in rows}
     gpus: list[Gpu] = []
@@ -217,12 +216,12 @@ def parse(listing: str, memory: str) -> list[Gpu]:
 
 
 def select(gpus: Sequence[Gpu], visible: str | None) -> list[Device]:
-    """The devices that `CUDA_VISIBLE_DEVICES` leaves, read as CUDA reads it.
+    """Returns the devices in `CUDA_VISIBLE_DEVICES`, by the rules of CUDA.
 
-    Its entries are indices, or the beginnings of UUIDs, up to the first that does not exist.
-    They are kept as they are: an index means to a run what it means to its parent. Its memory
-    is taken to be that of nvidia-smi's device of the same index, which is right where all GPUs
-    are alike or `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
+    Its entries are indices or prefixes of UUIDs, up to the first that does not exist. They are
+    kept as they are: an index means the same to a run and to its parent. The memory of an index
+    is that of nvidia-smi's device of the same index, which is right if all GPUs are alike or
+    `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`.
     """
     if visible is None:
         return [device for gpu in gpus for device in gpu.usable()]
