@@ -79,6 +79,7 @@ def test_correct_answers_are_counted(task):
         ("boxed_math", "1/3", r"\boxed{1/3}", r"\boxed{9^{9^{9}}}"),
     ],
 )
+@pytest.mark.slow
 def test_answers_that_hang_stay_in_the_count(verifier, gold, right, hanging, tmp_path):
     (tmp_path / "data.jsonl").write_text(json.dumps({"question": "a?", "answer": gold}))
     data = str(tmp_path / "data.jsonl")

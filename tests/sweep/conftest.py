@@ -1,15 +1,18 @@
-"""Plans on the fake backend that are over in a moment, and a store to execute them in."""
+"""Quick plans on the fake backend, and a store to execute them in."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from advsweep.config.groups import Composition, ConfigGroups
 from advsweep.store import Store, open_store
+from advsweep.sweep.planning import plan as planning
 from advsweep.sweep.planning.plan import Plan, make_plan
+from advsweep.sweep.registry import config_groups
 
 QUICK = [
     "backend=fake",
@@ -29,11 +32,20 @@ Planner = Callable[..., Plan]
 
 @pytest.fixture(scope="session")
 def plan() -> Planner:
-    """Plans a quick sweep with the overrides given; later ones of a key count."""
+    """Plans a quick sweep with further overrides; the last one of a key counts."""
+    # Hydra takes longer to compose a choice of groups than most of these sweeps take to run.
+    composed: dict[frozenset[tuple[str, str]], Composition] = {}
+
+    def groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:
+        made = config_groups(config_dirs)
+        made._composed = composed
+        return made
 
     @functools.cache
     def make(*overrides: str, name: str | None = None) -> Plan:
-        return make_plan([*QUICK, *overrides], name=name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(planning, "config_groups", groups)
+            return make_plan([*QUICK, *overrides], name=name)
 
     return make
 

@@ -53,6 +53,7 @@ def planned(name: str) -> Plan:
 
 
 @pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.slow
 def test_a_paper_s_runs_are_planned_without_data_and_weights(name: str) -> None:
     plan = planned(name)
     assert plan.runs

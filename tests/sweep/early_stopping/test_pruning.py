@@ -91,6 +91,7 @@ def test_force_makes_a_new_attempt(plan: Planner, store: Store) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_runs_are_compared_with_those_of_their_sweep_alone(plan: Planner, store: Store) -> None:
     two = (*MEDIAN, "stopping.minimum=2")
     execute(plan("backend.learning_rate=8,4", *two, name="apart"), store)
@@ -100,6 +101,7 @@ def test_runs_are_compared_with_those_of_their_sweep_alone(plan: Planner, store:
     assert states(store)[3] == (Status.PRUNED, 10)
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_the_same_step_is_judged_by(plan: Planner, store: Store) -> None:
     rule = (*MEDIAN, "stopping.minimum=2", "stopping.window=1", "stopping.metric=pass@1")
     execute(plan(RATES, *rule), store)
@@ -140,6 +142,7 @@ def test_only_another_rule_frees_a_pruned_run(plan: Planner, store: Store) -> No
     assert store.runs.select()[0].stopping is None
 
 
+@pytest.mark.slow
 def test_a_report_says_what_was_pruned_and_whom_that_flatters(plan: Planner, store: Store) -> None:
     rule = (*MEDIAN, "stopping.minimum=2")
     execute(plan(RATES, "seed=0,1", *rule, name="m"), store)

@@ -114,6 +114,7 @@ def test_a_server_that_cannot_import_says_so() -> None:
         server.close()
 
 
+@pytest.mark.slow
 def test_a_server_ends_with_the_process_that_started_it() -> None:
     program = (
         "import os, time; from advsweep.sweep.executors.forkserver import ForkServer\n"

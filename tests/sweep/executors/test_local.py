@@ -119,6 +119,7 @@ def test_a_worker_gets_its_share_of_the_machine_and_no_secrets_on_its_command_li
 
 
 @pytest.mark.usefixtures("other_python")
+@pytest.mark.slow
 def test_cores_are_left_alone_when_told_so(executor: Maker, job: Jobs) -> None:
     local = executor(1, Resources(cpus=len(CORES)), pin=False)
     found = told(started(local, job(1)), job(1))
@@ -127,6 +128,7 @@ def test_cores_are_left_alone_when_told_so(executor: Maker, job: Jobs) -> None:
 
 
 @pytest.mark.usefixtures("other_python")
+@pytest.mark.slow
 def test_runs_share_gpus_as_far_as_there_is_room(
     executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_run_on_several_gpus_sees_them_all(
 
 
 @pytest.mark.usefixtures("other_python")
+@pytest.mark.slow
 def test_runs_wait_for_memory_that_others_have(
     executor: Maker, job: Jobs, free_memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +231,7 @@ class TestForked:
         assert second["arguments"][:2] == ["--run", "2"]
 
     @pytest.mark.usefixtures("other_python")
+    @pytest.mark.slow
     def test_nothing_is_lost_with_the_server(self, local: LocalExecutor, job: Jobs) -> None:
         handles = [started(local, job(1))]
         server = local._server
@@ -239,6 +243,7 @@ class TestForked:
             told(handle, job(i))
 
     @pytest.mark.usefixtures("other_python")
+    @pytest.mark.slow
     def test_imports_that_fail_are_left_to_the_workers(
         self, local: LocalExecutor, job: Jobs
     ) -> None:
@@ -300,6 +305,7 @@ class Hesitant(DebugExecutor):
         self.closed = True
 
 
+@pytest.mark.slow
 def test_a_run_that_there_is_no_room_for_is_offered_again(plan: Planner, store: Store) -> None:
     executor = Hesitant()
     quick = plan("seed=0,1")

@@ -161,6 +161,7 @@ def test_runs_that_failed_or_are_only_evaluated_are_alone(plan: Planner, store: 
     assert sorted(len(ids) for ids in workers if not (failed | trained) & set(ids)) == [2, 3, 3]
 
 
+@pytest.mark.slow
 def test_runs_that_another_process_has_are_waited_for(plan: Planner, store: Store) -> None:
     stacked = plan(*STACK, "seed=0,1,2")
     given(plan(*STACK, "seed=1", "steps=2"), store)
@@ -179,6 +180,7 @@ def test_runs_that_another_process_has_are_waited_for(plan: Planner, store: Stor
     assert [len(ids) for ids in workers] == [2]
 
 
+@pytest.mark.slow
 def test_runs_to_be_evaluated_otherwise_are_not_of_the_same_worker(
     plan: Planner, store: Store
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_worker_does_the_runs_of_a_sweep_in_its_order(plan: Planner, store: St
     assert joined(store)[0].run_ids == []
 
 
+@pytest.mark.slow
 def test_a_worker_measures_what_a_sweep_does(
     plan: Planner, store: Store, undisturbed: Measured
 ) -> None:
@@ -98,6 +99,7 @@ def test_runs_of_others_are_neither_taken_nor_waited_for(plan: Planner, store: S
         assert joined(store)[0].run_ids == [ids[1]]
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_more(plan: Planner, store: Store) -> None:
     later = plan("seed=0", name="demo")
     add(plan("seed=1", name="demo"), store)

@@ -179,6 +179,7 @@ def test_a_run_that_another_process_has_is_waited_for(
     assert (outcome.done, len(outcome.failed)) == ((1, 0) if expected == "done" else (0, 1))
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_leaves_is_taken_up(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_tracker_gets_every_step_and_every_end(plan, store, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("plugin")
+@pytest.mark.slow
 def test_a_tracker_that_hangs_or_dies_leaves_the_sweep_alone(plan, store, how, patience, words):
     outcome, said = feed_with(plan(name="one"), store, Odd(how=how, patience=patience))
     assert outcome.done == 1
@@ -129,6 +130,7 @@ def test_a_process_that_cannot_be_started_is_spoken_of_once(plan, store, monkeyp
 
 
 @pytest.mark.usefixtures("plugin")
+@pytest.mark.slow
 def test_a_run_that_is_retried_goes_on(plan, store, tmp_path):
     """Its process is started, and ends, twice."""
     [run_id] = execute(plan("backend.fail_at=15"), store).run_ids
@@ -157,6 +159,7 @@ def test_a_process_that_lost_its_parent_ends_whatever_its_tracker_does(plan, sto
     assert process.returncode == -signal.SIGALRM
 
 
+@pytest.mark.slow
 def test_a_full_pipe_is_not_waited_for(plan, store, monkeypatch, tmp_path):
     """The process reads nothing, and there is more to tell it than a pipe holds."""
     deaf = tmp_path / "deaf"
@@ -184,6 +187,7 @@ def test_a_store_that_is_not_trusted_chooses_no_tracker(plan, store):
     assert "a store does not choose trackers" in line
 
 
+@pytest.mark.slow
 def test_what_a_sweep_was_last_started_with_is_what_counts(plan, store):
     planned = plan("tracking=tensorboard", "tracking.directory=there", name="shown")
     [run_id] = execute(planned, store).run_ids

@@ -540,6 +540,7 @@ def test_a_process_that_lost_its_lease_ends_at_once(
     assert ends[0] == ELSEWHERE
 
 
+@pytest.mark.slow
 def test_runs_that_start_together_make_one_base_evaluation(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_they_get_the_numbers_that_they_get_alone(
     assert all(measured["checkpoints"] for measured in alone.values())
 
 
+@pytest.mark.slow
 def test_those_of_other_shapes_and_lengths_are_the_same_too(
     plan: Planner, store: Store, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_those_of_other_shapes_and_lengths_are_the_same_too(
     assert all_measured(store) == expected
 
 
+@pytest.mark.slow
 def test_bandits_that_differ_in_all_they_may_are_as_they_are_alone(
     store: Store, tmp_path: Path
 ) -> None:
@@ -229,6 +231,7 @@ def test_one_that_a_rule_stops_early_leaves_the_others(
     assert found.items() <= alone.items()
 
 
+@pytest.mark.slow
 def test_further_evaluations_are_made_for_each(plan: Planner, store: Store) -> None:
     outcome, events = run(plan(*STACK, "evaluation.n=8,16"), store)
     assert (outcome.done, len(kinds(events))) == (3, 6)
@@ -287,6 +290,7 @@ def test_runs_that_others_have_are_left_to_them(
     assert all_measured(store).items() <= alone.items()
 
 
+@pytest.mark.slow
 def test_one_heart_beats_for_all_and_tells_which_are_lost(
     plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +346,7 @@ def test_what_befalls_all_of_them_is_tried_with_each_alone(
     assert all_measured(store) == alone
 
 
+@pytest.mark.slow
 def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,6 +416,7 @@ class Forking(Executor):
             os._exit(code)
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     plan: Planner, store: Store, alone: dict[str, Measured]
 ) -> None:
@@ -490,6 +496,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
     assert (stopped.status, stopped.step) == (Status.INTERRUPTED, 9)
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_process_stops_all_with_checkpoints(
     plan: Planner, store: Store, alone: dict[str, Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
