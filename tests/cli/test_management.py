@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.logs import Tail, followed, log_path
 from advsweep.cli.commands.rm import remove_folder
+from advsweep.cli.shared.run_log import Tail, followed, log_path
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.owners import process_started

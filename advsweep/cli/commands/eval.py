@@ -41,7 +41,7 @@ def evaluate(
     given; nothing is trained.
     """
     from advsweep.backends.build import build_run
-    from advsweep.cli.commands import show
+    from advsweep.cli.shared import run_record
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.targets import find_targets
     from advsweep.errors import ConfigError
@@ -88,6 +88,6 @@ def evaluate(
                 )
             done.append(evaluation)
             if output is RecordFormat.TEXT:
-                show.print_evaluation(evaluation, f"{title}: ", settings.k)
+                run_record.print_evaluation(evaluation, f"{title}: ", settings.k)
     if output is RecordFormat.JSON:
-        print_json([show.evaluation_record(evaluation) for evaluation in done])
+        print_json([run_record.evaluation_record(evaluation) for evaluation in done])

@@ -34,10 +34,9 @@ def run(
     The run is evaluated before, during and after training, and recorded in the store. A run
     that was interrupted goes on from its last checkpoint; one that is done is not repeated.
     """
-    from advsweep.cli.commands import show
-    from advsweep.cli.commands.plan import print_warnings, tell_absent
-    from advsweep.cli.shared import execution
+    from advsweep.cli.shared import execution, run_record
     from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared.plan_output import print_absent, print_warnings
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import refuse_search
 
@@ -48,7 +47,7 @@ def run(
     refuse_search(plan)
     print_warnings(plan.warnings)
     if dry_run:
-        tell_absent(plan)
+        print_absent(plan)
         execution.print_config(plan.runs[0].config, output)
         return
     plan.check()  # before a store is made
@@ -58,7 +57,7 @@ def run(
             outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
         [record] = opened.runs.select(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
-            print_json(show.whole(opened, record))
+            print_json(run_record.whole(opened, record))
         else:
-            show.print_summary(opened, record)
+            run_record.print_summary(opened, record)
     raise typer.Exit(outcome.exit_code)

@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import duration, echo, echo_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,10 +118,3 @@ def _print(sweep: str | None, standing: SweepStatus) -> None:
                 for f in standing.failures
             ],
         )
-
-
-def duration(seconds: float | None) -> str:
-    """A time span as 0:01:30; `-` where there is none."""
-    from datetime import timedelta
-
-    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

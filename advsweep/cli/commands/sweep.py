@@ -55,9 +55,9 @@ def sweep(
     (--retries), and stops the others only if that is asked for. search=optuna tries out what
     interval(), choice() and range() give, trial by trial.
     """
-    from advsweep.cli.commands.plan import print_plan, print_warnings
-    from advsweep.cli.shared import execution, searching
+    from advsweep.cli.shared import execution, search_output
     from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared.plan_output import print_plan, print_warnings
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search
 
@@ -74,12 +74,12 @@ def sweep(
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     how = ListFormat.JSON if output is RecordFormat.JSON else ListFormat.TABLE
     if study is not None:
-        searching.refuse_force(force)
+        search_output.refuse_force(force)
         if dry_run:
-            searching.print_search(study, store, jobs, how)
+            search_output.print_search(study, store, jobs, how)
             return
         study.example.check()
-        searching.search(study, store, jobs, policy=policy, output=output)
+        search_output.search(study, store, jobs, policy=policy, output=output)
     plan = make_plan(overrides or [], config_dirs=config_dir or (), name=name, fetch=not dry_run)
     refuse_search(plan)
     if dry_run:

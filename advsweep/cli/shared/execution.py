@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from advsweep.cli.commands.show import flat
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, print_json
+from advsweep.cli.shared.run_record import flat
 
 if TYPE_CHECKING:
     from advsweep.components import Plain

@@ -130,3 +130,10 @@ def _cell(value: Any) -> str:
     if isinstance(plain, (list, tuple)):
         return " ".join(str(v) for v in plain)
     return str(plain)
+
+
+def duration(seconds: float | None) -> str:
+    """Formats a time span as 0:01:30; `-` for None."""
+    from datetime import timedelta
+
+    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

@@ -19,8 +19,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 
-from advsweep.cli.commands.logs import Tail, log_path
-from advsweep.cli.commands.status import duration
+from advsweep.cli.shared.output import duration
+from advsweep.cli.shared.run_log import Tail, log_path
 from advsweep.errors import StoreError
 from advsweep.printable import printable, printable_line
 from advsweep.store import Status

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.plan import print_plan
 from advsweep.cli.shared.options import ListFormat
+from advsweep.cli.shared.plan_output import print_plan
 from advsweep.errors import StoreError
 from advsweep.sweep.planning.plan import make_plan
 
@@ -101,7 +101,9 @@ def test_the_last_line_tells_gpu_hours_and_what_nothing_tells_of(fake_folder, ca
     print_plan(plan, str(fake_folder / "advsweep.db"), 2, ListFormat.TABLE)
     last = without_room(capsys.readouterr().out.splitlines()[-1])
     assert last.startswith("48 steps left, about ")
-    assert " GPU-hours with 2 side by side (from 6 earlier runs); of 2 runs no earlier" in last
+    assert (
+        " GPU-hours with 2 side by side (from 6 earlier runs); no time estimate for 2 runs" in last
+    )
 
 
 def test_a_dry_run_of_the_sweep_says_the_same(invoke):
@@ -147,7 +149,9 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
         assert done.stderr == "... and 10 more (--all shows them)\n"
-        assert lines[-1] == "720 steps left; no earlier run of this shape tells how long they take"
+        assert (
+            lines[-1] == "720 steps left; no time estimate: no run of this shape has finished yet"
+        )
     everything = invoke("plan", "seed=range(60)", "--all", *FAKE)
     assert (len(everything.stdout.splitlines()), everything.stderr) == (64, "")
     assert list(tmp_path.iterdir()) == []
@@ -188,7 +192,7 @@ def test_a_printed_time_is_told_with_its_source(invoke, tmp_path):
     )
     asked = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
     done = invoke("plan", *asked, "-j1", "--config-dir", str(tmp_path))
-    said = "12 steps left; no earlier run of this shape tells how long they take"
+    said = "12 steps left; no time estimate: no run of this shape has finished yet"
     assert done.stdout.splitlines()[-1] == said
     done = invoke("plan", *asked[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"

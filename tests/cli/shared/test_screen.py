@@ -15,8 +15,8 @@ from textual.widgets import DataTable, RichLog, Static
 from typer.testing import CliRunner
 
 from advsweep.cli.app import app
-from advsweep.cli.commands.logs import log_path
 from advsweep.cli.shared import screen
+from advsweep.cli.shared.run_log import log_path
 from advsweep.cli.shared.screen import LogScreen, Reader, View, Watch, sparkline
 from advsweep.errors import ConfigError, StoreError
 from advsweep.store import NewRun, Owner, Status, Store, open_store

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from advsweep.cli.commands.plan import LISTED, describe_rest, existing, rest_record, tell_cut
 from advsweep.cli.shared import execution
 from advsweep.cli.shared.options import ListFormat, RecordFormat
 from advsweep.cli.shared.output import (
@@ -18,6 +17,13 @@ from advsweep.cli.shared.output import (
     print_json,
     print_listing,
     show_number,
+)
+from advsweep.cli.shared.plan_output import (
+    LISTED,
+    describe_remaining,
+    existing,
+    print_cut,
+    remaining_record,
 )
 from advsweep.sweep.search.dimensions import format_params
 
@@ -90,7 +96,7 @@ def print_search(
                 "states": progress.states,
                 "to_come": progress.to_come,
                 "best": [_record(study, result) for result in progress.best],
-                **rest_record(progress.left),
+                **remaining_record(progress.left),
                 "jobs": slots,
             }
         )
@@ -100,7 +106,7 @@ def print_search(
         _print_space(study)
         _print_trials(study, progress.results, every=every)
         _print_standing(study, progress)
-        echo(describe_rest(progress.left, slots))
+        echo(describe_remaining(progress.left, slots))
 
 
 def _dimension(dimension: Dimension) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def _print_trials(study: Study, results: Sequence[TrialResult], *, every: bool) 
                 for result in shown
             ],
         )
-        tell_cut(len(results) - len(shown))
+        print_cut(len(results) - len(shown))
 
 
 def _print_standing(study: Study, progress: SearchProgress) -> None:

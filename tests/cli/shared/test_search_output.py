@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.cli.shared.options import ListFormat
-from advsweep.cli.shared.searching import print_search
+from advsweep.cli.shared.search_output import print_search
 from advsweep.store import open_store
 from advsweep.sweep.search.study import plan_search
 
@@ -36,7 +36,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
         "group_size             choice   4, 8",
         "",
         "sweep s: search=optuna for pass@1 (higher), 2 trials of 2 runs each: 2 to come",
-        "24 steps left; no earlier run of this shape tells how long they take",
+        "24 steps left; no time estimate: no run of this shape has finished yet",
     ]
     assert advsweep(*SEARCH, "--dry-run").stdout == planned.stdout
     told = advsweep(*SEARCH, "--format=json")

@@ -1,0 +1,242 @@
+"""Prints plans: the runs of a sweep, what is left of them, and what this machine lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from advsweep.cli.shared.options import ListFormat
+from advsweep.cli.shared.output import echo, echo_line
+
+if TYPE_CHECKING:
+    from advsweep.store import Store
+    from advsweep.sweep.planning.eta import TimeEstimate
+    from advsweep.sweep.planning.plan import Duplicate, Plan
+
+LISTED = 50
+SHOWN = 10  # characters of an identity
+
+
+def print_plan(
+    plan: Plan,
+    url: str | None,
+    jobs: int | None,
+    how: ListFormat,
+    *,
+    force: bool = False,
+    every: bool = False,
+) -> None:
+    """A sweep's runs, what is left of them and how long that should take."""
+    from advsweep.cli.shared.output import print_json, print_listing
+    from advsweep.sweep.planning.eta import estimate
+    from advsweep.sweep.planning.labels import config_labels
+    from advsweep.sweep.planning.plan import outdated_runs
+
+    store = existing(url)
+    warnings = [*plan.warnings, *outdated_runs(plan, store)]
+    fits = _fits_machine(plan, warnings)
+    slots = jobs or plan.executor.capacity()
+    left = estimate(plan, store, slots, force=force)
+    rows = [
+        {
+            "identity": planned.run.identity,
+            "id": run.run_id,
+            "estimator": planned.run.estimator.name,
+            "seed": planned.run.seed,
+            "status": run.status,
+            "step": run.step,
+            "steps": planned.run.steps,
+            "steps_left": run.steps_left,
+            "seconds_left": run.seconds_left,
+            "label": label,
+        }
+        for planned, run, label in zip(
+            plan.runs, left.runs, config_labels(p.config for p in plan.runs), strict=True
+        )
+    ]
+    if how is ListFormat.JSON:
+        configs = (planned.config for planned in plan.runs)
+        print_json(
+            {
+                "name": plan.name,
+                "runs": [row | {"config": c} for row, c in zip(rows, configs, strict=True)],
+                "duplicates": [_duplicate_record(d) for d in plan.duplicates],
+                "states": left.states,
+                **_tally(left),
+                **remaining_record(left),
+                "jobs": slots,
+                "warnings": warnings,
+            }
+        )
+    elif how is ListFormat.CSV:
+        print_listing(rows, how)
+    else:
+        _print_table(plan, left, rows, slots, every=every, fits=fits)
+
+
+def _fits_machine(plan: Plan, warnings: Iterable[str]) -> bool:
+    """Whether this machine could execute a plan, which may be looked at where it could not."""
+    from advsweep.errors import ConfigError
+
+    print_absent(plan)
+    print_warnings(warnings)
+    try:
+        plan.check()
+    except ConfigError as error:
+        echo_line(f"advsweep: this machine could not execute it: {error}", err=True)
+        return False
+    return True
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Says on stderr what the user may not expect of a plan."""
+    for warning in warnings:
+        echo_line(f"advsweep: warning: {warning}", err=True)
+
+
+def print_absent(plan: Plan) -> None:
+    """Says on stderr which data is to be fetched, or made, before anything can start."""
+    if plan.absent:
+        echo(
+            f"advsweep: not on this machine: {', '.join(plan.absent)}; problems are checked, and "
+            f"identities known, when it is",
+            err=True,
+        )
+
+
+def _print_table(
+    plan: Plan,
+    left: TimeEstimate,
+    rows: list[dict[str, Any]],
+    slots: int,
+    *,
+    every: bool,
+    fits: bool,
+) -> None:
+    from advsweep.cli.shared.output import print_columns
+    from advsweep.sweep.scheduler.batching import count_stackable
+
+    cut = len(rows) if every else LISTED
+    print_columns(
+        ["identity", "status", "steps", "left", "run"], [_cells(row) for row in rows[:cut]]
+    )
+    print_cut(len(rows) - cut)
+    if plan.duplicates:
+        echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
+        cut = len(plan.duplicates) if every else LISTED
+        for duplicate in plan.duplicates[:cut]:
+            echo_line(f"  {_describe(duplicate)}")
+        print_cut(len(plan.duplicates) - cut)
+    tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
+    detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
+    known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
+    echo()
+    echo_line(f"sweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
+    echo(describe_remaining(left, slots, fits=fits))
+    if together := count_stackable(plan):
+        echo_line(f"{together} of the runs can be trained together, several in one process")
+
+
+def _tally(left: TimeEstimate) -> dict[str, int]:
+    """How many runs are done, running, and missing for whatever reason."""
+    done, running = left.states["done"], left.states["running"]
+    return {"done": done, "running": running, "missing": len(left.runs) - done - running}
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    seconds = row["seconds_left"]
+    took = "" if not row["steps_left"] else "?" if seconds is None else _duration(seconds)
+    return [
+        row["identity"][:SHOWN],
+        row["status"],
+        f"{row['step']}/{row['steps']}",
+        took,
+        row["label"],
+    ]
+
+
+def print_cut(more: int) -> None:
+    """Says on stderr that there is more than was printed."""
+    if more > 0:
+        echo_line(f"... and {more} more (--all shows them)", err=True)
+
+
+def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:
+    return {
+        "identity": duplicate.identity,
+        "asked": _asked(duplicate.assignment),
+        "first": _asked(duplicate.first),
+        "block": duplicate.where or None,
+    }
+
+
+def _describe(duplicate: Duplicate) -> str:
+    where = f" in {duplicate.where}" if duplicate.where else ""
+    # Only where it was written otherwise, as with an alias.
+    first = {k: v for k, v in duplicate.first.items() if duplicate.assignment.get(k, v) != v}
+    before = f", first asked for as {_asked(first)}" if first else ""
+    return f"{_asked(duplicate.assignment)}{where} is {duplicate.identity[:SHOWN]}{before}"
+
+
+def _asked(assignment: Mapping[str, Any]) -> str:
+    """What was asked for, as it could be typed."""
+    from advsweep.config.space import Delete
+
+    return " ".join(
+        f"~{key}" if isinstance(value, Delete) else f"{key}={value}"
+        for key, value in assignment.items()
+        if key != "experiment"
+    )
+
+
+def remaining_record(left: TimeEstimate) -> dict[str, Any]:
+    """What is left, for `--format json`."""
+    return {
+        "steps_left": left.steps,
+        "seconds_left": left.seconds,
+        "gpu_hours_left": left.gpu_hours,
+        "untold": left.unknown,
+        "sources": left.sources,
+        "printed": left.printed,
+    }
+
+
+def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
+    """What is left, in a line.
+
+    Args:
+        fits: whether this machine could execute it at all.
+    """
+    if not left.steps:
+        return "no steps left"
+    steps = f"{left.steps} steps left"
+    if left.seconds is None:
+        return f"{steps}; no time estimate: no run of this shape has finished yet"
+    gpus = "" if left.gpu_hours is None else f" and {left.gpu_hours:.3g} GPU-hours"
+    rest = (
+        f"; no time estimate for {left.unknown} runs: none of their kind has finished yet"
+        if left.unknown
+        else ""
+    )
+    took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
+    took += "" if fits else ", for which this machine has no room"
+    sources = [f"from {left.sources} earlier runs"] if left.sources or not left.printed else []
+    sources += [f"by {'; '.join(left.printed)}"] if left.printed else []
+    return f"{steps}, {took} ({', '.join(sources)}){rest}"
+
+
+def existing(url: str | None) -> Store | None:
+    """The store, or None: it is not made."""
+    from advsweep.errors import NoStoreError
+    from advsweep.store import open_store
+
+    try:
+        return open_store(url, create=False)
+    except NoStoreError:
+        return None
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,182 @@
+"""A run as people and programs read it: `show`, and the summary at the end of `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advsweep.cli.shared.output import echo, echo_line
+
+if TYPE_CHECKING:
+    from advsweep.store import EvaluationRecord, RunRecord, Store
+
+SUMMARISED = (
+    ("reward/mean", "mean reward"),
+    ("collapse/acr", "collapsed groups (ACR)"),
+    ("entropy/token", "token entropy, nats"),
+)
+
+
+def whole(store: Store, run: RunRecord) -> dict[str, Any]:
+    """Everything that the store holds of a run, for `--format json`."""
+    from dataclasses import fields
+
+    record = {f.name: getattr(run, f.name) for f in fields(run)}
+    names = store.metrics.names(run.id)
+    return {
+        **record,
+        "sweep": run.sweeps[0] if run.sweeps else None,
+        "environment": store.runs.environment(run.id),
+        "metrics": store.metrics.last_values([run.id], names).get(run.id, {}),
+        "summaries": store.metrics.summaries([run.id]).get(run.id, {}),
+        "evaluations": [evaluation_record(e) for e in store.evaluations.select([run.id])],
+        "analyses": [
+            {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
+            for a in store.analyses.select([run.id])
+        ],
+        "checkpoints": [{"step": c.step, "path": c.path} for c in store.checkpoints.select(run.id)],
+    }
+
+
+def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
+    """An evaluation with its scores, and the counts of each problem."""
+    e = evaluation
+    columns = {
+        "problem_id": e.problem_ids,
+        "prompt": e.prompts,
+        "level": e.levels.tolist(),
+        "n": e.n.tolist(),
+        "c": e.c.tolist(),
+        "distinct": e.distinct.tolist(),
+        "unscorable": e.unscorable.tolist(),
+        "answer_entropy": e.answer_entropy.tolist(),
+        "token_entropy": e.token_entropy.tolist(),
+    }
+    return {
+        "identity": e.identity,
+        "subject": e.subject,
+        "run": e.run_id,
+        "step": e.step,
+        "task": e.task,
+        "settings": e.settings,
+        "created": e.created,
+        "scores": e.scores(),
+        "problems": [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ],
+    }
+
+
+def print_whole(store: Store, run: RunRecord) -> None:
+    """A run in words: what it is, how it went, what came out."""
+    _print_pairs(
+        {
+            "run": f"{run.id} (attempt {run.attempt})",
+            "identity": run.identity,
+            "sweeps": ", ".join(run.sweeps) or "none",
+            "status": _status(run),
+            "step": f"{run.step} of {run.steps}",
+            "started": _time(run.started),
+            "finished": _time(run.finished),
+            "folder": str(run.directory),
+        }
+    )
+    echo("\nconfig")
+    _print_pairs(dict(flat(run.config)), indent="  ")
+    if environment := store.runs.environment(run.id):
+        echo("\nenvironment")
+        _print_pairs(dict(flat(environment)), indent="  ")
+    for evaluation in store.evaluations.select([run.id]):
+        echo()
+        print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
+    names = store.metrics.names(run.id)
+    if last := store.metrics.last_values([run.id], names).get(run.id):
+        echo("\nmetrics, last values")
+        _print_pairs({name: f"{value:.6g}" for name, value in sorted(last.items())}, indent="  ")
+    if checkpoints := store.checkpoints.select(run.id):
+        echo("\ncheckpoints")
+        for checkpoint in checkpoints:
+            echo_line(f"  step {checkpoint.step}: {checkpoint.path}")
+    if analyses := store.analyses.select([run.id]):
+        echo("\nanalyses")
+        for analysis in analyses:
+            echo_line(f"  {analysis.kind.replace('_', ' ')} after step {analysis.step}")
+    if run.traceback:
+        echo(f"\n{run.traceback.rstrip()}")
+
+
+def print_summary(store: Store, run: RunRecord) -> None:
+    """What came out of a run, in a few lines, before and after training side by side."""
+    took = ""
+    if run.started and run.finished:
+        took = f" in {(run.finished - run.started).total_seconds():.0f} s"
+    echo_line(
+        f"run {run.id}: {run.estimator}, seed {run.seed}: {run.status.value}, "
+        f"step {run.step} of {run.steps}{took}"
+    )
+    if run.error:
+        echo_line(f"  {run.error}")
+    rows = []
+    for name, label in SUMMARISED:
+        values = store.metrics.series([run.id], name).get(run.id)
+        if values is not None and len(values[1]):
+            rows.append((label, values[1][0], values[1][-1]))
+    evaluations = store.evaluations.select([run.id])
+    if len(evaluations) > 1:
+        ks = run.config["evaluation"]["k"]
+        first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
+        rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
+        rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))
+    if rows:
+        echo_line(f"  {'':<24} {'first':>8} {'last':>8}")
+    for label, before, after in rows:
+        echo_line(f"  {label:<24} {before:8.3f} {after:8.3f}")
+    echo(f"\nadvsweep show {run.id} has the rest.", err=True)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """A nested mapping as dotted keys and texts; a node's name stands for the node."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            inner = dict(value)
+            if "name" in inner:
+                yield f"{prefix}{key}", str(inner.pop("name"))
+            yield from flat(inner, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "null" if value is None else str(value)
+
+
+def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
+    """An evaluation in a few lines: how it was made, its scores, and the solve rates by level.
+
+    Args:
+        head: what it is of.
+        ks: the k of pass@k; by default those that it was first asked for.
+    """
+    s = e.settings
+    cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""
+    by = f", sampled by {s['sampler']}" if "sampler" in s else ""
+    how = f"n={s['n']}, temperature {s['temperature']:g}{cut}, {len(e.problem_ids)} problems{by}"
+    echo_line(f"{head}{e.task}, {how}")
+    _print_pairs({k: f"{v:.4f}" for k, v in e.scores(ks).items()}, indent="  ")
+    if e.unjudged:
+        echo(f"  {len(e.unjudged)} problems have no pass@k: none of their samples could be scored")
+    by_level = [(level, e.levels == level) for level in sorted(set(e.levels.tolist()))]
+    counts = ((level, e.c[at].sum(), e.n[at].sum()) for level, at in by_level)
+    rates = "  ".join(f"{level}: {c / n:.3f}" if n else f"{level}: –" for level, c, n in counts)
+    echo_line(f"  pass@1 by level  {rates}")
+
+
+def _print_pairs(pairs: Mapping[str, str], indent: str = "") -> None:
+    width = max((len(key) for key in pairs), default=0)
+    for key, value in pairs.items():
+        echo_line(f"{indent}{key.ljust(width)}  {value}")
+
+
+def _status(run: RunRecord) -> str:
+    failure = f" ({run.failure.value})" if run.failure else ""
+    return f"{run.status.value}{failure}" + (f": {run.error}" if run.error else "")
+
+
+def _time(value: Any) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S UTC") if value else "not yet"
