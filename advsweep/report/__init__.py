@@ -30,14 +30,22 @@ from advsweep.report.claims.render import CLAIM_FORMATS, render_claims
 from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.measure import Cutoff, parse_cutoff
-from advsweep.report.data.provenance import Provenance
 from advsweep.report.papers.layouts import PaperLayout, choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks
 from advsweep.report.tables.export import FORMATS, render
 from advsweep.report.tables.layout import lay_out
 from advsweep.report.tables.models import build_model_report
-from advsweep.report.tables.types import Cell, Difference, Document, Mark, Report, Row, Table
+from advsweep.report.tables.types import (
+    Cell,
+    Difference,
+    Document,
+    Mark,
+    Provenance,
+    Report,
+    Row,
+    Table,
+)
 
 __all__ = [
     "CLAIM_FORMATS",

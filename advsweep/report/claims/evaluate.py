@@ -13,11 +13,11 @@ from scipy.special import ndtri
 from advsweep.errors import FitError, ReportError, StoreError
 from advsweep.report.claims.expressions import AssertionResult, ClaimVerdict, evaluate_assertion
 from advsweep.report.claims.lists import Claim, ClaimList, Slope, Trend
-from advsweep.report.data.formatting import show
 from advsweep.report.figures.chart import PointUnit
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
 from advsweep.report.tables.footnotes import provenance
+from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report
 from advsweep.statistics import (
     CommonSlope,

@@ -22,10 +22,10 @@ import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.report.data.columns import MetricDirection
-from advsweep.report.data.filters import parse_where
-from advsweep.report.data.formatting import show, show_key
+from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import key_order
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
+from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 

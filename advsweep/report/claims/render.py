@@ -12,10 +12,9 @@ from typing import Any
 from advsweep.printable import printable_json, spreadsheet_cell
 from advsweep.report.claims.evaluate import ClaimResult, ClaimResults
 from advsweep.report.claims.expressions import ClaimVerdict
-from advsweep.report.data.formatting import show_p
 from advsweep.report.tables.comparison import MOST_SEEDS
-from advsweep.report.tables.export import writer
-from advsweep.report.tables.markup import to_latex, to_markdown
+from advsweep.report.tables.export import to_latex, to_markdown, writer
+from advsweep.report.tables.layout import show_p
 from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
 
 _COUNTED: Mapping[ClaimVerdict, str] = {

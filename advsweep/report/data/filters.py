@@ -1,11 +1,11 @@
-"""Conditions that choose runs: `estimator=fade,grpo group_size>=8 pass@1>0.3`.
+"""Filters that select runs: `estimator=fade,grpo group_size>=8 pass@1>0.3`.
 
     KEY=VALUE,...     one of these values; KEY!=VALUE,... none of them
     KEY>=NUMBER       also >, <= and <
 
-KEY is a config key (a component's name stands for it), `seed`, `status`, `sweep`, or any column
-that a table can have. Conditions stand apart by spaces (`and` may stand between them), and all
-must hold. Values are those of JSON, and other words are texts; quotes hold what has spaces.
+KEY is a config key (a component's value is its name), `seed`, `status`, `sweep`, or any column
+of a table. Spaces separate filters (`and` may stand between them); a run must match all of them.
+Values are JSON, and other words are texts; quotes enclose values with spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from advsweep.errors import ConfigError
 HASH_KEY = "config_hash"
 
 MISSING = object()
-"""What a run has of a key that its config lacks."""
+"""The value of a key that a run's config lacks."""
 
 _OPERATORS = r"!=|<=|>=|=|<|>"
 _CONDITION = re.compile(rf"([^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
@@ -37,7 +37,7 @@ _ORDERS = {
 
 @dataclass(frozen=True)
 class Filter:
-    """A key, and what its value must be; `text` is how it was written."""
+    """A test of one key; `text` is what the user wrote."""
 
     key: str
     operator: str
@@ -45,7 +45,7 @@ class Filter:
     text: str
 
     def holds(self, value: Any) -> bool:
-        """Whether a value fits; one that is `MISSING`, or NaN, fits nothing."""
+        """Tests a value; `MISSING` and NaN never match."""
         if value is MISSING or value != value:
             return False
         if self.operator in _ORDERS:
@@ -57,13 +57,13 @@ class Filter:
 
 
 def parse_where(text: str, option: str = "--where") -> list[Filter]:
-    """The filters of a text.
+    """Parses filters.
 
     Args:
-        option: what gave the text, for the message.
+        option: the option that the text comes from, for the message.
 
     Raises:
-        ConfigError: it is not one; the message names the part that cannot be read.
+        ConfigError: a part of the text is no filter; the message names it.
     """
     try:
         tokens = shlex.split(re.sub(rf"\s*({_OPERATORS})\s*", r"\1", text))
@@ -98,7 +98,7 @@ def _filter(text: str, option: str) -> Filter:
 
 
 def split_list(text: str) -> list[str]:
-    """What stands between commas, but for those in brackets.
+    """Splits a text at its commas, except for those in brackets.
 
     >>> split_list("pass@1[gsm8k,level=3],seed")
     ['pass@1[gsm8k,level=3]', 'seed']
@@ -121,7 +121,7 @@ def _value(text: str) -> Any:
 
 
 def lookup(config: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key; a component's is its name; `MISSING` if it is not there."""
+    """Returns the value of a dotted key, for a component its name; or `MISSING`."""
     value: Any = config
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:
@@ -131,10 +131,21 @@ def lookup(config: Mapping[str, Any], key: str) -> Any:
 
 
 def describe_filters(filters: Sequence[Filter]) -> str:
-    """The filters as they were written."""
+    """Joins the filters as the user wrote them."""
     return " ".join(filter.text for filter in filters)
 
 
 def _equal(one: Any, other: Any) -> bool:
     # In Python True is 1.
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def show_key(value: Any) -> str:
+    """Formats a config value: the items of a list, short numbers, `null`."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(show_key(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

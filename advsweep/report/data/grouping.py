@@ -18,8 +18,7 @@ from typing import Any
 from advsweep.backends.base import Backend
 from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.filters import HASH_KEY, MISSING, lookup
-from advsweep.report.data.formatting import show_key
+from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
 from advsweep.store.revisions import HASH
 

@@ -1,4 +1,4 @@
-"""Which runs a table is made of, and which columns it has."""
+"""Selects the runs and the columns of a table."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _STATUS = "status"
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of a table.
+    """The selected runs.
 
     Attributes:
-        left_out: how many more fulfil the filters but for their state.
+        left_out: how many other runs match all filters but that of the status, by status.
         pruned: those of them that were stopped early.
-        remarks: what to know of how they were chosen.
+        remarks: sentences on how the runs were selected.
     """
 
     runs: list[RunRecord]
@@ -84,7 +84,7 @@ def select_runs(
         finished_only: without a filter on the status, select runs that are done.
 
     Raises:
-        NotFoundError: a filter's key is neither a config key of a run nor a metric.
+        NotFoundError: a filter's key is neither a config key nor a metric of a run.
         ReportError: a filter is on evaluations that were not made alike.
     """
     of_config = [c for c in where if c.key == _STATUS or is_key(runs, c.key)]
@@ -154,7 +154,7 @@ def _metrics(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[str]:
 def split_columns(
     runs: Sequence[RunRecord], names: Sequence[str] | None
 ) -> tuple[list[str], list[str] | None]:
-    """Config keys, whose values become columns, and metrics; None where nobody chose any."""
+    """Splits names into config keys, whose values become columns, and metrics; None for none."""
     if names is None:
         return [], None
     keys = [name for name in names if is_key(runs, name)]
@@ -165,34 +165,29 @@ def split_columns(
 def select_columns(
     metrics: Sequence[str] | None, evaluated: EvaluationsByTask, *, pivoted: bool
 ) -> list[Column]:
-    """The columns of some names, or those that a table has of itself.
+    """Parses the names of columns; without any, returns the default columns of a table.
 
     Raises:
         NotFoundError: a name cannot be a column.
     """
-    ks = _asked(evaluated)
+    main = evaluated.of(None)
+    records = main.final.values() if main is not None else ()
+    ks = sorted({k for record in records for k in record.settings.get("k", ())})
     if metrics is None:
         names = standard_columns(ks, evaluated.others)
         if pivoted:
             names = [f"pass@{min(ks)}"] if ks else names[:1]
         return [_column(name) for name in names]
     tasks = [task for task in evaluated.tasks if task != OWN_TASKS]
-    levels = _levels(evaluated) if any("level=*" in name for name in metrics) else []
-    listed = [full for name in metrics for full in expand(name, ks=ks, tasks=tasks, levels=levels)]
+    levels = (
+        {int(v) for r in records for v in set(r.levels.tolist())}
+        if any("level=*" in name for name in metrics)
+        else set()
+    )
+    listed = [
+        full for name in metrics for full in expand(name, ks=ks, tasks=tasks, levels=sorted(levels))
+    ]
     return [_column(name) for name in dict.fromkeys(listed)]
-
-
-def _asked(evaluated: EvaluationsByTask) -> list[int]:
-    """The k of pass@k that the runs' own evaluations were asked for."""
-    main = evaluated.of(None)
-    records = main.final.values() if main is not None else ()
-    return sorted({k for record in records for k in record.settings.get("k", ())})
-
-
-def _levels(evaluated: EvaluationsByTask) -> list[int]:
-    main = evaluated.of(None)
-    records = main.final.values() if main is not None else ()
-    return sorted({int(level) for record in records for level in set(record.levels.tolist())})
 
 
 def _column(name: str) -> Column:
@@ -214,11 +209,11 @@ def refuse_empty(
     columns: Sequence[Column],
     values: Values,
 ) -> None:
-    """Refuses columns that somebody chose and that no run has.
+    """Refuses columns that the user named and that no run has.
 
     Raises:
-        NotFoundError: there is no such metric, task or level; the message offers the nearest.
-        ReportError: k is more than the samples of every problem.
+        NotFoundError: the metric, task or level does not exist; the message offers the nearest.
+        ReportError: no problem has k samples.
     """
     for column in columns:
         found = values[column.name]
@@ -256,7 +251,7 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
 
 
 def used_tasks(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
-    """The tasks that the numbers of some columns are of; the main one if of none."""
+    """Returns the tasks that some columns measure; the main task if they measure none."""
     used: dict[str, None] = {}
     for column in columns:
         if column.is_evaluated and column.over is not None:

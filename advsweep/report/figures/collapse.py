@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError, nearest
-from advsweep.report.data.filters import MISSING
-from advsweep.report.data.formatting import show_key
+from advsweep.report.data.filters import MISSING, show_key
 from advsweep.report.data.grouping import known_keys, value_of
 from advsweep.report.figures.chart import (
     GREY,

@@ -11,11 +11,11 @@ import numpy as np
 
 from advsweep.errors import ConfigError, NotFoundError, ReportError, nearest
 from advsweep.printable import printable_line
-from advsweep.report.data.filters import MISSING
-from advsweep.report.data.formatting import show, show_interval, show_key
+from advsweep.report.data.filters import MISSING, show_key
 from advsweep.report.data.grouping import value_of
 from advsweep.report.figures.chart import Chart, Options, seeds_note
 from advsweep.report.figures.data import FigureData
+from advsweep.report.tables.layout import show, show_interval
 from advsweep.statistics import Interval, student_t_interval
 from advsweep.store import RunRecord
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advsweep.errors import ReportError
 from advsweep.local_files import outside_working_folder
-from advsweep.report.data.formatting import show_key
+from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from scipy.special import stdtrit
 
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report.data.columns import Column, metric_range
-from advsweep.report.data.formatting import show
 from advsweep.report.data.grouping import group_runs
 from advsweep.report.figures.chart import Options
 from advsweep.report.figures.data import FigureData
 from advsweep.report.figures.pass_at_k import PassAtK
 from advsweep.report.figures.style import label_of
 from advsweep.report.figures.training import STANDARD
+from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Entry, Heading, Line, Table
 from advsweep.store import EvaluationRecord, RunRecord, Store
 

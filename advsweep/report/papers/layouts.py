@@ -21,7 +21,6 @@ from advsweep.errors import ConfigError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection, parse_column
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.filters import MISSING
-from advsweep.report.data.formatting import show_interval
 from advsweep.report.data.grouping import Group, refuse_mixtures, value_of
 from advsweep.report.papers.published import (
     BASE_METHOD,
@@ -34,6 +33,7 @@ from advsweep.report.papers.published import (
     task_titles,
 )
 from advsweep.report.tables.comparison import rank
+from advsweep.report.tables.layout import show_interval
 from advsweep.report.tables.rows import untrained_rows
 from advsweep.report.tables.types import Cell, Entry, Heading, Layout, Line, Mark, Row, Table
 from advsweep.store import RunRecord

@@ -1,4 +1,4 @@
-"""A report: rows of replicates, columns of metrics, every number with its interval and n."""
+"""Builds a report: rows of replicates, columns of metrics, each number with interval and n."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from advsweep.report.data.evaluations import (
     select_evaluations,
     unjudged_problems,
 )
-from advsweep.report.data.filters import MISSING, Filter, describe_filters
-from advsweep.report.data.formatting import show_key
+from advsweep.report.data.filters import MISSING, Filter, describe_filters, show_key
 from advsweep.report.data.grouping import (
     Group,
     group_by,
@@ -37,7 +36,6 @@ from advsweep.report.data.measure import (
     measure,
     spent,
 )
-from advsweep.report.data.provenance import describe_provenance
 from advsweep.report.data.selection import (
     read_runs,
     refuse_empty,
@@ -47,11 +45,12 @@ from advsweep.report.data.selection import (
     used_tasks,
 )
 from advsweep.report.tables.comparison import (
-    Baseline,
+    BaselineRows,
     compare_rows,
     default_baseline,
     parse_baseline,
 )
+from advsweep.report.tables.footnotes import describe_provenance
 from advsweep.report.tables.rows import (
     MOST_SINGLE,
     base_rows,
@@ -67,7 +66,7 @@ from advsweep.store.revisions import find_mixed_revisions
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message
-_SMOOTHED = 10  # steps of a training metric that a value is looked for in the mean of
+_SMOOTHED = 10  # steps in the running mean of a metric that `--at` compares
 
 
 def build_report(
@@ -86,31 +85,31 @@ def build_report(
     target: float | None = None,
     layout: Layout | None = None,
 ) -> Report:
-    """Compares the finished runs of a sweep, of all sweeps, or some runs.
+    """Compares the finished runs of a sweep, of all sweeps, or of some ids.
 
     Args:
         sweep: a sweep's name; None for every run of the store.
         run_ids: only these runs.
-        columns: names as `report.columns` has them; by default collapse, pass@k for the k
-            that the runs' evaluations ask for, entropies and cost. Config keys among them are
-            pivoted: each of their values has the metrics that are named beside them, pass@k of
-            the least k if none are.
-        rows: config keys that name the rows; by default the estimator and all that varies.
-        where: filters that runs must fulfil; without one on `status` they must be done.
+        columns: names as `report.data.columns` describes them; by default collapse, pass@k for
+            the k of the runs' evaluations, entropies and cost. Config keys among them are
+            pivoted: the other columns are repeated for each of their values; pass@k of the
+            least k if there are none.
+        rows: config keys that name the rows; by default the estimator and every key that varies.
+        where: filters that runs must match; without one on `status` they must be done.
         pool: average over runs that differ in other keys than those of rows and columns.
-        mixed_protocols: put runs together that were not evaluated alike.
-        at: where in the training runs are looked at; by default at its end.
+        mixed_protocols: combine runs that were not evaluated alike.
+        at: where in the training runs are compared; by default at its end.
         sort: a column or a key, with `:rising` or `:falling` after it.
-        baseline: the rows that others are compared with, as `parse_baseline` has it; `none`
+        baseline: the rows that others are compared with, as in `parse_baseline`; `none`
             for no comparison. By default the first row, in tables of at most 30 rows.
-        target: the difference that seeds needed are counted for; by default the one found.
+        target: the difference that seeds needed are counted for; by default the observed one.
         layout: the layout of a paper's table, which has its own rows and columns.
 
     Raises:
-        NotFoundError: there is no such sweep, run, key, metric or row; the message offers the
-            nearest.
-        ReportError: no run is finished, the runs were not evaluated alike, or a row would hold
-            runs of several configurations.
+        NotFoundError: the sweep, a run, key, metric or row does not exist; the message offers
+            the nearest name.
+        ReportError: no run is finished, the runs were not evaluated alike, or a row would
+            combine runs of several configurations.
     """
     runs = read_runs(store, sweep, run_ids, where)
     selection = select_runs(store, runs, where, mixed=mixed_protocols)
@@ -144,7 +143,7 @@ def build_report(
     trained = trained if sort is None else _sorted(trained, chosen, sort)
     label = _label(rows, keys, groups)
     untrained: list[Row] = []
-    # Models that were not trained have nothing along the way.
+    # Models that no run trained have no values within a training.
     if layout is not None and at is None:
         untrained = layout.base_rows(groups, evaluated, chosen)
     elif at is None:
@@ -202,7 +201,7 @@ def _nothing_finished(
 
 
 def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> str:
-    """What values there are, of keys whose filter none of them fulfils."""
+    """Lists the values of the keys whose filter no run matches."""
     text = ""
     for filter in where:
         values = [value_of(run, filter.key) for run in runs]
@@ -217,7 +216,7 @@ def _values(runs: Sequence[RunRecord | RunOutline], where: Sequence[Filter]) -> 
 def _groups(
     runs: Sequence[RunRecord], rows: Sequence[str] | None, pivot: Sequence[str], *, pool: bool
 ) -> list[tuple[Group, list[RunRecord]]]:
-    """The runs of each row; of each row and value of the pivot's keys, if there is one."""
+    """Groups the runs by row, and by the values of the pivot's keys if there is a pivot."""
     if rows is not None or pool:
         keys = dict.fromkeys([*(rows or ["estimator"]), *pivot])
         return group_by(runs, list(keys), pool=pool)
@@ -232,7 +231,7 @@ def _groups(
 def _label(
     rows: Sequence[str] | None, pivot: Sequence[str], groups: Sequence[tuple[Group, object]]
 ) -> str:
-    """The key under which models stand that were not trained."""
+    """Returns the key that names models which no run trained."""
     label = rows[0] if rows else "estimator"
     if label not in pivot:
         return label
@@ -240,7 +239,7 @@ def _label(
 
 
 def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
-    """What rows average over, where they hold several configurations."""
+    """Describes what rows average over, if they combine several configurations."""
     varying: dict[str, None] = {}
     for _, members in groups:
         if len({run.config_hash for run in members}) > 1:
@@ -254,7 +253,7 @@ def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
 def _cutoff_steps(
     store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, at: Cutoff
 ) -> tuple[CutoffSteps, str]:
-    """The step of each run, and a sentence on it."""
+    """Returns the step at which each run is compared, and a sentence about it."""
     if at.is_cost:
         cutoff_steps: CutoffSteps
         budget, cutoff_steps = at_cost(at, spent(store, runs, at.what))
@@ -303,7 +302,7 @@ def _curves(
 
 
 def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
-    """The rows by a column, the best first, or by a key, rising; those without it are last."""
+    """Sorts by a column, the best first, or by a key, rising; rows without a value are last."""
     name, _, way = sort.partition(":")
     if way not in ("", "rising", "falling"):
         raise ReportError(f"--sort: expected {name}:rising or {name}:falling, got '{sort}'")
@@ -322,21 +321,20 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
     def value(row: Row) -> Any:
         return row.group.get(name) if column is None else row.cells[name].mean
 
-    known: list[Row] = []
-    rest: list[Row] = []
-    for row in rows:
+    def is_missing(row: Row) -> bool:
         own = value(row)
-        (rest if own is None or own != own else known).append(row)
+        return own is None or own != own
+
+    known = [row for row in rows if not is_missing(row)]
     numbers = all(isinstance(value(row), (int, float)) for row in known)
-
-    def order(row: Row) -> Any:
-        return value(row) if numbers else show_key(value(row))
-
-    return [*sorted(known, key=order, reverse=falling), *rest]
+    order = value if numbers else lambda row: show_key(value(row))
+    return [*sorted(known, key=order, reverse=falling), *filter(is_missing, rows)]
 
 
-def _choose_baseline(text: str | None, rows: Sequence[Row], method: str | None) -> Baseline | None:
-    """The baseline that was named, or else the first row's; `method`: the key that rows go by."""
+def _choose_baseline(
+    text: str | None, rows: Sequence[Row], method: str | None
+) -> BaselineRows | None:
+    """Parses the named baseline, or takes the first row's; `method` is the key of methods."""
     if text == NO_BASELINE:
         return None
     if text is None:
@@ -348,8 +346,8 @@ def _choose_baseline(text: str | None, rows: Sequence[Row], method: str | None) 
 def _compared(
     columns: Sequence[Column], metrics: Sequence[str] | None, at: Cutoff | None
 ) -> list[Column]:
-    """The columns to compare rows in: those that were chosen, or else the runs' own pass@k."""
+    """Returns the columns to compare: those that the user named, or else the runs' own pass@k."""
     if metrics is not None:
-        # Rows are equal in what they were made equal in.
+        # Runs are equal in the column that sets their cutoff.
         return [column for column in columns if at is None or column.name != at.what]
     return [column for column in columns if column.k is not None and column.task is None]

@@ -1,4 +1,12 @@
-"""Rows compared with a baseline: difference, tests, effect, and the seeds it would take."""
+"""Rows compared: each with a baseline, and all of a column for its best and second best.
+
+Differences are paired by seed where rows share seeds.
+
+A column with a better direction compares the rows with at least three seeds. The best mean is
+marked if the 95 % intervals of its differences to all other rows exclude 0, and the second best
+if those to the rows behind it do. If the best is not settled, nothing in the column is marked.
+Base models take no part: no run trained them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +17,7 @@ from typing import Any, TypeVar
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import Column, MetricDirection
-from advsweep.report.data.filters import parse_where
-from advsweep.report.data.formatting import show_key
+from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.types import Difference, Mark, Report, Row
 from advsweep.statistics import (
@@ -23,28 +30,28 @@ from advsweep.statistics import (
 )
 
 MOST_ROWS = 30
-"""A longer table is compared with a baseline only where one is named."""
+"""Longer tables are compared only with a baseline that the user names."""
 
 MOST_SEEDS = 10_000
 _SMALLEST = 0.03  # in standard deviations: smaller takes more than MOST_SEEDS
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """Which rows others are compared with: those that have these values of their keys."""
+class BaselineRows:
+    """The rows that others are compared with: those with these values of their keys."""
 
     values: Mapping[str, Any]
 
     @property
     def text(self) -> str:
-        """In words, such as `grpo` or `group_size=8`."""
+        """The baseline in words, such as `grpo` or `group_size=8`."""
         return name_group(self.values)
 
     def of(self, row: Row, rows: Sequence[Row]) -> int | None:
-        """The place of a row's baseline: the one that is otherwise as the row is.
+        """Returns the index of a row's baseline: the row that has its other keys.
 
         Raises:
-            ReportError: there are several.
+            ReportError: several rows do.
         """
         if self._fits(row):
             return None
@@ -63,7 +70,7 @@ class Baseline:
         )
 
     def _alike(self, row: Row, other: Row) -> bool:
-        # A component's parameters mean nothing to another one.
+        # Parameters of a component mean nothing for another component.
         own = tuple(f"{key}." for key in self.values)
         keys = (row.group.keys() | other.group.keys()) - self.values.keys()
         return all(
@@ -72,16 +79,16 @@ class Baseline:
 
 
 def name_group(group: Mapping[str, Any]) -> str:
-    """A row in words, such as `grpo, group_size=8`."""
+    """Names a row in words, such as `grpo, group_size=8`."""
     keys = {key: show_key(value) for key, value in group.items()}
     return ", ".join(v if key == "estimator" else f"{key}={v}" for key, v in keys.items())
 
 
-def default_baseline(rows: Sequence[Row], method: str | None = None) -> Baseline | None:
-    """The first of the trained rows: its estimator, or all of it where all have the same.
+def default_baseline(rows: Sequence[Row], method: str | None = None) -> BaselineRows | None:
+    """Returns the first trained row's estimator, or its whole group if all share the estimator.
 
     Args:
-        method: a key that stands for the estimator.
+        method: a key that names methods in the place of `estimator`.
     """
     trained = [row for row in rows if not row.is_base]
     if len(trained) < 2 or len(trained) > MOST_ROWS:
@@ -92,30 +99,30 @@ def default_baseline(rows: Sequence[Row], method: str | None = None) -> Baseline
         for key, value in first.items()
         if key in ("estimator", method) or key.startswith("estimator.")
     }
-    baseline = Baseline(own or first)
+    baseline = BaselineRows(own or first)
     if all(baseline._fits(row) for row in trained):
-        baseline = Baseline(first)
+        baseline = BaselineRows(first)
     return baseline
 
 
-def parse_baseline(text: str, rows: Sequence[Row], key: str) -> Baseline:
-    """A baseline as users name it: a value of some key, or `KEY=VALUE ...`.
+def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
+    """Parses a baseline: a value of `key`, or `KEY=VALUE ...`.
 
     Raises:
-        NotFoundError: no row is named so.
-        ReportError: it is not one.
+        NotFoundError: no row has these values.
+        ReportError: the text is no baseline.
     """
     trained = [row for row in rows if not row.is_base]
     if "=" not in text:
         values = {show_key(row.group.get(key, "")): row for row in trained}
         if text not in values:
             raise NotFoundError(f"--baseline: no row has {key}={text}; {nearest(text, values)}")
-        return Baseline({key: values[text].group[key]})
+        return BaselineRows({key: values[text].group[key]})
     filters = parse_where(text, "--baseline")
     for filter in filters:
         if filter.operator != "=" or len(filter.values) > 1:
             raise ReportError(f"--baseline: expected KEY=VALUE, got {filter.text!r}")
-    baseline = Baseline({filter.key: filter.values[0] for filter in filters})
+    baseline = BaselineRows({filter.key: filter.values[0] for filter in filters})
     if not any(baseline._fits(row) for row in trained):
         names = [name_group(row.group) for row in trained]
         raise NotFoundError(f"--baseline: no row has {text}; {nearest(text, names)}")
@@ -125,13 +132,13 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> Baseline:
 def compare_rows(
     rows: Sequence[Row],
     columns: Sequence[Column],
-    baseline: Baseline,
+    baseline: BaselineRows,
     target: float | None = None,
 ) -> list[Difference]:
-    """Every row with its baseline, in each of some columns where both have two seeds or more.
+    """Compares every row with its baseline, in each column where both have at least two seeds.
 
     Args:
-        target: the difference that seeds are counted for; by default the one found.
+        target: the difference that seeds are counted for; by default the observed one.
     """
     pairs = [(i, baseline.of(row, rows)) for i, row in enumerate(rows) if not row.is_base]
     found: list[tuple[int, int, Column, Comparison]] = []
@@ -140,7 +147,7 @@ def compare_rows(
             if other is not None:
                 a, b = (rows[i].by_seed(column.name) for i in (row, other))
                 comparison = compare_seeds(a, b)
-                # Of single seeds there is nothing to say.
+                # Single seeds have no interval.
                 if not math.isnan(comparison.low):
                     found.append((row, other, column, comparison))
     adjusted = benjamini_hochberg([_p_value(comparison) for *_, comparison in found])
@@ -160,7 +167,7 @@ def compare_rows(
 
 
 def _p_value(comparison: Comparison) -> float:
-    # Where nothing varies there was nothing to test.
+    # Without variation there is nothing to test.
     return comparison.p_value if comparison.sd > 0 else math.nan
 
 
@@ -173,9 +180,9 @@ def _improvement(row: Row, other: Row, column: Column) -> Interval | None:
 
 
 def count_seeds(comparison: Comparison, target: float) -> int | None:
-    """The seeds that show a difference with a power of 80 %, at most `MOST_SEEDS`.
+    """Counts the seeds that show a difference with a power of 80 %, up to `MOST_SEEDS`.
 
-    None where nothing varies or there is nothing to see.
+    Returns None where nothing varies or the difference is 0.
     """
     sd = comparison.sd
     if not (sd > 0 and math.isfinite(target) and target):
@@ -192,11 +199,12 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class BestMarks:
-    """Which cells of a report are marked.
+    """The marked cells of a report.
 
     Attributes:
-        cells: by number of the row and name of the column.
-        undecided: columns with rivals of which no best can be told, and what sets these apart.
+        cells: the marks, by row index and column name.
+        undecided: columns without a significant best row, each with the values of the keys
+            that separate its rows from others.
     """
 
     cells: Mapping[tuple[int, str], Mark]
@@ -204,68 +212,60 @@ class BestMarks:
 
 
 def find_marks(report: Report) -> BestMarks:
-    """The marked cells, and the columns in which nothing could be told apart."""
+    """Finds the best and second best rows of each column, where they are settled."""
     cells: dict[tuple[int, str], Mark] = {}
     undecided: list[tuple[str, str]] = []
     for column in report.columns:
-        for place, rows in _fields(report).items():
-            rivals = _rivals(report, column, rows)
-            if len(rivals) < 2:
+        for place, rows in _comparable_rows(report).items():
+            ranked = _rank_rows(report, column, rows)
+            if len(ranked) < 2:
                 continue
-            found = _marked(report, column, rivals)
+            found = _settled_marks(report, column, ranked)
             cells |= {(row, column.name): mark for row, mark in found.items()}
             if not found:
                 undecided.append((column.name, place))
     return BestMarks(cells, undecided)
 
 
-def _fields(report: Report) -> dict[str, list[int]]:
-    """The rows that are rivals, by the values of the keys that set them apart."""
-    fields: dict[str, list[int]] = {}
+def _comparable_rows(report: Report) -> dict[str, list[int]]:
+    """Groups the rows that compare with each other, by the keys that separate them."""
+    groups: dict[str, list[int]] = {}
     for i, row in enumerate(report.rows):
         place = ", ".join(str(row.group.get(key, "")) for key in (*report.pivot, *report.apart))
-        fields.setdefault(place, []).append(i)
-    return fields
+        groups.setdefault(place, []).append(i)
+    return groups
 
 
-def _rivals(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
-    """The rows to be compared, the best first."""
+def _rank_rows(report: Report, column: Column, rows: Sequence[int]) -> list[int]:
+    """Returns the rows that can be marked, the best first."""
     if column.direction is MetricDirection.NEITHER:
         return []
-    rivals = [
-        i
-        for i in rows
-        if not report.rows[i].is_base
-        and report.rows[i].cells[column.name].n >= SEEDS_FOR_A_MARK
-        and math.isfinite(report.rows[i].cells[column.name].mean)
-    ]
-    return sorted(
-        rivals,
-        key=lambda i: report.rows[i].cells[column.name].mean,
-        reverse=column.direction is MetricDirection.HIGHER,
-    )
+    cells = {i: report.rows[i].cells[column.name] for i in rows if not report.rows[i].is_base}
+    means = {
+        i: cell.mean
+        for i, cell in cells.items()
+        if cell.n >= SEEDS_FOR_A_MARK and math.isfinite(cell.mean)
+    }
+    higher = column.direction is MetricDirection.HIGHER
+    return sorted(means, key=lambda i: means[i], reverse=higher)
 
 
-def _marked(report: Report, column: Column, rivals: Sequence[int]) -> dict[int, Mark]:
+def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dict[int, Mark]:
     found: dict[int, Mark] = {}
-    for mark, row in zip(Mark, rivals, strict=False):
-        behind = rivals[len(found) + 1 :]
-        if not all(_is_told(report, column, row, other) for other in behind):
+    for place, (mark, row) in enumerate(zip(Mark, ranked, strict=False), start=1):
+        own = report.rows[row].by_seed(column.name)
+        behind = (report.rows[i].by_seed(column.name) for i in ranked[place:])
+        if not all(compare_seeds(own, other).is_settled for other in behind):
             break
         found[row] = mark
     return found
 
 
-def _is_told(report: Report, column: Column, one: int, other: int) -> bool:
-    a, b = (report.rows[i].by_seed(column.name) for i in (one, other))
-    return compare_seeds(a, b).is_settled
-
-
-def rank(values: Mapping[K, float], better: MetricDirection) -> dict[K, Mark]:
-    """Best and second of printed numbers, which have no seeds to ask; ties share a mark."""
+def rank(values: Mapping[K, float], direction: MetricDirection) -> dict[K, Mark]:
+    """Marks the best and second best of numbers without seeds; ties share a mark."""
     if len(values) < 2:
         return {}
-    ranked = sorted(set(values.values()), reverse=better is MetricDirection.HIGHER)
+    ranked = sorted(set(values.values()), reverse=direction is MetricDirection.HIGHER)
     return {
         key: mark
         for mark, best in zip(Mark, ranked, strict=False)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from advsweep.report.data.columns import END_STEPS, Column, MetricDirection
-from advsweep.report.data.formatting import show_key
-from advsweep.report.data.provenance import NOT_MATCHED
+from advsweep.report.data.filters import show_key
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
-from advsweep.report.tables.types import Mark, Report, count_states
+from advsweep.report.tables.types import Mark, Provenance, Report, count_states
+from advsweep.store import RunRecord, Store
 
+NOT_MATCHED = "none"
+_LEARNING_RATE = "optim/lr"
 _COMMIT = 10  # characters of a commit
 _SHOWN = ("advsweep", "python", "torch")  # JSON has all versions
 _NAMED = 6  # of what is listed at most
@@ -210,3 +212,63 @@ def _dates(report: Report) -> str:
         return ""
     days = sorted({first.date().isoformat(), last.date().isoformat()})
     return ", made " + " to ".join(days)
+
+
+def describe_provenance(
+    store: Store,
+    sweep: str | None,
+    runs: Sequence[RunRecord],
+    evaluations: Sequence[Mapping[str, Any]],
+) -> Provenance:
+    """Collects what the store knows about how some runs were made."""
+    environments = store.runs.distinct_environments([run.id for run in runs])
+    git = [state for e in environments if (state := e.get("git"))]
+    versions: dict[str, set[str]] = {}
+    for environment in environments:
+        own = {key: environment.get(key) for key in ("advsweep", "python")}
+        for name, version in {**own, **environment.get("packages", {})}.items():
+            if version:
+                versions.setdefault(name, set()).add(version)
+    return Provenance(
+        store=store.name,
+        sweep=sweep,
+        runs=len(runs),
+        evaluations=list(evaluations),
+        learning_rates=_learning_rates(store, runs),
+        commits=sorted({state["commit"] for state in git}),
+        dirty=any(state["dirty"] for state in git),
+        versions={name: sorted(found) for name, found in sorted(versions.items())},
+        hardware=sorted({_machine(e) for e in environments} - {""}),
+        first=min((run.started for run in runs if run.started), default=None),
+        last=max((run.finished for run in runs if run.finished), default=None),
+    )
+
+
+def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    last = store.metrics.last_values([run.id for run in runs], [_LEARNING_RATE])
+    found: dict[tuple[str, str | None], dict[str, set[float]]] = {}
+    for run in runs:
+        optimizer = run.config.get("optimizer", {})
+        match, reference = optimizer.get("match", NOT_MATCHED), None
+        if match != NOT_MATCHED:
+            reference = optimizer["match_reference"]["name"]
+        rates = found.setdefault((match, reference), {}).setdefault(run.estimator, set())
+        rates |= set(last.get(run.id, {}).values())
+    return [
+        {
+            "match": match,
+            "reference": reference,
+            "rates": {estimator: sorted(rates) for estimator, rates in by_estimator.items()},
+        }
+        for (match, reference), by_estimator in found.items()
+    ]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    memory = environment.get("memory_bytes")
+    parts = [
+        environment.get("cpu"),
+        f"{environment['cores']} cores" if environment.get("cores") else None,
+        f"{memory / 2**30:.0f} GiB" if memory else None,
+    ]
+    return ", ".join(part for part in parts if part)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from advsweep.report.data.columns import Column
-from advsweep.report.data.formatting import show, show_interval, show_key, show_p
+from advsweep.report.data.filters import show_key
 from advsweep.report.data.grouping import Group
 from advsweep.report.tables.comparison import MOST_SEEDS, find_marks
 from advsweep.report.tables.footnotes import difference_notes, legend, notes, provenance
@@ -24,6 +24,11 @@ from advsweep.report.tables.types import (
     Row,
     Table,
 )
+
+DIGITS = 3
+"""Digits after the point of a number without an interval."""
+
+_MOST = 6
 
 
 def lay_out(report: Report) -> Document:
@@ -233,3 +238,38 @@ def _seeds(seeds: int | None) -> str:
     if seeds is None:
         return "–"
     return f">{MOST_SEEDS:,}" if seeds >= MOST_SEEDS else str(seeds)
+
+
+def show(value: float) -> str:
+    """Formats a number with three decimals, a large one with fewer, a tiny one as `1.23e-05`."""
+    if value != 0 and abs(value) < 10**-DIGITS:
+        return f"{value:.{DIGITS}g}"
+    if abs(value) < 1000:
+        return f"{value:.{DIGITS}f}"
+    return f"{value:.0f}" if abs(value) < 10**_MOST else f"{value:.4g}"
+
+
+def show_interval(mean: float, half_width: float) -> tuple[str, str]:
+    """Formats a mean and half its interval: two significant digits, the mean with as many decimals.
+
+    The half width is empty if there is none, and `0` where nothing varies.
+
+    >>> show_interval(0.49133, 0.0442)
+    ('0.491', '0.044')
+    """
+    if not math.isfinite(half_width) or not math.isfinite(mean):
+        return show(mean), ""
+    if half_width == 0:
+        return show(mean), "0"
+    # Round first: 0.0996 becomes 0.10, not 0.100.
+    digits = 1 - int(f"{half_width:.1e}".partition("e")[2])
+    if digits > _MOST:
+        return f"{mean:.{DIGITS}g}", f"{half_width:.2g}"
+    return f"{mean:.{max(digits, 0)}f}", f"{half_width:.{max(digits, 0)}f}"
+
+
+def show_p(value: float) -> str:
+    """Formats a p-value with three decimals, a smaller one as `<0.001`."""
+    if math.isnan(value):
+        return ""
+    return "<0.001" if value < 10**-DIGITS else f"{value:.{DIGITS}f}"

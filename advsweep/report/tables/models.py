@@ -24,10 +24,9 @@ from advsweep.report.data.evaluations import (
 )
 from advsweep.report.data.grouping import Group
 from advsweep.report.data.measure import by_problem, over_tasks
-from advsweep.report.data.provenance import Provenance
 from advsweep.report.data.selection import select_columns
 from advsweep.report.tables.rows import make_cell
-from advsweep.report.tables.types import Cell, Report, Row
+from advsweep.report.tables.types import Cell, Provenance, Report, Row
 from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
 from advsweep.store.records import unscorable_share

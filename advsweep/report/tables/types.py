@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from itertools import groupby
 from typing import Any, ClassVar
@@ -13,7 +14,6 @@ from typing import Any, ClassVar
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
-from advsweep.report.data.provenance import Provenance
 from advsweep.statistics import Comparison, Interval
 from advsweep.store import RunRecord, Status
 
@@ -151,6 +151,37 @@ class Difference:
     improvement: Interval | None
     seeds: int | None
     target: float
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers of a report come from; lists are sorted and without repeats.
+
+    Attributes:
+        store: the store's path as it was given, or its URL without a password.
+        sweep: the sweep's name; None for other sets of runs.
+        runs: how many runs are in the table.
+        evaluations: for each measured task, its name, the number of problems, and how samples
+            were drawn.
+        learning_rates: for each method of matching them, `match` (`none` without matching), the
+            name of its `reference`, and the `rates` at the end of training by estimator.
+        commits: of the code that made the runs; `dirty` if any of them had local changes.
+        versions: of the programs that made the runs.
+        hardware: the machines that made the runs.
+        first, last: when the first run started and the last one finished, in UTC.
+    """
+
+    store: str
+    sweep: str | None
+    runs: int
+    evaluations: Sequence[Mapping[str, Any]]
+    learning_rates: Sequence[Mapping[str, Any]]
+    commits: Sequence[str]
+    dirty: bool
+    versions: Mapping[str, Sequence[str]]
+    hardware: Sequence[str]
+    first: datetime | None
+    last: datetime | None
 
 
 @dataclass(frozen=True)

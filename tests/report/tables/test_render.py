@@ -22,7 +22,7 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.report import FORMATS, Report, build_report, lay_out, render
-from advsweep.report.tables.markup import latex
+from advsweep.report.tables.export import latex
 from advsweep.report.tables.terminal import to_table
 from advsweep.store import Status
 
