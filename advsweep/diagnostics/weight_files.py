@@ -56,7 +56,7 @@ class ModelWeights(Protocol):
 
 
 class HeldWeights:
-    """ModelWeights that are in memory; see `ModelWeights`."""
+    """Weights in memory; see `ModelWeights`."""
 
     def __init__(self, title: str, tensors: Mapping[str, Tensor], tied: bool) -> None:
         self.title = title

@@ -28,8 +28,8 @@ class Arms:
     """P prompts with N behaviours each.
 
     Attributes:
-        rewards: what each behaviour is rewarded with.
-        logits: those of the base policy at temperature 1.
+        rewards: reward of each behaviour.
+        logits: logits of the base policy at temperature 1.
         levels: difficulty level of each prompt.
     """
 
@@ -49,20 +49,20 @@ class Arms:
 class BanditTask(Task):
     """Prompts whose completions are numbers of behaviours, `0` to `N-1`.
 
-    Correct are the behaviours with the greatest reward. A table cannot carry over what it
-    learns to prompts that it was never asked: the held-out problem of a number has the
-    behaviours of the training problem of that number, so that evaluations tell of what was
-    trained. Where not all prompts are trained, all are held out.
+    The behaviours with the greatest reward are correct. A table of logits does not generalise to
+    prompts that it was not trained on. So the held-out problem of a number has the behaviours of
+    the training problem of that number, and evaluations measure what was trained. If only some
+    prompts are trained, all prompts are held out.
     """
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int]:
-        """Prompts that are trained, prompts, and behaviours of each; known without a table."""
+        """Number of trained prompts, of prompts, and of behaviours; known without the table."""
 
     @abstractmethod
     def _make_arms(self) -> Arms:
-        """The table; the same each time."""
+        """Return the table; every call gives the same."""
 
     @functools.cached_property
     def arms(self) -> Arms:
@@ -70,14 +70,14 @@ class BanditTask(Task):
 
     @functools.cached_property
     def train_rows(self) -> Int[np.ndarray, " trained"]:
-        """The rows of the table that are trained, in order; all by default."""
+        """The trained rows of the table in order; by default all."""
         return np.arange(len(self.arms.levels))
 
     def problems(self, split: Split) -> Sequence[Problem]:
         return self._problems[split]
 
     def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
-        """As few of the same prompt as can be: all of them once before any comes again."""
+        """Draw every prompt once before any prompt a second time."""
         problems = self._problems[Split.TRAIN]
         rounds = -(-count // len(problems))
         rows = np.concatenate([rng.permutation(len(problems)) for _ in range(rounds)])[:count]
@@ -97,7 +97,7 @@ class BanditTask(Task):
         return [None if self._read(text) is None else text for text in completions]
 
     def _read(self, completion: str) -> int | None:
-        """The behaviour that a completion names; None if there is none of that name."""
+        """Return the behaviour that a completion names; None if there is no such behaviour."""
         return self._numbers.get(completion)
 
     @functools.cached_property
@@ -126,14 +126,14 @@ class BanditTask(Task):
 class Bandit(BanditTask):
     """Prompts with N behaviours, of which C are correct and have the level's success rate.
 
-    Logits within the correct and within the wrong behaviours are normal with deviation
-    `spread`; the correct ones are then shifted, so that together they have exactly the success
-    rate of their prompt. C > 1 and spread > 0 give many correct modes of different
-    probability, which is what pass@k and diversity tell of; C = 1 gives levels alone.
+    Logits are normal with standard deviation `spread`. The logits of the correct behaviours are
+    then shifted, so that together they have exactly the success rate of their prompt. With C > 1
+    and spread > 0 there are many correct modes of different probability, which pass@k and
+    diversity measure; with C = 1 there are only levels.
 
-    Which behaviours are correct is drawn for each prompt anew, but for the first `common`, which
-    are so everywhere: over a map that prompts share they carry over, from the levels that are
-    trained to the others.
+    The correct behaviours are drawn for each prompt, except the first `common`, which are correct
+    for every prompt. Where prompts share parameters these carry over from trained to untrained
+    levels.
     """
 
     name: ClassVar[str] = "bandit"
@@ -199,7 +199,7 @@ class Bandit(BanditTask):
         return trained * self.prompts_per_level, levels * self.prompts_per_level, self.behaviours
 
     def _make_arms(self) -> Arms:
-        # Each level has a generator of its own: its prompts are the same beside any others.
+        # Each level has its own generator, so its prompts do not depend on the other levels.
         drawn = [self._draw_level(level) for level in self.levels]
         return Arms(
             rewards=np.concatenate([rewards for rewards, _ in drawn]),
@@ -208,7 +208,7 @@ class Bandit(BanditTask):
         )
 
     def _draw_level(self, level: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rewards and logits of the prompts of a level."""
+        """Return rewards and logits of the prompts of a level."""
         rng = np.random.default_rng([self.seed, level])
         shape = self.prompts_per_level, self.behaviours
         rewards = np.tile(np.arange(self.behaviours) < self.correct, (shape[0], 1))
@@ -225,8 +225,8 @@ class Bandit(BanditTask):
 
 @dataclass(kw_only=True)
 class Toy(BanditTask):
-    """Actions with a reward and a first probability each: by default likely and fair, rare and
-    best, likely and worthless.
+    """Actions with a reward and an initial probability: one is likely and fair, one rare and best,
+    one likely and worthless.
 
     Source: two-stage view (arXiv:2510.04028), Sec. 3.2 and Alg. 1.
 
@@ -270,13 +270,13 @@ class Toy(BanditTask):
 
     @property
     def is_shaped(self) -> bool:
-        # Rewards of 0 and 1 alone are the verdicts.
+        # Rewards of only 0 and 1 equal the outcomes.
         return not self.is_binary
 
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
-        """The action's reward; that of no action is 0."""
+        """Return the reward of each action; a completion that names no action gets 0."""
         actions = [self._read(text) for text in completions]
         return np.array([0.0 if a is None else self.action_rewards[a] for a in actions])
 

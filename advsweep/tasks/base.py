@@ -1,4 +1,4 @@
-"""The contract of a task: problems with levels, and the verifier that scores answers."""
+"""The base classes of tasks: problems with difficulty levels, and the scoring of answers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Split(Enum):
 
 @dataclass(frozen=True)
 class Problem:
-    """One prompt with what its verifier needs.
+    """One prompt with its reference answer.
 
     Attributes:
         id: stable name of the problem within its task, such as `3/3477=18`.
-        prompt: the text that the model is given.
+        prompt: the text for the model.
         level: difficulty level.
         reference: the reference answer, with which the verifier compares. `solution` holds a
             correct completion where one is known.
@@ -48,24 +48,24 @@ class Problem:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """What a model is given that takes conversations, before its chat template."""
+        """The conversation for a chat model, before its chat template is applied."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [*system, {"role": "user", "content": self.prompt}]
 
     @property
     def text(self) -> str:
-        """What any other model is given."""
+        """The plain text for any other model."""
         return f"{self.system}\n\n{self.prompt}" if self.system else self.prompt
 
 
 @dataclass(frozen=True)
 class Completions:
-    """Sampled answers to some problems, and what the sampler knows of its uncertainty.
+    """Sampled answers to some problems, and the sampler's entropy.
 
     Attributes:
         texts: `texts[i][j]` is the j-th completion of the i-th problem, end mark removed.
         token_entropy: mean exact entropy per generated token of each problem's completions,
-            in nats, at the sampling temperature; None where the sampler cannot tell.
+            in nats, at the sampling temperature; None if the sampler does not compute it.
     """
 
     texts: Sequence[Sequence[str]]
@@ -73,12 +73,12 @@ class Completions:
 
 
 class Sampler(Protocol):
-    """Weights that answer problems; what a backend hands to an evaluation."""
+    """Samples answers to problems from a model; each backend implements one for evaluations."""
 
     def sample(
         self, problems: Sequence[Problem], n: int, *, temperature: float, seed: int
     ) -> Completions:
-        """Draws n completions per problem; the same seed gives the same completions."""
+        """Draw n completions per problem; the same seed gives the same completions."""
         ...
 
 
@@ -87,12 +87,12 @@ class Task(Component):
 
     @property
     def label(self) -> str:
-        """What reports call it."""
+        """The name of the task in reports."""
         return self.name
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """The least and the greatest reward that a rollout can get."""
+        """The least and greatest possible reward of a rollout."""
         return 0.0, 1.0
 
     @property
@@ -102,62 +102,62 @@ class Task(Component):
 
     @property
     def is_shaped(self) -> bool:
-        """Whether rewards differ from the outcomes that `score` gives."""
+        """Whether rewards differ from the outcomes of `score`."""
         return False
 
     @property
     def has_system_messages(self) -> bool:
-        """Whether problems have a message of the system beside their prompt."""
+        """Whether problems have a system message besides their prompt."""
         return False
 
     def protocol(self) -> Plain:
-        """What can be chosen of the task, beside its problems, that changes how answers count.
+        """Return the settings, other than the problems, that change how answers count.
 
-        Short texts by name, which evaluations keep; empty where nothing can be chosen.
+        Evaluations store these short texts by name. The result is empty if there are none.
         """
         return {}
 
     @property
     def can_train(self) -> bool:
-        """Whether there are training problems; some sets are there to evaluate with."""
+        """Whether there are training problems; some sets are for evaluation only."""
         return True
 
     def absent(self) -> tuple[str, ...]:
-        """Data of its problems that is not on this machine, as `key=place`; nothing is fetched."""
+        """Return data that is missing on this machine, as `key=place`, without downloading."""
         return ()
 
     def check(self) -> None:
-        """Refuses problems that cannot be used; called before anything starts.
+        """Refuse problems that cannot be used; called before anything starts.
 
         Raises:
-            ConfigError: names the key, what was expected of it and what was got.
+            ConfigError: the message names the key, what was expected and what was got.
         """
 
     def check_consent(self) -> None:
-        """Refuses to verify by running what a model wrote, without the user's consent.
+        """Refuse to run programs that a model wrote without the user's consent.
 
-        It is apart from `check`, as plans, exports and the like run nothing.
+        `check` does not include this, because plans, exports and the like run no programs.
 
         Raises:
-            ConfigError: the message names the option that gives it.
+            ConfigError: the message names the option that gives consent.
         """
 
     @abstractmethod
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Every problem of a split, in a fixed order; splits share no problem."""
+        """Return all problems of a split in a fixed order; splits share no problem."""
 
     @abstractmethod
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
-        """Rewards of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
+        """Return outcomes of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
 
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
-        """What a training rewards completions with; an evaluation counts outcomes alone.
+        """Return the rewards of completions in a training; evaluations count only outcomes.
 
         Args:
-            outcomes: what `score` gave; NaN stays NaN.
-            lengths: of the completions, in tokens, the end mark included.
+            outcomes: the result of `score`; NaN stays NaN.
+            lengths: lengths of the completions in tokens, including the end mark.
         """
         return outcomes
 
@@ -165,37 +165,38 @@ class Task(Component):
     def answers(
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> Sequence[str | None]:
-        """The canonical answer in each completion; None where there is none to be read."""
+        """Return the canonical answer in each completion; None if there is no readable one."""
 
     def forged(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[bool] | None:
-        """Which completions passed what nothing can pass, and are wrong for that.
+        """Flag completions that passed a control test that no honest answer can pass.
 
-        None where the task has no such control. It is quick for what `score` was called with last.
+        Such completions are wrong. The result is None if the task has no such control. It is
+        quick for the arguments of the last call of `score`.
         """
         return None
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
-        """Training problems for one step, drawn at random."""
+        """Draw training problems for one step at random."""
 
 
 class SymbolTask(Task):
-    """A task over a small alphabet, from which a tiny model can be trained from nothing.
+    """A task over a small alphabet, on which a tiny model can be trained from scratch.
 
-    Every character of a prompt or a completion is one token; character `alphabet[i]` has
-    the id i, and two marks follow.
+    Every character of a prompt or a completion is one token. Character `alphabet[i]` has id i;
+    the end mark and the padding follow.
     """
 
     alphabet: ClassVar[str]
 
     @property
     def eos_id(self) -> int:
-        """The mark that ends a completion."""
+        """The id of the mark that ends a completion."""
         return len(self.alphabet)
 
     @property
     def pad_id(self) -> int:
-        """Fills batches; never part of a prompt or a completion."""
+        """The id of the padding, which is never part of a prompt or a completion."""
         return len(self.alphabet) + 1
 
     @property
@@ -205,12 +206,12 @@ class SymbolTask(Task):
     @property
     @abstractmethod
     def max_prompt_length(self) -> int:
-        """The longest prompt, in tokens."""
+        """Length of the longest prompt in tokens."""
 
     @property
     @abstractmethod
     def max_completion_length(self) -> int:
-        """The longest answer, in tokens, its end mark included."""
+        """Length of the longest answer in tokens, including its end mark."""
 
     @abstractmethod
     def pretraining_pairs(
@@ -221,9 +222,9 @@ class SymbolTask(Task):
         random_share: float,
         left_to_right_share: float,
     ) -> tuple[list[str], list[str]]:
-        """Prompts and answers of an imperfect corpus; no prompt is in any split.
+        """Return prompts and answers of an imperfect corpus; no prompt is in any split.
 
         Args:
-            random_share: share of answers that have nothing to do with their prompt.
-            left_to_right_share: share of answers computed with a misconception.
+            random_share: share of answers that are unrelated to their prompt.
+            left_to_right_share: share of answers computed with a systematic mistake.
         """

@@ -1,4 +1,4 @@
-"""What a training rewards completions with: a weighted sum of parts, accuracy alone as a rule."""
+"""Rewards of completions in training: a weighted sum of parts, by default accuracy alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RewardPart(Component):
     @property
     @abstractmethod
     def range(self) -> tuple[float, float]:
-        """The least and the greatest value of the part, before its weight."""
+        """The least and greatest value of the part, before its weight."""
 
     @abstractmethod
     def values(
@@ -43,15 +43,15 @@ class RewardPart(Component):
         correct: Bool[np.ndarray, " completions"],
         lengths: PerCompletion,
     ) -> PerCompletion:
-        """The part's values, before its weight; lengths are in tokens."""
+        """Return the part's values, before its weight; lengths are in tokens."""
 
 
 @dataclass(kw_only=True)
 class Accuracy(RewardPart):
     """1 if the answer is correct, else 0.
 
-    With a delimiter correct answers without it get 0 too: format and answer are both required
-    (FADE, arXiv:2607.01490).
+    If a delimiter is set, correct answers without it get 0 too: format and answer are both
+    required (FADE, arXiv:2607.01490).
     """
 
     name: ClassVar[str] = "accuracy"
@@ -78,7 +78,7 @@ class Accuracy(RewardPart):
 class Format(RewardPart):
     r"""1 if the completion contains a delimiter, else 0 (AAPO, arXiv:2505.14264, App. C.1).
 
-    Departures: the paper's released code asks for exactly one occurrence, which is an option.
+    Departures: the paper's released code requires exactly one occurrence, which is an option.
     """
 
     name: ClassVar[str] = "format"
@@ -154,35 +154,35 @@ REWARDS: Registry[RewardPart] = Registry(
 
 @dataclass(frozen=True)
 class Reward:
-    """The weighted sum of some parts; made by `build_reward`."""
+    """The weighted sum of some parts; `build_reward` makes it."""
 
     parts: tuple[RewardPart, ...]
 
     def plain(self) -> Plain:
-        """The parts' fields by their names."""
+        """Return the fields of each part by its name."""
         fields = {part.name: part.plain() for part in self.parts}
         return {n: {k: v for k, v in f.items() if k != "name"} for n, f in fields.items()}
 
     @property
     def is_binary(self) -> bool:
-        """Whether it is 0 or 1 for every completion."""
+        """Whether the sum is 0 or 1 for every completion."""
         return len(self.parts) == 1 and self.parts[0].is_binary and self.parts[0].weight == 1
 
     @property
     def is_shaped(self) -> bool:
-        """Whether it is anything but 1 for correct and 0 for wrong completions."""
+        """Whether the sum differs from 1 for correct and 0 for wrong completions."""
         return self.parts != (Accuracy(),)
 
     @property
     def range(self) -> tuple[float, float]:
-        """The least and the greatest sum there can be."""
+        """The least and greatest possible sum."""
         ends = [sorted(end * part.weight for end in part.range) for part in self.parts]
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     def values(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
     ) -> PerCompletion:
-        """The rewards; NaN where the outcome is NaN."""
+        """Return the rewards; NaN where the outcome is NaN."""
         correct = outcomes == 1
         total = np.zeros(len(completions))
         for part in self.parts:
@@ -192,9 +192,9 @@ class Reward:
 
 
 def build_reward(spec: str | Mapping[str, Any]) -> Reward:
-    """A reward from the name of a part, a part with a `name`, or parts by name.
+    """Build a reward from the name of a part, a mapping with a `name`, or several parts by name.
 
-    Parts by name have a weight or a mapping of fields: `{format: 1, cosine: {weight: 2}}`.
+    Each of several parts has a weight or a mapping of fields: `{format: 1, cosine: {weight: 2}}`.
 
     Raises:
         ConfigError: a name, a field or a value does not fit, or there is no part.

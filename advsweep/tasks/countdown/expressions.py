@@ -31,10 +31,10 @@ _POINTS = np.array([ord(c) for c in OPERATORS], dtype=np.uint32)
 def encode(
     texts: Sequence[str], width: int
 ) -> tuple[UInt8[np.ndarray, "texts width"], Int[np.ndarray, " texts"]]:
-    """The texts' characters as indices into `ALPHABET`, and the texts' lengths.
+    """Return the characters as indices into `ALPHABET`, and the lengths of the texts.
 
-    Characters of no meaning become 255, as do the places past a text's end. What stands
-    beyond `width` is cut off; the lengths tell.
+    Other characters become 255, as do places past a text's end. Texts are cut off at `width`;
+    the lengths are those before.
     """
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     points = np.array(texts, dtype=f"U{width}").view(np.uint32).reshape(len(texts), width)
@@ -42,7 +42,7 @@ def encode(
 
 
 def signatures(numbers: Int[np.ndarray, "rows m"]) -> Int[np.ndarray, " rows"]:
-    """One integer per multiset of digits: four bits count each digit (m at most 15)."""
+    """Return one integer per multiset of digits; four bits count each digit (m at most 15)."""
     counts: Int[np.ndarray, " rows"] = (np.int64(1) << (4 * numbers.astype(np.int64))).sum(axis=1)
     return counts
 
@@ -50,7 +50,7 @@ def signatures(numbers: Int[np.ndarray, "rows m"]) -> Int[np.ndarray, " rows"]:
 def evaluate(
     numbers: Int[np.ndarray, "rows m"], operators: Int[np.ndarray, "rows m-1"]
 ) -> Int[np.ndarray, " rows"]:
-    """Values with multiplication before addition and subtraction."""
+    """Evaluate with multiplication before addition and subtraction."""
     total = np.zeros(len(numbers), dtype=np.int64)
     term = numbers[:, 0].astype(np.int64)
     for operator, number in zip(operators.T, numbers.T[1:], strict=True):
@@ -65,7 +65,7 @@ def evaluate(
 def evaluate_left_to_right(
     numbers: Int[np.ndarray, "rows m"], operators: Int[np.ndarray, "rows m-1"]
 ) -> Int[np.ndarray, " rows"]:
-    """Values without precedence, each operator applied in turn."""
+    """Evaluate without precedence, from left to right."""
     value = numbers[:, 0].astype(np.int64)
     for operator, number in zip(operators.T, numbers.T[1:], strict=True):
         value = np.select(
@@ -78,12 +78,12 @@ def evaluate_left_to_right(
 
 @dataclass(frozen=True)
 class Read:
-    """What completions say.
+    """Completions read as expressions.
 
     Attributes:
-        well_formed: digits and operators in turn, a digit first and last.
+        well_formed: digits and operators alternate, with a digit first and last.
         signature: the digits used; meaningless where not well-formed.
-        value: what the expression comes to; meaningless where not well-formed.
+        value: the value of the expression; meaningless where not well-formed.
     """
 
     well_formed: Bool[np.ndarray, " texts"]
@@ -92,7 +92,7 @@ class Read:
 
 
 def read(texts: Sequence[str]) -> Read:
-    """Reads completions as expressions of at most `MAX_NUMBERS` digits."""
+    """Read completions as expressions of at most `MAX_NUMBERS` digits."""
     codes, lengths = encode(texts, MAX_LENGTH)
     digits, operators = codes[:, ::2], codes[:, 1::2] - np.uint8(_FIRST_OPERATOR)
     places = np.arange(MAX_LENGTH)
@@ -104,7 +104,7 @@ def read(texts: Sequence[str]) -> Read:
         & (lengths % 2 == 1)
         & (lengths <= MAX_LENGTH)
     )
-    # Past its end an expression goes on with "+0", which changes nothing.
+    # Pad short expressions with "+0", which does not change their value.
     digits = np.where((digits <= 9) & ~past_digits, digits, 0)
     operators = np.where(past_operators, _PLUS, operators)
     zeros = past_digits.sum(axis=1)
@@ -112,7 +112,7 @@ def read(texts: Sequence[str]) -> Read:
 
 
 def write(numbers: Int[np.ndarray, "rows m"], operators: Int[np.ndarray, "rows m-1"]) -> list[str]:
-    """The expressions as texts."""
+    """Return the expressions as texts."""
     points = np.empty((len(numbers), 2 * numbers.shape[1] - 1), dtype=np.uint32)
     points[:, ::2] = numbers + ord("0")
     points[:, 1::2] = _POINTS[operators]
@@ -122,7 +122,7 @@ def write(numbers: Int[np.ndarray, "rows m"], operators: Int[np.ndarray, "rows m
 def write_prompts(
     numbers: Int[np.ndarray, "rows m"], targets: Int[np.ndarray, " rows"]
 ) -> list[str]:
-    """The prompts that give these digits, in this order, and these targets in 0..99."""
+    """Return the prompts with these digits, in this order, and these targets in 0..99."""
     rows, m = numbers.shape
     points = np.empty((rows, m + 4), dtype=np.uint32)
     points[:, :m] = numbers + ord("0")
@@ -134,6 +134,6 @@ def write_prompts(
 
 
 def to_texts(points: UInt32[np.ndarray, "rows width"]) -> list[str]:
-    """Rows of code points as texts of that width."""
+    """Return rows of code points as texts of that width."""
     texts: list[str] = points.view(f"U{points.shape[1]}").ravel().tolist()
     return texts

@@ -33,7 +33,7 @@ TARGETS = 100
 
 @dataclass(frozen=True)
 class Level:
-    """A difficulty: how many digits, and the first so many of `OPERATORS` in its making.
+    """A difficulty: the number of digits, and of operators from which targets are made.
 
     Answers may use every operator at every level.
     """
@@ -42,7 +42,7 @@ class Level:
     operators: int
 
     def draw(self, count: int, rng: np.random.Generator) -> Expressions:
-        """Random expressions over the digits 1 to 9."""
+        """Draw random expressions over the digits 1 to 9."""
         numbers = rng.integers(1, 10, (count, self.numbers))
         return numbers, rng.integers(0, self.operators, (count, self.numbers - 1))
 
@@ -69,13 +69,13 @@ class Part(Enum):
 def keys(
     numbers: Int[np.ndarray, "rows m"], targets: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
-    """The problems' keys: equal for the same digits in any order and the same target."""
+    """Return the problems' keys: equal for the same digits in any order and the same target."""
     packed: Int[np.ndarray, " rows"] = signatures(numbers) * TARGETS + targets
     return packed
 
 
 def hash_keys(key: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """A fixed pseudo-random number in 0..99 per key (the finaliser of SplitMix64)."""
+    """Return a fixed pseudo-random number in 0..99 per key (the finaliser of SplitMix64)."""
     x = key.astype(np.uint64)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -84,7 +84,7 @@ def hash_keys(key: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
 
 
 def belongs(key: Int[np.ndarray, " rows"], part: Part) -> np.ndarray:
-    """Which keys lie in a part."""
+    """Flag the keys that lie in a part."""
     hashed = hash_keys(key)
     inside: np.ndarray = (hashed >= part.value.start) & (hashed < part.value.stop)
     return inside
@@ -106,7 +106,7 @@ class ProblemPool:
 
 
 def make_pool(level: Level, candidates: int, rng: np.random.Generator) -> ProblemPool:
-    """The distinct problems among so many random expressions, in order of appearance."""
+    """Return the distinct problems among random expressions, in order of appearance."""
     numbers, operators = level.draw(candidates, rng)
     values = evaluate(numbers, operators)
     inside = (values >= 0) & (values < TARGETS)
@@ -132,7 +132,7 @@ class _Answer(Enum):
 class Countdown(SymbolTask):
     """Write an expression over exactly the given digits that comes to the target.
 
-    The prompt `34=07:` asks for 3 and 4 to make 7; `3+4` and `4+3` are right. Answers use
+    The prompt `34=07:` means: make 7 from 3 and 4; `3+4` and `4+3` are correct. Answers use
     `+`, `-` and `*` with the usual precedence, each given digit once, no parentheses and no
     numbers of several digits. Levels 0 to 6 have 2, 3, 3, 4, 4, 5, 5 digits; their targets
     come from random expressions, without `*` at levels 1, 3 and 5.
@@ -194,7 +194,7 @@ class Countdown(SymbolTask):
         random_share: float = 0.1,
         left_to_right_share: float = 0.6,
     ) -> tuple[list[str], list[str]]:
-        """Prompts and answers; the targets are random, computed left to right, or correct."""
+        """Return prompts and answers; targets are random, computed left to right, or correct."""
         levels = rng.choice(self.levels, size=count)
         shares = [random_share, left_to_right_share, 1 - random_share - left_to_right_share]
         kinds = rng.choice(len(shares), size=count, p=shares)
@@ -208,8 +208,10 @@ class Countdown(SymbolTask):
     def _uses_digits(
         self, problems: Sequence[Problem], read: expressions.Read
     ) -> Bool[np.ndarray, " completions"]:
-        asked = np.fromiter((p.reference["signature"] for p in problems), np.int64, len(problems))
-        uses: Bool[np.ndarray, " completions"] = read.well_formed & (read.signature == asked)
+        expected = np.fromiter(
+            (p.reference["signature"] for p in problems), np.int64, len(problems)
+        )
+        uses: Bool[np.ndarray, " completions"] = read.well_formed & (read.signature == expected)
         return uses
 
     @functools.cached_property
@@ -223,7 +225,7 @@ class Countdown(SymbolTask):
             for split, part in _PARTS.items():
                 chosen = pool[belongs(pool.keys, part)]
                 if split is Split.HELD_OUT:
-                    # Levels of as many digits can share a problem; it is evaluated once.
+                    # Levels with the same number of digits can share a problem; evaluate it once.
                     chosen = chosen[~np.isin(chosen.keys, held_out)][: self.held_out_per_level]
                     assert len(chosen.keys) == self.held_out_per_level
                     held_out = np.concatenate([held_out, chosen.keys])
@@ -255,7 +257,7 @@ def _make_problems(level: int, pool: ProblemPool, rng: np.random.Generator) -> l
 def _corpus(
     level: Level, kind: _Answer, count: int, rng: np.random.Generator
 ) -> tuple[list[str], list[str]]:
-    """Pretraining prompts of one level and their answers of one kind."""
+    """Return pretraining prompts of one level and their answers of one kind."""
     prompts: list[str] = []
     answers: list[str] = []
     while len(prompts) < count:

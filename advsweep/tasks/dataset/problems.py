@@ -1,4 +1,4 @@
-"""Rows become problems: columns, levels, duplicates, and which problems are held out."""
+"""Makes problems from rows: columns, levels, duplicates, and the choice of held-out problems."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from advsweep.tasks.dataset.templates import template
 from advsweep.tasks.verifiers.extraction import last_boxed
 
 _LAST_NUMBER = re.compile(r"[0-9]+$")
-_LEVEL_DIGITS = 9  # of a level at most; reading many digits takes the square of their number
-_SHOWN = 60  # characters of a value in a message
+_LEVEL_DIGITS = 9  # at most; reading a number takes time quadratic in its digits
+_SHOWN = 60  # largest number of characters of a value in a message
 _ID_DIGITS = 12
 
 
@@ -37,7 +37,7 @@ class AnswerPart(Enum):
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns; of several the first that exists is taken, and none is the empty text."""
+    """Names of columns. The first existing one of several counts; the empty text means none."""
 
     question: tuple[str, ...]
     gold: tuple[str, ...]
@@ -51,7 +51,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides which problems a task has; fields as in `Dataset`."""
+    """Everything that determines the problems of a task; fields as in `Dataset`."""
 
     train_source: Source
     held_out_source: Source
@@ -72,7 +72,7 @@ class Problems:
     """The problems of a task.
 
     Attributes:
-        digest: sha256, in hex, of all of them: prompts, levels and reference answers, in order.
+        digest: hex sha256 of all prompts, levels and reference answers in order.
     """
 
     splits: Mapping[Split, tuple[Problem, ...]]
@@ -81,12 +81,12 @@ class Problems:
 
 @functools.lru_cache(maxsize=16)
 def make_problems(recipe: Recipe, changed: tuple[int, ...]) -> Problems:
-    """The problems of a recipe; `changed`, times of change, has its files read again after one.
+    """Return the problems of a recipe; times of change, `changed`, invalidate the cache.
 
-    Warns of duplicates and of levels that cannot be read.
+    Duplicates and unreadable levels cause warnings.
 
     Raises:
-        ConfigError: there is no data, or it does not have what the recipe asks for.
+        ConfigError: there is no data, or it lacks something that the recipe requires.
     """
     train, held_out = _read(recipe)
     levels = read_levels(recipe.level_file)
@@ -104,7 +104,7 @@ def make_problems(recipe: Recipe, changed: tuple[int, ...]) -> Problems:
 
 
 def _read(recipe: Recipe) -> tuple[Rows, Rows]:
-    """The rows of both splits; held-out ones are none where they are cut from the others."""
+    """Return the rows of both splits; no held-out rows if they are cut from the training rows."""
     source, other = recipe.train_source, recipe.held_out_source
     if not recipe.train_split:
         return [], (other if other.place else source).read(recipe.held_out_split)
@@ -128,11 +128,11 @@ def _fit(
     levels: Mapping[str, int],
     others: Collection[str] = (),
 ) -> list[Problem]:
-    """The problems of some rows, each once, of the levels that are asked for.
+    """Return the distinct problems of some rows at the levels of the recipe.
 
     Args:
-        levels: by ids, from a file; the training problems that it does not name are left out,
-            and the held-out ones have their own.
+        levels: levels by id, from a file. Training problems that it does not name are left out;
+            held-out ones keep their own level.
         others: prompts of the other split.
     """
     if not rows:
@@ -166,7 +166,7 @@ def _fit(
     if not problems:
         _refuse(rows, columns, recipe, levels, where, shared)
     _check_ids(problems, recipe.columns)
-    _warn(repeated, f"{where} problems that stand there before are left out")
+    _warn(repeated, f"{where} problems that repeat earlier ones are left out")
     _warn(shared, f"{where} problems that are held out are left out")
     _warn(unlevelled, f"{where} problems without a level are left out")
     return problems
@@ -180,7 +180,7 @@ def _refuse(
     where: str,
     shared: Sequence[Problem],
 ) -> NoReturn:
-    """Says why no problem is left."""
+    """Raise the error that explains why no problem is left."""
     if shared:
         raise ConfigError(
             f"data: expected {where} problems, and all {len(shared)} are held out too"
@@ -244,9 +244,9 @@ def _columns(columns: Columns, rows: Rows) -> _Chosen:
     def choose(field: str, names: tuple[str, ...]) -> str:
         found = next((name for name in names if name in existing), None)
         if found is None and any(names):
-            asked = " or ".join(f"'{name}'" for name in names)
+            expected = " or ".join(f"'{name}'" for name in names)
             raise ConfigError(
-                f"{field}_column: the data has no column {asked}; it has {', '.join(existing)}"
+                f"{field}_column: the data has no column {expected}; it has {', '.join(existing)}"
             )
         return found or ""
 
@@ -311,9 +311,9 @@ def _reference(
 
 
 def _text(value: Any) -> str:
-    """An answer as text: several as a list with commas, 27.0 as 27."""
+    """Return an answer as text: a list with commas, and 27.0 as 27."""
     if isinstance(value, list):
-        # One pair of dollars around each of several would end the formula between them.
+        # Dollars around each item would end the formula between the items.
         return ", ".join(_text(item).replace("$", "") for item in value)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -321,9 +321,12 @@ def _text(value: Any) -> str:
 
 
 def _part(text: str, part: AnswerPart) -> str:
-    """The answer in a text; empty without the part asked for: a solution has other numbers too."""
+    """Return the answer in a text; empty if the marked part is missing.
+
+    The whole text does not replace a missing part, because solutions contain other numbers too.
+    """
     if "\\boxed" not in text:
-        text = text.replace("\\fbox", "\\boxed")  # as some solutions of MATH have it
+        text = text.replace("\\fbox", "\\boxed")  # some solutions of MATH use it
     if part is AnswerPart.AUTO:
         marked = AnswerPart.BOXED if "\\boxed" in text else AnswerPart.WHOLE
         part = AnswerPart.HASHES if "####" in text else marked
@@ -336,14 +339,14 @@ def _part(text: str, part: AnswerPart) -> str:
 
 
 def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
-    """The level of a row, such as 3 for "Level 3"; 0 where there is no such column."""
+    """Return the level of a row, such as 3 for "Level 3"; 0 without a level column."""
     if not columns.level:
         return 0
     value = row.get(columns.level)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         small = abs(value) < 10**_LEVEL_DIGITS
         return int(value) if small and float(value).is_integer() else None
-    # A longer number than may be is still seen to be one.
+    # One digit more than allowed is read, to recognise numbers that are too long.
     end = value.rstrip()[-_LEVEL_DIGITS - 1 :] if isinstance(value, str) else ""
     match = _LAST_NUMBER.search(end)
     return int(match[0]) if match and len(match[0]) <= _LEVEL_DIGITS else None
@@ -352,11 +355,10 @@ def _level(row: Mapping[str, Any], columns: _Chosen) -> int | None:
 def _cut(
     problems: list[Problem], count: int, rng: np.random.Generator
 ) -> tuple[list[Problem], list[Problem]]:
-    """Some of the problems, in order, and the others."""
+    """Split off `count` problems; both parts keep their order."""
     if count >= len(problems):
         raise ConfigError(
-            f"held_out: expected fewer than the {len(problems)} problems that there are, got "
-            f"{count}"
+            f"held_out: expected fewer than the {len(problems)} problems of the data, got {count}"
         )
     chosen = set(rng.permutation(len(problems))[:count].tolist())
     held_out = [problem for i, problem in enumerate(problems) if i in chosen]
@@ -366,7 +368,7 @@ def _cut(
 def _subset(
     problems: Sequence[Problem], count: int, rng: np.random.Generator
 ) -> tuple[Problem, ...]:
-    """So many of the problems, in order; all of them for 0 or where there are no more."""
+    """Return `count` of the problems in order; all of them for 0 or if there are no more."""
     if not 0 < count < len(problems):
         return tuple(problems)
     return tuple(problems[i] for i in sorted(rng.permutation(len(problems))[:count].tolist()))
@@ -385,5 +387,5 @@ def _hash(text: str) -> str:
 
 
 def with_solutions(problems: Sequence[Problem], solve: Any) -> list[Problem]:
-    """The problems with a known correct completion under `solution`."""
+    """Return the problems with a correct completion under `solution`."""
     return [replace(p, reference={**p.reference, "solution": solve(p.reference)}) for p in problems]

@@ -1,4 +1,4 @@
-"""Reference answers are read before anything starts, and those that cannot be are told of."""
+"""Checks before anything starts that the verifier can read the reference answers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _checked: set[str] = set()
 
 
 def check_reference_answers(problems: Problems, verifier: Verifier, ask: Ask) -> None:
-    """Warns of reference answers that cannot be read, once per process.
+    """Warn of unreadable reference answers, once per process.
 
-    Reading thousands of expressions takes minutes, so what was found is kept in the cache.
+    Reading thousands of expressions takes minutes, so the result is cached in a file.
 
     Args:
-        ask: has jobs done under a deadline.
+        ask: runs jobs under a deadline.
 
     Raises:
         ConfigError: most of them cannot be read.
@@ -84,7 +84,7 @@ def _keep(found: Sequence[int], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(found))
-    part.replace(path)  # whole or not at all, whoever else writes the same
+    part.replace(path)  # atomic, because other processes may write the same file
 
 
 def _key(problems: Problems, verifier: Verifier) -> str:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 MAX_BYTES_VARIABLE = "ADVSWEEP_MAX_DATA_BYTES"
-"""The environment variable that sets how many bytes one data file may hold, unpacked."""
+"""The environment variable with the largest size in bytes of one data file, unpacked."""
 
 _MAX_BYTES = 4 * 2**30
-_ROW_BYTES = 256  # a row counts for at least so many, as an object in memory does
-_MOST_LEVELS = 64  # of lists and objects within each other
+_ROW_BYTES = 256  # least size of a row, which is about that of an object in memory
+_MOST_LEVELS = 64  # of nested lists and objects
 
 HUB = "hub:"
 _LINES, _JSON, _PARQUET = (".jsonl", ".ndjson"), (".json",), (".parquet",)
@@ -40,11 +40,11 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from.
+    """The place of some rows.
 
     Attributes:
-        place: a path, absolute, or `hub:OWNER/NAME[@REVISION]`.
-        subset: the hub's configuration, or a folder in the folder; empty: none.
+        place: an absolute path, or `hub:OWNER/NAME[@REVISION]`.
+        subset: the hub's configuration, or a subfolder; empty: none.
     """
 
     place: str
@@ -56,16 +56,17 @@ class Source:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is on this machine; what the hub has is, once it was loaded."""
+        """Whether the data is on this machine; data from the hub is after its first download."""
         if self.place.startswith(HUB):
             return _is_cached(self.place.removeprefix(HUB))
         return Path(self.place).exists()
 
     def read(self, split: str) -> Rows:
-        """The rows of a split; of a single file all rows, whatever the split.
+        """Return the rows of a split; a single file has the same rows for every split.
 
         Raises:
-            ConfigError: there is nothing of that name, nothing in it, or nothing to read it with.
+            ConfigError: the data is missing, empty or in an unknown format, or a library to read
+                it is missing.
         """
         if not self.place:
             raise ConfigError(f"data: expected {_EXPECTED}, got nothing")
@@ -86,14 +87,14 @@ class Source:
 
 
 def absolute(place: str) -> str:
-    """A path as it is found from any working directory; places on the hub as they are."""
+    """Return a path that is valid in any working directory; places on the hub stay unchanged."""
     if not place or place.startswith(HUB):
         return place
     return str(Path(place).expanduser().absolute())
 
 
 def _files_of(folder: Path, subset: str, split: str) -> list[Path]:
-    """The files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` as the hub has them."""
+    """Return the files of a split: `test.jsonl`, or `test-00000-of-00002.parquet` (the hub)."""
     places = dict.fromkeys((folder / subset, folder, folder / "data"))
     listings = (sorted(filter(_is_data, place.glob("*"))) for place in places)
     found = next(filter(None, listings), [])
@@ -115,7 +116,7 @@ def _is_data(file: Path) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _from_file(path: Path, changed: int) -> Rows:
-    """The rows of a file; `changed`, its time of change, has it read again after one."""
+    """Return the rows of a file; its time of change, `changed`, invalidates the cache."""
     if path.suffix in _PARQUET:
         return _from_parquet(path)
     check_size(path, path.stat().st_size)
@@ -181,9 +182,9 @@ def _from_parquet(path: Path) -> Rows:
 
 
 def _in_batches(path: Path, file: ParquetFile) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet file, of which a kilobyte may stand for many gigabytes.
+    """Yield the rows of a parquet file, in which one kilobyte may unpack to many gigabytes.
 
-    What it declares is checked before anything is unpacked, and what it holds along the way.
+    The declared size is checked before unpacking, and the actual size while unpacking.
     """
     metadata = file.metadata
     groups = range(metadata.num_row_groups)
@@ -200,7 +201,7 @@ def _in_batches(path: Path, file: ParquetFile) -> Iterator[dict[str, Any]]:
 
 
 def _is_cached(name: str) -> bool:
-    """Whether the library datasets keeps a copy, which it names after the repository."""
+    """Return whether the cache of the library datasets has a folder for the repository."""
     try:
         from datasets import config
         from datasets.naming import camelcase_to_snakecase
@@ -257,14 +258,14 @@ def read_levels(path: str) -> Mapping[str, int]:
 
 
 def check_size(path: Path, size: int, rows: int = 0) -> None:
-    """Refuses a file that holds more than is allowed.
+    """Refuse a file that is larger than allowed.
 
     Args:
         size: bytes of its values, unpacked.
-        rows: how many it has.
+        rows: number of rows.
 
     Raises:
-        ConfigError: it does; the message names the variable that allows more.
+        ConfigError: the file is too large; the message names the variable that allows more.
     """
     most = _most_bytes()
     if max(size, rows * _ROW_BYTES) > most:
@@ -282,13 +283,13 @@ def _most_bytes() -> int:
 
 
 def check_depth(value: Any, where: str) -> None:
-    """Refuses lists and objects that are nested deeper than functions can follow.
+    """Refuse lists and objects that are nested too deeply for recursive functions.
 
     Args:
         where: the file and the row, for the message.
 
     Raises:
-        ConfigError: they are.
+        ConfigError: the nesting is too deep.
     """
     level, depth = [value], 0
     while level := [item for node in level for item in _items(node)]:
@@ -301,7 +302,7 @@ def check_depth(value: Any, where: str) -> None:
 
 
 def size_of(value: Any) -> int:
-    """The characters of all texts in a value; of a dictionary's text, wherever it stands again."""
+    """Return the number of characters of all texts in a value, counting repeated texts again."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):
@@ -310,6 +311,6 @@ def size_of(value: Any) -> int:
 
 
 def _items(node: Any) -> list[Any]:
-    """The lists and objects that a list or an object holds."""
+    """Return the lists and objects directly inside a list or an object."""
     items = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return [item for item in items if isinstance(item, (dict, list))]

@@ -1,4 +1,4 @@
-"""A task whose problems are data, and whose verifier and reward are chosen by name."""
+"""A task with problems from data, and a verifier and a reward chosen by name."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _REWARDS = {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.0, Outcome.UNSCORABLE: np.nan
 class Dataset(Task):
     """Problems from a file, a folder or the hub; `conf/task` has the well-known sets.
 
-    Prompts are made of questions by a template, answers verified against a gold column, and
-    problems drawn uniformly, without repetition within a draw as far as there are enough. Its
-    identity is made of the problems themselves: the same problems from another place, or under
-    other column names, are the same task.
+    A template makes prompts of questions, and a verifier compares answers with a column of
+    reference answers. Problems are drawn uniformly, without repetition within a draw if there are
+    enough. The identity is made of the problems themselves: the same problems from another place,
+    or under other column names, are the same task.
     """
 
     name: ClassVar[str] = "dataset"
@@ -111,7 +111,7 @@ class Dataset(Task):
         return self._reward.is_binary
 
     def identity(self) -> Plain:
-        """The problems, the verifier and the reward; where the problems lie is no part of it."""
+        """Return the problems, the verifier and the reward, but not the place of the problems."""
         return {
             "name": self.name,
             "revision": self.revision,
@@ -233,7 +233,7 @@ class Dataset(Task):
         return {split: with_solutions(problems, solve) for split, problems in splits}
 
     def _judge(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[Verdict]:
-        """The verdicts; kept for the next call, as scores and answers are asked for in turn."""
+        """Return the verdicts; cached, because callers request scores and answers in turn."""
         if self._judged is not None:
             before, texts, verdicts = self._judged
             if list(before) == list(problems) and list(texts) == list(completions):
@@ -259,7 +259,7 @@ class Dataset(Task):
 
 @contextmanager
 def _naming_the_task() -> Iterator[None]:
-    """Puts the group before the keys in errors that come after the fields were checked."""
+    """Prefix keys with the config group in errors raised after the fields were checked."""
     try:
         yield
     except ConfigError as error:
@@ -272,7 +272,7 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _changed(place: str) -> int:
-    """When a file was changed last, or the newest file of a folder; 0 for what is neither."""
+    """Return the time of change of a file, or of the newest file of a folder; else 0."""
     path = Path(place)
     if not place or place.startswith(HUB) or not path.exists():
         return 0
@@ -284,11 +284,11 @@ def _time_of_change(file: Path) -> int:
     try:
         return file.stat().st_mtime_ns
     except OSError:
-        return 0  # a link to nowhere, or to itself
+        return 0  # a broken or circular link
 
 
 def _warn_of_unjudged(problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> None:
-    """Warns of answers that the verifier could not finish with, by what came of them and why."""
+    """Warn of answers that the verifier could not judge, grouped by consequence and reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for problem, verdict in zip(problems, verdicts, strict=True):
         if verdict.reason:

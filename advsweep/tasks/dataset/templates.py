@@ -1,4 +1,4 @@
-"""Prompts around questions, by name."""
+"""Named templates that make a prompt of a question."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ QUESTION, TESTS = "{question}", "{tests}"
 
 @dataclass(frozen=True)
 class Template:
-    """What stands around a question.
+    """The text around a question.
 
     Attributes:
-        text: with `{question}` in it, and for programs `{tests}`.
-        system: as `Problem.system` has it.
-        source: where it comes from.
+        text: text with `{question}` in it, and for programs `{tests}`.
+        system: the system message, as in `Problem.system`.
+        source: the paper that prints it.
     """
 
     text: str
@@ -25,7 +25,7 @@ class Template:
     source: str = "ours"
 
     def fill(self, question: str, tests: str) -> str:
-        # Not str.format: braces of LaTeX stand in templates and in questions.
+        # Not str.format, because templates and questions contain braces of LaTeX.
         before, _, after = self.text.partition(QUESTION)
         return before.replace(TESTS, tests) + question + after.replace(TESTS, tests)
 
@@ -89,10 +89,10 @@ TEMPLATES: Mapping[str, Template] = {
 
 
 def template(name: str) -> Template:
-    """A template by its name, or made of a text that has `{question}` in it.
+    """Return the template of a name, or a new one from a text with `{question}` in it.
 
     Raises:
-        ConfigError: the name of no template.
+        ConfigError: there is no template of this name.
     """
     if QUESTION in name:
         return Template(name, source="own")

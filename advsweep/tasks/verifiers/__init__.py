@@ -1,4 +1,4 @@
-"""Verifiers: whether an answer is right; correct, wrong, or not to be told."""
+"""Verifiers: they judge an answer as correct, wrong or unscorable."""
 
 from __future__ import annotations
 

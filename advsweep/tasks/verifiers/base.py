@@ -1,4 +1,4 @@
-"""The contract of a verifier: a reference answer and a completion in, a verdict out."""
+"""The base class of verifiers: a reference answer and a completion in, a verdict out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from advsweep.components import Component, parameters
 from advsweep.redaction import redacted
 
 ReferenceAnswer = Mapping[str, Any]
-"""What answers to a problem are compared with, in JSON types; most verifiers read `answer`."""
+"""The reference answer to a problem, in JSON types; most verifiers read its key `answer`."""
 
 
 class Outcome(Enum):
-    """The three answers of a verifier."""
+    """The three possible outcomes of a verification."""
 
     CORRECT = "correct"
     WRONG = "wrong"
@@ -24,17 +24,18 @@ class Outcome(Enum):
 
 
 FORGED = "it passes tests that nothing can pass"
-"""The reason of an answer that is wrong for it."""
+"""The reason in verdicts on forged answers."""
 
 
 class Verdict(NamedTuple):
-    """What a verifier makes of one completion.
+    """The judgement of one completion.
 
     Attributes:
-        answer: the answer in it, in one spelling as far as that is cheap; None where there is
-            none to be read.
-        reason: why it could not be scored, or what of it the verifier could not finish, as it
-            took too long, ended the process or raised an error, or `FORGED`; empty otherwise.
+        answer: the answer in the completion, in a canonical spelling where that is cheap; None if
+            there is no readable answer.
+        reason: why the completion could not be scored; or why it is wrong without having been
+            judged (it took too long, ended the process or raised an error); or `FORGED`; else
+            empty.
     """
 
     outcome: Outcome
@@ -43,7 +44,7 @@ class Verdict(NamedTuple):
 
     @property
     def forged(self) -> bool:
-        """Whether it is wrong for passing what nothing can pass."""
+        """Whether the completion is wrong because it passed a control that nothing can pass."""
         return self.reason == FORGED
 
 
@@ -53,13 +54,13 @@ _LINE = 60
 class Verifier(Component):
     """Compares completions with reference answers.
 
-    `judge` may take for ever and take the memory of the machine: it runs in processes that
-    can be killed (see `pool`). `judge_quickly` runs in the process that trains, on text that a
-    model wrote: it takes time linear in that text, and no more memory.
+    `judge` may hang or use all memory of the machine, so it runs in processes that can be killed
+    (see `pool`). `judge_quickly` runs in the training process on text that a model wrote, so it
+    takes time and memory linear in that text.
 
     Attributes:
-        memory_limit: bytes of address space that a process which judges may have; None: any.
-        distribution: the package that does the reading of answers, if not this one.
+        memory_limit: largest address space in bytes of a judging process; None: no limit.
+        distribution: the package that reads answers, if not this one.
     """
 
     revision: ClassVar[int] = 2  # in 1, answers that hang or crash were unscorable
@@ -67,36 +68,36 @@ class Verifier(Component):
     distribution: ClassVar[str | None] = None
 
     def check(self) -> None:
-        """Refuses settings and installations that it cannot work with.
+        """Refuse unsuitable settings and missing packages.
 
         Raises:
             ConfigError: the message says what to install or to set.
         """
 
     def check_consent(self) -> None:
-        """Refuses to run what a model wrote without the user's consent, see `consent`.
+        """Refuse to run programs of a model without the user's consent; see `consent`.
 
         Raises:
-            ConfigError: the message names the option that gives it.
+            ConfigError: the message names the option that gives consent.
         """
 
     @property
     def has_control(self) -> bool:
-        """Whether verdicts say which answers are `forged`."""
+        """Whether verdicts mark `forged` answers."""
         return False
 
     def prepare(self) -> None:
-        """Imports what judging needs, in the process that others are forked from."""
+        """Import everything that judging needs, in the process from which workers are forked."""
 
     @property
     def seconds_needed(self) -> float:
-        """What it may rightly take for one answer; deadlines have to be beyond it."""
+        """Seconds that judging one answer may legitimately take; the deadline must be longer."""
         return 0.0
 
     def describe(self) -> str:
-        """Its name, and what of its identity is not the default: `numeric tolerance=0.1`.
+        """Return the name with the options that are not defaults: `numeric tolerance=0.1`.
 
-        Options that take more than a line are given by a digest.
+        Options longer than a line are replaced by a digest.
         """
         defaults = {p["name"]: p["default"] for p in parameters(type(self))}
         defaults |= {"name": self.name, "revision": 1}
@@ -112,15 +113,15 @@ class Verifier(Component):
 
     @abstractmethod
     def reads(self, reference: ReferenceAnswer) -> bool:
-        """Whether a reference answer can be compared with; runs where `judge` does."""
+        """Return whether a reference answer is readable; runs in the processes of `judge`."""
 
     def reads_quickly(self, reference: ReferenceAnswer) -> bool | None:
-        """`reads` where that is plain at once; None where it is not."""
+        """Return `reads` if that can be decided quickly, else None."""
         return None
 
     @abstractmethod
     def judge(self, reference: ReferenceAnswer, completion: str) -> Verdict:
-        """The verdict.
+        """Return the verdict on a completion.
 
         A deadline, an exception or the death of the process makes the completion wrong, provided
         the reference answer can be read. `OSError` and `AdvsweepError` are faults of the machine
@@ -128,16 +129,16 @@ class Verifier(Component):
         """
 
     def judge_quickly(self, reference: ReferenceAnswer, completion: str) -> Verdict | None:
-        """The verdict where it is plain at once; None where `judge` has to be asked."""
+        """Return the verdict if it can be decided quickly, else None."""
         return None
 
     @abstractmethod
     def solution(self, reference: ReferenceAnswer) -> str:
-        """A completion that is correct, if the reference answer can be read."""
+        """Return a correct completion, provided the reference answer can be read."""
 
 
 class QuickVerifier(Verifier):
-    """A verifier that needs no process of its own: linear time, whatever the completion."""
+    """A verifier that takes linear time for any completion, and so needs no process."""
 
     revision: ClassVar[int] = 1
 
@@ -154,5 +155,5 @@ UNREADABLE_REFERENCE = "its reference answer cannot be read"
 
 
 def verdict(right: bool, answer: str | None) -> Verdict:
-    """Correct or wrong."""
+    """Return the verdict correct or wrong."""
     return Verdict(Outcome.CORRECT if right else Outcome.WRONG, answer)

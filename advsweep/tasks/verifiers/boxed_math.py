@@ -50,7 +50,7 @@ class BoxedMath(Verifier):
 
     def prepare(self) -> None:
         logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-        _parse("\\frac{1}{2}")  # builds the grammar, which takes most of a first answer's time
+        _parse("\\frac{1}{2}")  # builds the grammar, which takes most of the first answer's time
 
     def reads(self, reference: ReferenceAnswer) -> bool:
         return bool(_parse_reference(str(reference["answer"])))
@@ -81,7 +81,7 @@ class BoxedMath(Verifier):
         if boxed is None:
             return verdict(False, None)
         found = plain_number(boxed)
-        # math-verify rounds where the reference answer has decimals, and both have to fit a float.
+        # math-verify rounds if the reference answer has decimals, and both must fit into a float.
         if found is None or "." in text or max(len(text), len(boxed)) > _EXACT_DIGITS:
             return None
         return verdict(found == expected, spell(found))
@@ -96,7 +96,7 @@ def _parse_reference(text: str) -> list[Any]:
 
 
 def _spell(text: str, parsed: list[Any]) -> str:
-    """An answer in the same spelling for most ways to write it."""
+    """Return an answer in a spelling that is the same for most ways to write it."""
     value = plain_number(text)
     if value is not None:
         return spell(value)
@@ -104,11 +104,11 @@ def _spell(text: str, parsed: list[Any]) -> str:
 
 
 def _parse(text: str) -> list[Any]:
-    """An answer as sympy's objects, one as a rule; empty where it cannot be read."""
+    """Return an answer as sympy objects, usually one; empty if it cannot be read."""
     from math_verify import parse
 
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text) if _SCIENTIFIC.fullmatch(text) else text
-    # Each form has answers that it alone can be read in: percentages, lists, several lines.
+    # Some answers can be read in one of the forms only: percentages, lists, several lines.
     for form in (f"\\boxed{{{text}}}", f"${text.replace('$', '')}$"):
         found: list[Any] = parse(form, fallback_mode="no_fallback", parsing_timeout=None)
         if found:

@@ -16,9 +16,9 @@ _NUMBER = re.compile(
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}`; None if there is none, or it is not closed.
+    r"""Return the content of the last `\boxed{...}`; None if there is none or it is not closed.
 
-    Also `\boxed 7`, as some solutions of MATH have it.
+    `\boxed 7` is read too, because some solutions of MATH use it.
 
     >>> last_boxed(r"so \\boxed{1}, or rather \\boxed{\\frac{1}{2}}.")
     '\\\\frac{1}{2}'
@@ -37,7 +37,7 @@ def last_boxed(text: str) -> str | None:
     while place < len(text):
         character = text[place]
         if character == "\\":
-            place += 1  # an escaped brace is none
+            place += 1  # skip an escaped brace
         elif character == "{":
             depth += 1
         elif character == "}":
@@ -49,7 +49,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def plain_number(text: str) -> Fraction | None:
-    """The value of a number in digits, with a sign, decimals and commas at thousands at most.
+    """Return the value of digits with an optional sign, decimals and thousands separators.
 
     >>> plain_number("-1,234.50")
     Fraction(-2469, 2)
@@ -60,9 +60,9 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def number(text: str) -> Fraction | None:
-    """The value of a number as people write it: also `$5`, `25%`, `.5`, `2.5e3` and `3/4`.
+    """Return the value of a number as people write it: also `$5`, `25%`, `.5`, `2.5e3` and `3/4`.
 
-    A percent sign is left out: 25% is 25.
+    A percent sign is ignored: 25% is 25.
     """
     text = text.strip().strip("$").replace("\\%", "").replace("\\$", "").replace("\\,", "")
     text = text.removesuffix("%").replace(" ", "").removesuffix(".").removeprefix("$")
@@ -80,7 +80,7 @@ def number(text: str) -> Fraction | None:
 
 
 def spell(value: Fraction) -> str:
-    """A number in one spelling: digits and decimals where they end, else a fraction.
+    """Return a canonical spelling: decimals if they are finite, else a fraction.
 
     >>> spell(Fraction(7, 2)), spell(Fraction(1, 3))
     ('3.5', '1/3')

@@ -1,4 +1,8 @@
-"""Verdicts under a hard deadline: the client's side of the process that verifiers judge in."""
+"""Verdicts under a hard deadline: the client of the process in which verifiers judge.
+
+A process pool of the standard library does not fit: it cannot kill one worker at a deadline, and
+it starts its workers from a process with threads. pebble could, but its licence is LGPL-3.0.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,13 @@ _CLOSING_SECONDS = 10.0
 
 
 class VerifierPool:
-    """Processes that judge, each killed when one answer takes it longer than the deadline.
+    """Judging processes, each of which is killed if an answer takes longer than the deadline.
 
-    They are started when they are first needed, and end when this process does, however it
-    does. A pool serves the process that made it; after a fork `pool_for` makes others.
+    They start on first use and end with this process, however that ends. A pool serves only the
+    process that made it; after a fork `pool_for` makes new pools.
 
     Args:
-        workers: how many answers are judged at a time.
+        workers: number of answers that are judged at the same time.
         deadline: seconds that one answer may take.
     """
 
@@ -45,10 +49,10 @@ class VerifierPool:
         self._lock = threading.Lock()
 
     def judge(self, jobs: Sequence[Job]) -> list[JobResult]:
-        """The verdicts, in the order of the jobs.
+        """Return the verdicts in the order of the jobs.
 
         Raises:
-            TrainingError: the process that verifiers judge in cannot be kept alive.
+            TrainingError: the judging process ended repeatedly.
         """
         if not jobs:
             return []
@@ -61,23 +65,23 @@ class VerifierPool:
                 except (EOFError, OSError):
                     self._close()
                 except BaseException:
-                    # Interrupted: what is under way must not be taken for later answers.
+                    # Interrupted: a later call must not receive the answers to these jobs.
                     self._close()
                     raise
                 else:
                     return answers
         raise TrainingError(
             f"the process that verifies answers ended {_ATTEMPTS} times with the same "
-            f"{len(jobs)} answers; its errors stand above"
+            f"{len(jobs)} answers; see its errors above"
         )
 
     def close(self) -> None:
-        """Ends its processes; the next answers start others."""
+        """End the processes; the next call of `judge` starts new ones."""
         with self._lock:
             self._close()
 
     def leave(self) -> None:
-        """Closes this process's copy of a connection that another process uses."""
+        """Close this process's copy of a connection that another process uses."""
         if self._connection is not None:
             self._connection.close()
         self._connection = self._process = None
@@ -87,8 +91,8 @@ class VerifierPool:
             ours, theirs = socket.socketpair()
             module, descriptor = "advsweep.tasks.verifiers.server", theirs.fileno()
             with theirs:
-                # In a session of its own: an interrupt from the terminal is for the training,
-                # which verifies what it has and stops in order.
+                # Its own session keeps Ctrl-C in the terminal from ending it: the training still
+                # verifies its last answers and then stops in an orderly way.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", module, str(descriptor)],
                     stdin=subprocess.DEVNULL,
@@ -117,7 +121,7 @@ _pools: dict[str, VerifierPool] = {}
 
 
 def pool_for(verifier: Verifier, *, workers: int, deadline: float) -> VerifierPool:
-    """The pool of this process for a verifier; made once."""
+    """Return this process's pool for a verifier; every call returns the same one."""
     key = json.dumps([verifier.plain(), workers, deadline], sort_keys=True)
     if key not in _pools:
         _pools[key] = VerifierPool(verifier, workers=workers, deadline=deadline)
@@ -131,7 +135,7 @@ def _close_all() -> None:
 
 
 def _leave_all() -> None:
-    """After a fork: the pools are the other process's, and end when no copy of theirs is open."""
+    """Forget the parent's pools after a fork; they end when no copy of a connection is open."""
     for pool in _pools.values():
         pool.leave()
     _pools.clear()
@@ -141,5 +145,5 @@ os.register_at_fork(after_in_child=_leave_all)
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Multiple choice: the letter of an option."""
+"""Verifiers of short answers: the letter of an option, a number, or the match of a pattern."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ _NUMBERS = re.compile(r"[+-]?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[
 class Numeric(QuickVerifier):
     r"""Correct if the number in the last `\boxed{...}` equals the reference answer, a number too.
 
-    Without a box the last number of the completion counts, unless one is asked for. Commas at
-    thousands, signs of currency and of percent are left out.
+    Without a box the last number of the completion counts, unless `boxed_only` is set. Thousands
+    separators, currency signs and percent signs are ignored.
     """
 
     name: ClassVar[str] = "numeric"
@@ -108,9 +108,9 @@ class Numeric(QuickVerifier):
 class Pattern(Verifier):
     """Correct if the last match of a regular expression is the reference answer, as text.
 
-    The answer is the pattern's first group, or all of the match where it has none. Space at
-    both ends does not count. A pattern may take very long on some texts: it is tried in a
-    process that is killed at its deadline.
+    The answer is the pattern's first group, or the whole match if it has no group. Spaces at both
+    ends do not count. Matching may take very long on some texts, so it runs in a process that is
+    killed at its deadline.
     """
 
     name: ClassVar[str] = "regex"

@@ -151,7 +151,7 @@ def test_duplicates_are_left_out(write: Write) -> None:
         assert [p.reference["answer"] for p in train(task)] == ["0", "1", "2"]
     assert [p.reference["answer"] for p in held_out(task)] == ["3"]
     assert [str(w.message).partition(" (")[0] for w in found] == [
-        "1 training problems that stand there before are left out",
+        "1 training problems that repeat earlier ones are left out",
         "1 training problems that are held out are left out",
     ]
 
@@ -228,7 +228,7 @@ def test_options_and_tests_become_part_of_the_prompt(write: Write) -> None:
         ),
         ({"levels": [3]}, r"levels: expected some of \[0\], got \[3\]"),
         ({"held_out": 0}, "held_out: expected how many problems to hold out, .* got 0"),
-        ({"held_out": 20}, "held_out: expected fewer than the 20 problems that there are, got 20"),
+        ({"held_out": 20}, "held_out: expected fewer than the 20 problems of the data, got 20"),
         ({"id_column": "level"}, "id_column: expected another 'level' in every row, got 'Level 1'"),
         ({"options_column": "level"}, "options_column: expected a list of 1 to 26 options"),
         ({"tests_column": "level"}, "tests_column: expected a list of tests in 'level' of row 1"),
