@@ -1,4 +1,4 @@
-"""Figures: what is drawn, and files that come out the same each time."""
+"""Figures of masses, and reproducible files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_all_in_the_same_axes():
     assert len(styles) == 3
 
 
-def test_many_curves_can_be_told_apart():
+def test_many_curves_have_distinct_styles():
     curves = [curve(str(i), [0.1] * 3, [0.1] * 3) for i in range(28)]
     lines = draw_masses(curves, title="", compare=True).axes[0].lines
     assert len({(line.get_color(), line.get_linewidth()) for line in lines}) == 28
@@ -121,7 +121,7 @@ def test_styles_of_the_user_do_not_matter(tmp_path):
     ET.parse(tmp_path / "a.svg")
 
 
-def test_paths_that_cannot_be_written_are_refused(tmp_path):
+def test_invalid_paths_are_refused(tmp_path):
     with pytest.raises(ReportError, match=r"ending in .png, .svg, .pdf, got '.gif'"):
         check_path(tmp_path / "a.gif")
     with pytest.raises(ReportError, match="there is no folder"):

@@ -1,4 +1,4 @@
-"""What counts as a point where a line is laid through a sweep."""
+"""The base class of figures, and what figures share: legends, curves, bands and notes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class PointUnit(Enum):
-    """What is a point of a regression: each run, or each row's mean over its seeds."""
+    """The points of a regression: runs, or the means of rows over their seeds."""
 
     RUNS = "runs"
     ROWS = "rows"
 
 
 WIDTH = 8.0
-"""Inches that a figure is wide."""
+"""Width of a figure in inches."""
 
 RC_PARAMS: Mapping[str, Any] = {
     "font.size": 9,
@@ -60,16 +60,16 @@ _LEGEND_LETTER = 0.068  # inches
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What can be asked of figures.
+    """Options of figures; each figure uses some of them.
 
     Attributes:
-        metrics: of curves, of which there may be several, and of heat maps.
-        smooth: steps that curves are averaged over.
-        x, y: config keys of a heat map.
-        k: of the bars of levels.
-        points: what is a point of the regression.
-        by: config keys of which each value has a line of its own.
-        task: whose evaluations are drawn; by default those of the runs' own.
+        metrics: the metrics of curves, or the one of a heat map.
+        smooth: the number of steps in the running mean of curves.
+        x, y: the config keys of a heat map.
+        k: the k of pass@k in the bars of levels.
+        points: the points of the regression.
+        by: config keys; each of their values gets a line of its own.
+        task: the task of the evaluations; by default the runs' own.
     """
 
     metrics: tuple[str, ...] = ()
@@ -82,22 +82,22 @@ class Options:
     task: str | None = None
 
     def given(self) -> list[str]:
-        """The names of those that are not as they are by default."""
+        """Returns the names of the options that differ from their defaults."""
         default = Options()
         return [name for name in vars(self) if getattr(self, name) != getattr(default, name)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(ABC):
-    """A figure: collected from a sweep, then drawn, or given as numbers.
+    """A figure: collect its numbers from a sweep, then draw them or return them as records.
 
     Attributes:
-        name: what it is asked for by.
-        summary: what it shows, in a line.
-        uses: the options that it heeds.
-        title: above it.
-        notes: what there is to know of the numbers, below it.
-        height: in inches, of title, axes and legend, at a width of `WIDTH`.
+        name: its name on the command line.
+        summary: a line on what it shows, for help texts.
+        uses: the options that have an effect on it.
+        title: the title above it.
+        notes: sentences about the numbers, in the caption.
+        height: inches of title, axes and legend at a width of `WIDTH`.
     """
 
     name: ClassVar[str]
@@ -109,7 +109,7 @@ class Chart(ABC):
     @classmethod
     @abstractmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        """Puts its numbers together.
+        """Collects the numbers.
 
         Raises:
             ReportError, NotFoundError: there is nothing to draw; the message says why.
@@ -125,17 +125,17 @@ class Chart(ABC):
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """Its numbers, as records with the same keys."""
+        """Returns the numbers as records with equal keys."""
 
 
 def caption(chart: Chart) -> str:
-    """The notes of a figure, in lines that fit below it."""
+    """Returns the notes of a figure, in lines that fit below it."""
     text = ". ".join(note[:1].upper() + note[1:] for note in chart.notes)
     return "\n".join(textwrap.wrap(text + "." * bool(text), _LETTERS))
 
 
 def total_height(chart: Chart) -> float:
-    """Inches of a figure with its caption."""
+    """Returns the height of a figure with its caption, in inches."""
     return chart.height + _caption_height(chart)
 
 
@@ -146,8 +146,8 @@ def _caption_height(chart: Chart) -> float:
 def compose(chart: Chart, canvas: FigureBase) -> None:
     """Draws a figure with its title and its caption.
 
-    Texts stand there as they are: a dollar sign begins no formula, and control characters, which
-    an SVG must not have, are escaped.
+    Texts are literal: a dollar sign starts no formula, and control characters, which an SVG must
+    not have, are escaped.
     """
     ratios = [chart.height, _caption_height(chart)]
     body, below = canvas.subfigures(2, 1, height_ratios=ratios, squeeze=False)[:, 0]
@@ -168,21 +168,21 @@ def _show_plainly(canvas: FigureBase) -> None:
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """How many labels stand beside each other in a legend."""
+    """Returns the number of columns of a legend."""
     longest = max((len(label) for label in labels), default=0)
     fitting = int((WIDTH - 0.3) / ((longest + 7) * _LEGEND_LETTER))
     columns = max(1, min(fitting, len(labels)))
-    # As few columns as the rows need look tidier.
+    # Columns that the rows do not need would leave the last row nearly empty.
     return math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1
 
 
 def legend_height(labels: Sequence[str]) -> float:
-    """Inches of a legend below the axes."""
+    """Returns the height of a legend below the axes, in inches."""
     return 0.1 + 0.2 * math.ceil(len(labels) / legend_columns(labels))
 
 
 def add_legend(canvas: FigureBase, handles: Mapping[str, Artist]) -> None:
-    """A legend below all axes."""
+    """Adds a legend below all axes."""
     canvas.legend(
         list(handles.values()),
         list(handles),
@@ -193,7 +193,7 @@ def add_legend(canvas: FigureBase, handles: Mapping[str, Artist]) -> None:
 
 
 def handle(style: RowStyle, *, line: bool = True) -> Artist:
-    """The sample of a style in a legend."""
+    """Returns the sample of a style in a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D(
@@ -214,11 +214,11 @@ def draw_curve(
     among: int,
     within: tuple[float, float] | None = None,
 ) -> None:
-    """A line with its band and a few markers, which those of other lines do not hide.
+    """Draws a line with its band and a few markers, at other steps than those of other lines.
 
     Args:
-        place, among: which of how many lines it is.
-        within: the least and the greatest value that there can be.
+        place, among: the index of the line, and the number of lines.
+        within: the least and the greatest possible value.
     """
     band = curve.band
     fill_band(axes, curve.steps, band, style, among, within)
@@ -243,16 +243,16 @@ def fill_band(
     among: int,
     within: tuple[float, float] | None = None,
 ) -> None:
-    """The area of a band, the paler the more there are; of a share no further than it can be."""
+    """Fills a band within the possible values; the more bands there are, the paler they are."""
     alpha = min(0.14, 0.56 / among)
     low, high = (np.clip(end, *(within or (None, None))) for end in (band.low, band.high))
     axes.fill_between(x, low, high, color=style.colour, alpha=alpha, linewidth=0)
 
 
 def limits(bands: Sequence[Band]) -> tuple[float, float]:
-    """Limits that hold the means, and of the bands as much as leaves them readable.
+    """Returns limits that contain the means, and the bands up to 0.6 of the means' span.
 
-    A wide band does not flatten the means: beyond 0.6 of their span it is cut.
+    A wider band is cut, as it would flatten the means.
     """
     means, ends = _finite(bands)
     if not means.size:
@@ -266,7 +266,7 @@ def limits(bands: Sequence[Band]) -> tuple[float, float]:
 
 
 def cut_note(panels: Iterable[Sequence[Band]]) -> list[str]:
-    """That bands are cut by `limits`, where some are."""
+    """Returns a note if `limits` cuts any band."""
     for bands in panels:
         low, high = limits(bands)
         _, ends = _finite(bands)
@@ -284,10 +284,10 @@ def _finite(
 
 
 def seeds_note(counts: Sequence[int], what: str) -> list[str]:
-    """How many runs stand behind some rows, and what that means for their intervals.
+    """Describes the numbers of seeds of some rows and their intervals.
 
     Args:
-        what: how an interval is drawn, such as `bands`.
+        what: the name of the drawn intervals, such as `bands`.
     """
     numbers = sorted(set(counts))
     listed = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
@@ -299,8 +299,16 @@ def seeds_note(counts: Sequence[int], what: str) -> list[str]:
     return notes
 
 
+def band_records(band: Band) -> list[dict[str, Any]]:
+    """Returns the fields of a record for each place of a band."""
+    return [
+        {"mean": float(mean), "low": float(low), "high": float(high), "n": int(n)}
+        for mean, low, high, n in zip(*band, strict=True)
+    ]
+
+
 def estimate_fields(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    """A fitted parameter and the ends of its interval, for records; None where none was fitted."""
+    """Returns a fitted parameter and the ends of its interval for a record; None without a fit."""
     if estimate is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

@@ -1,4 +1,4 @@
-"""Early collapse and final accuracy: a point for each run or row, and lines through them."""
+"""Regression of final accuracy on early collapse, over runs or rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 FIRST = 100
-"""How many steps count as early."""
+"""The number of steps that count as early."""
 
 _PANEL = 2.7  # inches
 _RATIOS = (1.6, 1)  # of a panel and its legend
@@ -40,11 +40,11 @@ _SOLID, _DASHED = RowStyle(GREY, "o"), RowStyle(GREY, "o", 1)
 
 @dataclass(frozen=True)
 class _Point:
-    """A run, or the mean of a row's.
+    """A run, or the mean of a row's runs.
 
     Attributes:
-        seed: of a run.
-        values: those of the keys that lines are by.
+        seed: the seed of a run; None for a mean.
+        values: the values of the keys that have lines.
     """
 
     label: str
@@ -57,10 +57,10 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Line:
-    """The line through some points, or why they have none.
+    """The line through some points, or the reason why there is none.
 
     Attributes:
-        value: of the key that it is by; of the line through all points None.
+        value: the value of the key that the points share; None for the line through all points.
     """
 
     value: Any
@@ -88,7 +88,7 @@ class _Line:
         }
 
     def draw(self, axes: Axes) -> None:
-        """The line as far as its points go."""
+        """Draws the line over the range of its points."""
         if self.fit is not None:
             at = np.linspace(*_wider([p.acr for p in self.points]), 100)
             axes.plot(
@@ -111,9 +111,9 @@ class EarlyCollapse(Chart):
     """AVSPO's regression of final accuracy on the collapse rate of the first 100 steps.
 
     Attributes:
-        what: points are, `runs` or `rows`.
-        line: through all points.
-        panels: for each key, the lines through the points of each of its values.
+        what: what the points are, `runs` or `rows`.
+        line: the line through all points.
+        panels: for each key the lines of its values.
     """
 
     name: ClassVar[str] = "acr"
@@ -130,7 +130,7 @@ class EarlyCollapse(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        _refuse_unknown(data, options.by)
+        _check_keys(data, options.by)
         early = data.values(f"collapse/acr@first{FIRST}")
         final = data.values(data.on_task("pass@1"))
         points = []
@@ -185,7 +185,7 @@ class EarlyCollapse(Chart):
 
     def draw(self, canvas: FigureBase) -> None:
         if self.panels:
-            # Beside each panel is its legend.
+            # The values of each key are different, so each panel has a legend beside it.
             grid = canvas.subplots(
                 len(self.panels), 2, squeeze=False, sharex="col", width_ratios=_RATIOS
             )
@@ -245,7 +245,7 @@ class EarlyCollapse(Chart):
         ]
 
 
-def _refuse_unknown(data: FigureData, keys: Sequence[str]) -> None:
+def _check_keys(data: FigureData, keys: Sequence[str]) -> None:
     for key in keys:
         if all(value_of(run, key) is MISSING for run in data.runs):
             hint = nearest(key, known_keys(data.runs))
@@ -253,10 +253,10 @@ def _refuse_unknown(data: FigureData, keys: Sequence[str]) -> None:
 
 
 def _mean(points: Sequence[_Point]) -> _Point:
-    """The mean of a row's runs.
+    """Returns the mean of a row's runs.
 
     Raises:
-        ReportError: they have several values of a key.
+        ReportError: the runs have several values of a key.
     """
     first = points[0]
     for key, value in first.values.items():
@@ -274,10 +274,10 @@ def _mean(points: Sequence[_Point]) -> _Point:
 
 
 def _lines(points: Sequence[_Point], key: str) -> list[_Line]:
-    """A line for each value of a key, in the order of the points.
+    """Fits a line for each value of a key, in the order of the points.
 
     Raises:
-        ReportError: there are too many.
+        ReportError: there are more values than styles.
     """
     by_value: dict[str, list[_Point]] = {}
     for point in points:

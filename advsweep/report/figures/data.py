@@ -1,11 +1,11 @@
-"""What figures are drawn of: finished runs by configuration, their curves and evaluations."""
+"""Data of figures: finished runs by configuration, with their curves and evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replicates:
-    """The finished runs of one configuration, by seed, and how they are drawn."""
+    """The finished runs of one configuration, sorted by seed, and their style."""
 
     label: str
     group: Group
@@ -37,22 +37,23 @@ class Replicates:
     style: RowStyle
 
 
-@dataclass(frozen=True)
-class UntrainedModel:
-    """An evaluation of a base model, or of a model without a run, and how it is drawn."""
+class EvaluatedRow(NamedTuple):
+    """The evaluations of a row's runs by seed, or the one of an untrained model."""
 
     label: str
-    evaluation: EvaluationRecord
     style: RowStyle
+    evaluations: Sequence[EvaluationRecord]
+    trained: bool = True
 
 
 class FigureData:
-    """Some runs of a store, read as figures need them.
+    """Runs of a store, in the form that figures need.
 
     Attributes:
-        name: what to call the runs, such as their sweep's name.
+        name: a name for the runs, such as their sweep's.
+        runs: the finished runs; of several attempts at a run the last.
         rows: the replicates, in the order of the sweep's plan.
-        remarks: what to know of how the runs were chosen.
+        remarks: sentences on the selection of the runs.
     """
 
     def __init__(
@@ -65,10 +66,9 @@ class FigureData:
     ) -> None:
         """
         Args:
-            runs: in whatever state.
-            where: filters that runs must fulfil; without one on `status` they must be done.
-                Of several attempts the last is drawn.
-            task: whose evaluations are drawn; by default those of the runs' own.
+            runs: runs in any state.
+            where: filters that runs must fulfil; without a filter on `status`, runs must be done.
+            task: the task of the evaluations; by default the runs' own.
 
         Raises:
             NotFoundError: no run has the key of a filter.
@@ -91,16 +91,18 @@ class FigureData:
         self._estimators = list(dict.fromkeys(run.estimator for run in runs))
         styles = choose_styles([group for group, _ in groups], self._estimators)
         self.rows = [
-            Replicates(label_of(group), group, tuple(sorted(members, key=_seed)), style)
+            Replicates(
+                label_of(group), group, tuple(sorted(members, key=lambda run: run.seed)), style
+            )
             for (group, members), style in zip(groups, styles, strict=True)
         ]
         self._series: dict[str, Mapping[int, Series]] = {}
 
     def distinct_rows(self) -> list[Replicates]:
-        """The rows, if each can have a style of its own.
+        """Returns the rows, if each can have a style of its own.
 
         Raises:
-            ReportError: there are too many.
+            ReportError: there are more rows than styles.
         """
         if len(self.rows) > MOST_STYLES:
             raise ReportError(
@@ -110,9 +112,9 @@ class FigureData:
         return self.rows
 
     def point_style(self, row: Replicates) -> tuple[str, RowStyle]:
-        """What the points of a row's runs are called and style like.
+        """Returns the label and the style of the points of a row's runs.
 
-        Of more rows than can be told apart it is their estimator's.
+        With more rows than styles, all rows of an estimator share both.
         """
         if len(self.rows) <= MOST_STYLES:
             return row.label, row.style
@@ -121,19 +123,19 @@ class FigureData:
 
     @cached_property
     def metric_names(self) -> set[str]:
-        """The metrics that a run of each configuration recorded."""
+        """The metrics that the first run of each configuration recorded."""
         return {name for row in self.rows for name in self._store.metrics.names(row.runs[0].id)}
 
     def on_task(self, name: str) -> str:
-        """The name of a column of evaluations, on the task if one was asked for."""
+        """Returns the name of an evaluation's column, for the chosen task if there is one."""
         return name if self._task is None else f"{name}[{self._task}]"
 
     def series(self, metric: str) -> Mapping[int, Series]:
-        """The curve of a metric, or of a number of evaluations, for each run that has it.
+        """Returns the curve of a metric, or of a score of evaluations, by run id.
 
         Raises:
-            NotFoundError: no run has it; the message offers the nearest.
-            ReportError: it is of evaluations, which were not made alike.
+            NotFoundError: no run has it; the message suggests the nearest.
+            ReportError: the evaluations have different settings.
         """
         if metric not in self._series:
             column = parse_column(metric)
@@ -147,11 +149,11 @@ class FigureData:
         return self._series[metric]
 
     def values(self, name: str) -> Mapping[int, float]:
-        """A number for each run that has it, named as a column of a table.
+        """Returns the finite values of a table's column, by run id.
 
         Raises:
-            NotFoundError: no run has it; the message offers the nearest.
-            ReportError: it is of evaluations, which were not made alike.
+            NotFoundError: no run has it; the message suggests the nearest.
+            ReportError: the evaluations have different settings.
         """
         column = parse_column(name)
         if column is None:
@@ -176,11 +178,11 @@ class FigureData:
 
     @property
     def _evaluations(self) -> TaskEvaluations:
-        """The evaluations on the task.
+        """The evaluations on the chosen task.
 
         Raises:
             NotFoundError: no run was evaluated on it.
-            ReportError: no run was evaluated on any, or not alike.
+            ReportError: no run was evaluated, or the evaluations have different settings.
         """
         found = self._evaluated.of(self._task)
         if found is None and self._evaluated.main is not None:
@@ -194,18 +196,23 @@ class FigureData:
             )
         return found
 
-    def final(self, row: Replicates) -> list[EvaluationRecord]:
-        """The evaluations after training of a row's runs, in the order of their seeds.
+    def evaluated_rows(self) -> list[EvaluatedRow]:
+        """Returns the evaluations of the rows after training, and of untrained models.
 
         Raises:
-            ReportError: no run of any row was evaluated, or not alike.
+            ReportError: there are more rows than styles, no run was evaluated, or the evaluations
+                have different settings.
         """
-        found = self._evaluations.final
-        return [found[run.id] for run in row.runs if run.id in found]
+        rows, found = self.distinct_rows(), self._evaluations.final
+        evaluated = [
+            EvaluatedRow(row.label, row.style, [found[r.id] for r in row.runs if r.id in found])
+            for row in rows
+        ]
+        return [*(row for row in evaluated if row.evaluations), *self.untrained]
 
     @cached_property
-    def untrained(self) -> list[UntrainedModel]:
-        """The base models that the runs started from, and models evaluated like the runs."""
+    def untrained(self) -> list[EvaluatedRow]:
+        """The base models of the runs, and models that were evaluated like the runs."""
         base = {record.subject: record for record in self._evaluations.base.values()}
         named = [
             ("base" if len(base) == 1 else f"base {subject.removeprefix('base:')[:8]}", record)
@@ -213,29 +220,24 @@ class FigureData:
         ]
         named += [(str(record.settings["model"]), record) for record in self._evaluations.models]
         return [
-            UntrainedModel(label, record, UNTRAINED[place % len(UNTRAINED)])
+            EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], [record], trained=False)
             for place, (label, record) in enumerate(named)
         ]
 
 
-def _seed(run: RunRecord) -> int:
-    return run.seed
-
-
 @dataclass(frozen=True)
 class Curve:
-    """The mean of some runs' curves, step by step, and its interval."""
+    """The mean of some runs' curves at each step, and its interval."""
 
     steps: Int[np.ndarray, " steps"]
     band: Band
 
 
 def mean_curve(series: Sequence[Series], smooth: int = 1) -> Curve:
-    """The mean over runs at each step that any of them has.
+    """Returns the mean over runs at each step that any of them has.
 
     Args:
-        smooth: each run's value at a step is its mean over so many steps up to there; over
-            fewer at the start.
+        smooth: the number of steps in the running mean of each run; fewer at its start.
     """
     steps = np.unique(np.concatenate([own for own, _ in series]))
     table = np.full((len(series), len(steps)), np.nan)
@@ -245,7 +247,7 @@ def mean_curve(series: Sequence[Series], smooth: int = 1) -> Curve:
 
 
 def running_mean(values: Float[np.ndarray, " steps"], window: int) -> Float[np.ndarray, " steps"]:
-    """The mean over the last `window` values at each; those that are not finite are left out."""
+    """Returns the mean of the last `window` values at each place; it ignores non-finite values."""
     if window == 1:
         return values
     known = np.isfinite(values)

@@ -1,4 +1,4 @@
-"""A number over two swept keys, as a heat map."""
+"""Heat map of a metric over two swept keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HeatMap(Chart):
     y: str
     xs: Sequence[Any]
     ys: Sequence[Any]
-    cells: Mapping[tuple[int, int], Interval]  # by places of y and x
+    cells: Mapping[tuple[int, int], Interval]  # by index of y and x
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
@@ -87,7 +87,7 @@ class HeatMap(Chart):
                 axes.text(
                     column,
                     row,
-                    _in_words(cell),
+                    _cell_text(cell),
                     ha="center",
                     va="center",
                     fontsize=8,
@@ -166,7 +166,7 @@ def _refuse_mixtures(
 
 
 def _sorted(texts: set[str]) -> list[str]:
-    """Numbers by their size, and after them words."""
+    """Sorts numbers by value, and words after them."""
 
     def order(text: str) -> tuple[bool, float, str]:
         value = json.loads(text)
@@ -176,7 +176,7 @@ def _sorted(texts: set[str]) -> list[str]:
     return sorted(texts, key=order)
 
 
-def _in_words(cell: Interval) -> str:
+def _cell_text(cell: Interval) -> str:
     if cell.n < 2:
         return f"{show(cell.mean)}\nn = {cell.n}"
     mean, half = show_interval(cell.mean, (cell.high - cell.low) / 2)

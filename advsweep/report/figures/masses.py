@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Ratios that reach further than the first from 1 are drawn on a logarithmic axis, which
-# reaches no further than the second.
+# The axis of ratios is logarithmic if a ratio is further from 1 than the first factor; it ends at
+# the second.
 _WIDE, _WIDEST = 10.0, 100.0
-# Characters that a legend may be wide, at the width of these figures.
+# Characters that fit into the width of a legend.
 _LEGEND = 100
 _RATIO = "$m_S\\,/\\,m_F$"
 
@@ -26,10 +26,10 @@ class MassCurve:
     """The masses of one estimator.
 
     Attributes:
-        label: what it is called in the figure.
+        label: its name in the figure.
         rates: solve rates p, ascending.
-        success, failure: m_S and m_F at each of them.
-        total, ratio: m_S + m_F and m_S / m_F; a ratio that is not finite is left out.
+        success, failure: m_S and m_F at each rate.
+        total, ratio: m_S + m_F and m_S / m_F; the figure leaves non-finite ratios out.
     """
 
     label: str
@@ -41,7 +41,7 @@ class MassCurve:
 
 
 class _LineStyle(NamedTuple):
-    """How a line is drawn."""
+    """The colour, dashes and width of a line."""
 
     colour: str
     dashes: tuple[float, ...]
@@ -58,7 +58,7 @@ _SUM = _LineStyle("#000000", (1, 3), 1.2)
 
 
 def _line_style(i: int) -> _LineStyle:
-    """Strokes of different width and density, so that equal curves all show."""
+    """Chooses strokes of different width and density, so that equal curves are all visible."""
     return _LineStyle(COLOURS[i % len(COLOURS)], *_STROKES[i % len(_STROKES)])
 
 
@@ -68,11 +68,11 @@ def draw_masses(
     """Draws m_S, m_F, their sum and their ratio over p.
 
     Args:
-        curves: one or more.
-        title: above the figure.
-        compare: all curves in the same axes, one for each quantity; otherwise each has a row
-            of its own, with the masses in the first axes and the ratio in the second.
-        points: mark the values, as where there are no others between them.
+        curves: one or more curves.
+        title: the title above the figure.
+        compare: draw all curves in the same axes, one for each quantity; otherwise each curve has
+            a row, with the masses in the first axes and the ratio in the second.
+        points: mark the values, for rates that have no others between them.
     """
     with house_style():
         return (_overlaid if compare else _in_rows)(curves, title, points)
@@ -152,23 +152,23 @@ def _line(
         marker="o" if points else None,
         markersize=4,
         label=label,
-        zorder=3 - style.width / 10,  # narrow ones on top
+        zorder=3 - style.width / 10,  # narrow lines on top
     )
 
 
 def _fit(axes: Axes, values: Sequence[float]) -> None:
-    """Limits that hold the values and 0."""
+    """Sets limits that contain the values and 0."""
     _set_limits(axes, min([0.0, *values]), max([0.0, *values]))
-    _dress(axes)
+    _style_axes(axes)
 
 
 def _fit_ratio(axes: Axes, values: Sequence[float]) -> None:
-    """Limits that hold the ratios and 1, at which a line marks balanced weights.
+    """Sets limits that contain the ratios and 1, where a line marks balanced weights.
 
-    Ratios from under 1/10 to over 10 are drawn on a logarithmic axis of 1/100 to 100, on
-    which those of 0 and less (successes that are pushed down) have no place.
+    For ratios below 1/10 or above 10 the axis is logarithmic from 1/100 to 100. It leaves out
+    ratios of 0 and less, which push successes down.
     """
-    _dress(axes)
+    _style_axes(axes)
     axes.axhline(1.0, color="#555555", linewidth=0.8, linestyle=":", zorder=0)
     finite = [value for value in values if math.isfinite(value)]
     positive = [value for value in finite if value > 0]
@@ -184,12 +184,12 @@ def _fit_ratio(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _set_limits(axes: Axes, low: float, high: float) -> None:
-    """Limits with room below too, as a line at 0 would else lie on the frame."""
+    """Sets limits with a margin below, too, as a line at 0 would lie on the frame."""
     margin = 0.04 * (high - low) or 1.0
     axes.set_ylim(low - margin, high + margin)
 
 
-def _dress(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.set_xlim(-0.02, 1.02)
     axes.grid(color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)

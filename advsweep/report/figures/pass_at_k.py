@@ -1,4 +1,4 @@
-"""pass@k over k, with the law that it follows where it follows one."""
+"""Figures of pass@k: over k with fitted laws, by difficulty level, and against diversity."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from advsweep.report.figures.chart import (
     Chart,
     Options,
     add_legend,
+    band_records,
     cut_note,
     estimate_fields,
     fill_band,
@@ -21,7 +22,7 @@ from advsweep.report.figures.chart import (
     limits,
     seeds_note,
 )
-from advsweep.report.figures.data import FigureData
+from advsweep.report.figures.data import EvaluatedRow, FigureData
 from advsweep.report.figures.style import BLACK, RowStyle
 from advsweep.statistics import (
     Interval,
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 _WITH_PARAMETERS = 8
-"""So many lines have the parameters of their laws in the legend."""
+"""With at most this many lines the legend has the parameters of their laws."""
 
 _RESAMPLED_FROM = 15
-"""Of fewer problems intervals of laws are of residuals."""
+"""With fewer problems the intervals of laws come from residuals, not from resampled problems."""
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One row's pass@k at each k, and its law or why it has none."""
+    """One row's pass@k at each k, and its law or the reason why it has none."""
 
     label: str
     style: RowStyle
@@ -68,24 +69,13 @@ class PassAtK(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        finals = {row.label: data.final(row) for row in data.distinct_rows()}
-        records = [record for own in finals.values() for record in own]
-        records += [model.evaluation for model in data.untrained]
-        ks = powers_of_two(records)
-        lines = [
-            _line(row.label, row.style, finals[row.label], ks)
-            for row in data.rows
-            if finals[row.label]
-        ]
-        lines += [
-            _line(model.label, model.style, [model.evaluation], ks) for model in data.untrained
-        ]
-        counts = [len(own) for own in finals.values() if own]
-        task = records[0].task
+        rows = data.evaluated_rows()
+        ks = _powers_of_two(rows)
+        lines = [_line(row, ks) for row in rows]
         return cls(
-            title=f"{data.name}: pass@k on {task}",
+            title=f"{data.name}: pass@k on {rows[0].evaluations[0].task}",
             notes=[
-                *seeds_note(counts, "bands"),
+                *seeds_note(_seed_counts(rows), "bands"),
                 *cut_note([[line.band for line in lines]]),
                 "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
@@ -132,10 +122,7 @@ class PassAtK(Chart):
             {
                 "row": line.label,
                 "k": int(k),
-                "mean": float(mean),
-                "low": float(low),
-                "high": float(high),
-                "n": int(n),
+                **fields,
                 "law": None if line.law is None else float(line.law.pass_at_k(k)),
                 **estimate_fields("a", None if line.law is None else line.law.a),
                 **estimate_fields("b", None if line.law is None else line.law.b),
@@ -147,20 +134,28 @@ class PassAtK(Chart):
                 "refused": line.refused,
             }
             for line in self.lines
-            for k, mean, low, high, n in zip(self.ks, *line.band, strict=True)
+            for k, fields in zip(self.ks, band_records(line.band), strict=True)
         ]
 
 
-def powers_of_two(records: Sequence[EvaluationRecord]) -> Int[np.ndarray, " points"]:
-    """1, 2, 4, ... up to the samples that each of some evaluations has of its problems."""
-    samples = min(int(record.n.max(initial=0)) for record in records)
-    return 2 ** np.arange(max(samples, 1).bit_length())
+def _seed_counts(rows: Sequence[EvaluatedRow]) -> list[int]:
+    return [len(row.evaluations) for row in rows if row.trained]
 
 
-def pass_at_ks(
+def _fewest_samples(rows: Sequence[EvaluatedRow]) -> int:
+    """Returns the number of samples per problem that every evaluation has."""
+    return min(int(record.n.max(initial=0)) for row in rows for record in row.evaluations)
+
+
+def _powers_of_two(rows: Sequence[EvaluatedRow]) -> Int[np.ndarray, " points"]:
+    """Returns 1, 2, 4, ... up to the number of samples that every evaluation has."""
+    return 2 ** np.arange(max(_fewest_samples(rows), 1).bit_length())
+
+
+def _pass_at_ks(
     records: Sequence[EvaluationRecord], ks: Int[np.ndarray, " points"]
 ) -> Float[np.ndarray, "records points"]:
-    """The mean over problems of pass@k, of each evaluation at each k."""
+    """Returns the mean over problems of pass@k, for each evaluation and k."""
     return np.array(
         [
             [mean_over_problems(pass_at_k(record.n, record.c, int(k))) for k in ks]
@@ -169,24 +164,19 @@ def pass_at_ks(
     )
 
 
-def _line(
-    label: str,
-    style: RowStyle,
-    records: Sequence[EvaluationRecord],
-    ks: Int[np.ndarray, " points"],
-) -> _Line:
-    band = student_t_band(pass_at_ks(records, ks))
+def _line(row: EvaluatedRow, ks: Int[np.ndarray, " points"]) -> _Line:
+    band = student_t_band(_pass_at_ks(row.evaluations, ks))
     law, refused = None, None
     of_problems = np.mean(
-        [[pass_at_k(record.n, record.c, int(k)) for k in ks] for record in records], axis=0
+        [[pass_at_k(record.n, record.c, int(k)) for k in ks] for record in row.evaluations], axis=0
     ).T
-    # Few problems tell nothing of others, and one without a pass@k has no row.
+    # Resampling needs enough problems, and a pass@k of each of them.
     whole = len(of_problems) >= _RESAMPLED_FROM and not np.isnan(of_problems).any()
     try:
         law = fit_pass_at_k(ks, of_problems if whole else band.mean)
     except FitError as error:
         refused = str(error)
-    return _Line(label, style, band, law, refused)
+    return _Line(row.label, row.style, band, law, refused)
 
 
 def _goodness(lines: Sequence[_Line]) -> str:
@@ -219,31 +209,27 @@ class Levels(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
-        rows = [row for row in rows if row[2]]
-        counts = [len(records) for *_, records in rows]
-        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
-        first = rows[0][2][0]
+        rows = data.evaluated_rows()
+        first = rows[0].evaluations[0]
         levels, problems = np.unique(first.levels, return_counts=True)
         if len(levels) < 2:
             raise ReportError(
                 f"all {len(first.levels)} problems of {first.task} are of level {levels[0]}, so "
                 "there is nothing to tell apart"
             )
-        largest = int(powers_of_two([record for *_, own in rows for record in own])[-1])
-        samples = min(int(record.n.max(initial=0)) for *_, own in rows for record in own)
+        samples = _fewest_samples(rows)
         if options.k is not None and options.k > samples:
             raise ReportError(
                 f"--k: expected up to the {samples} samples per problem, got {options.k}; "
                 "`advsweep eval --samples` draws more"
             )
-        ks = sorted({1, largest}) if options.k is None else [options.k]
+        ks = sorted({1, int(_powers_of_two(rows)[-1])}) if options.k is None else [options.k]
         return cls(
             title=f"{data.name}: pass@k by difficulty level of {first.task}",
-            notes=seeds_note(counts, "intervals"),
+            notes=seeds_note(_seed_counts(rows), "intervals"),
             levels=levels.tolist(),
             problems=problems.tolist(),
-            bars=[_bars(*row, k, levels) for k in ks for row in rows],
+            bars=[_bars(row, k, levels) for k in ks for row in rows],
         )
 
     @property
@@ -292,20 +278,17 @@ class Levels(Chart):
                 "k": bars.k,
                 "level": level,
                 "problems": problems,
-                "mean": float(mean),
-                "low": float(low),
-                "high": float(high),
-                "n": int(n),
+                **fields,
             }
             for bars in self.bars
-            for level, problems, mean, low, high, n in zip(
-                self.levels, self.problems, *bars.band, strict=True
+            for level, problems, fields in zip(
+                self.levels, self.problems, band_records(bars.band), strict=True
             )
         ]
 
 
 def _fill(style: RowStyle) -> dict[str, Any]:
-    """A bar in the colour of its row; variants are hatched, and untrained models are grey."""
+    """Fills a bar with the colour of its row; variants are hatched, untrained models are grey."""
     if style.colour == BLACK:
         return {"facecolor": _GREYS[style.variant], "edgecolor": BLACK, "linewidth": 0.9}
     own = {"facecolor": style.colour, "edgecolor": "white", "linewidth": 0.4}
@@ -318,21 +301,14 @@ def _patch(style: RowStyle) -> Any:
     return Patch(**_fill(style))
 
 
-def _bars(
-    label: str,
-    style: RowStyle,
-    records: Sequence[EvaluationRecord],
-    k: int,
-    levels: Int[np.ndarray, " levels"],
-) -> _Bars:
-    by_problem = np.array([pass_at_k(record.n, record.c, k) for record in records])
-    values = np.array(
-        [
-            mean_over_problems(np.where(record.levels == levels[:, None], own, np.nan))
-            for record, own in zip(records, by_problem, strict=True)
-        ]
-    )
-    return _Bars(label, style, k, student_t_band(values))
+def _bars(row: EvaluatedRow, k: int, levels: Int[np.ndarray, " levels"]) -> _Bars:
+    values = [
+        mean_over_problems(
+            np.where(record.levels == levels[:, None], pass_at_k(record.n, record.c, k), np.nan)
+        )
+        for record in row.evaluations
+    ]
+    return _Bars(row.label, row.style, k, student_t_band(np.array(values)))
 
 
 @dataclass(frozen=True)
@@ -348,8 +324,6 @@ class _Cross:
 
 @dataclass(frozen=True, kw_only=True)
 class Diversity(Chart):
-    """What accuracy costs in diversity."""
-
     name: ClassVar[str] = "diversity"
     summary: ClassVar[str] = "pass@1 against pass@k of the largest k, and against answer entropy"
     uses: ClassVar[frozenset[str]] = frozenset({"task"})
@@ -359,11 +333,8 @@ class Diversity(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
-        rows = [row for row in rows if row[2]]
-        counts = [len(records) for *_, records in rows]
-        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
-        k = int(powers_of_two([record for *_, own in rows for record in own])[-1])
+        rows = data.evaluated_rows()
+        k = int(_powers_of_two(rows)[-1])
         if k == 1:
             raise ReportError(
                 f"{data.name} was evaluated with one sample for each problem, which tells "
@@ -371,9 +342,9 @@ class Diversity(Chart):
             )
         return cls(
             title=f"{data.name}: accuracy and diversity",
-            notes=seeds_note(counts, "intervals"),
+            notes=seeds_note(_seed_counts(rows), "intervals"),
             k=k,
-            crosses=[_cross(*row, k) for row in rows],
+            crosses=[_cross(row, k) for row in rows],
         )
 
     @property
@@ -408,11 +379,10 @@ class Diversity(Chart):
         ]
 
 
-def _cross(label: str, style: RowStyle, records: Sequence[EvaluationRecord], k: int) -> _Cross:
-    scores = pass_at_ks(records, np.array([1, k]))
-    entropies = [float(record.answer_entropy.mean()) for record in records]
-    accuracy, reach = (student_t_interval(scores[:, place]) for place in (0, 1))
-    return _Cross(label, style, accuracy, reach, student_t_interval(entropies))
+def _cross(row: EvaluatedRow, k: int) -> _Cross:
+    accuracy, reach = map(student_t_interval, _pass_at_ks(row.evaluations, np.array([1, k])).T)
+    entropies = [float(record.answer_entropy.mean()) for record in row.evaluations]
+    return _Cross(row.label, row.style, accuracy, reach, student_t_interval(entropies))
 
 
 def _draw_cross(axes: Axes, x: Interval, y: Interval, style: RowStyle) -> None:

@@ -1,4 +1,4 @@
-"""Every figure by its name, and how several of them become files."""
+"""All figures by name, and the functions that collect, draw and write them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ FIGURES: dict[str, type[Chart]] = {
 
 
 def find_figures(names: Sequence[str]) -> list[type[Chart]]:
-    """The figures of some names, each once.
+    """Returns the figures with these names, each once.
 
     Raises:
-        UnknownNameError: there is no such figure; the message offers the nearest.
+        UnknownNameError: there is no such figure; the message suggests the nearest.
     """
     for name in names:
         if name not in FIGURES:
@@ -54,7 +54,7 @@ def find_figures(names: Sequence[str]) -> list[type[Chart]]:
 
 
 def collect(figure: type[Chart], data: FigureData, options: Options) -> Chart:
-    """A figure of some runs, with a note on how these were chosen.
+    """Collects a figure of some runs, with a note on their selection.
 
     Raises:
         ReportError, NotFoundError: there is nothing to draw; the message says why.
@@ -64,10 +64,13 @@ def collect(figure: type[Chart], data: FigureData, options: Options) -> Chart:
 
 
 def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[str, str]]:
-    """Every figure that the runs have the numbers for, and why not the others.
+    """Collects every figure that the runs have data for.
+
+    Returns:
+        The figures; and by name the reason why another figure is missing.
 
     Raises:
-        ReportError: they have them for none.
+        ReportError: the runs have data for none.
     """
     charts: list[Chart] = []
     refused: dict[str, str] = {}
@@ -82,7 +85,7 @@ def collect_all(data: FigureData, options: Options) -> tuple[list[Chart], dict[s
 
 
 def draw_page(charts: Sequence[Chart]) -> Figure:
-    """Some figures below each other, more than three of them in two columns."""
+    """Draws figures below each other; more than three of them in two columns."""
     columns = _columns(charts)
     heights = [sum(map(total_height, column)) for column in columns]
     with house_style(RC_PARAMS):
@@ -94,7 +97,7 @@ def draw_page(charts: Sequence[Chart]) -> Figure:
         figure = Figure(figsize=(WIDTH * len(columns), max(heights)), layout=layout)
         places = figure.subfigures(1, len(columns), squeeze=False)[0]
         for column, place, height in zip(columns, places, heights, strict=True):
-            # What a shorter column leaves empty.
+            # The empty rest of a shorter column.
             rest = [] if height == max(heights) else [max(heights) - height]
             ratios = [*map(total_height, column), *rest]
             canvases = place.subfigures(len(ratios), 1, height_ratios=ratios, squeeze=False)[:, 0]
@@ -104,7 +107,7 @@ def draw_page(charts: Sequence[Chart]) -> Figure:
 
 
 def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
-    """One column, or two that are about as high as each other."""
+    """Returns one column, or two columns of about equal height."""
     if len(charts) <= _IN_ONE_COLUMN:
         return [list(charts)]
 
@@ -116,7 +119,7 @@ def _columns(charts: Sequence[Chart]) -> list[list[Chart]]:
 
 
 def write(charts: Sequence[Chart], path: Path) -> None:
-    """Writes some figures to one file: below each other, a PDF with a page for each."""
+    """Writes figures to one file: one page, or a PDF with a page for each figure."""
     if path.suffix.lower() != ".pdf":
         save(draw_page(charts), path)
     else:

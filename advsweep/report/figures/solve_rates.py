@@ -11,11 +11,10 @@ import numpy as np
 
 from advsweep.errors import FitError, NotFoundError, ReportError
 from advsweep.report.figures.chart import Chart, Options, add_legend, estimate_fields, legend_height
-from advsweep.report.figures.data import FigureData, Replicates
+from advsweep.report.figures.data import EvaluatedRow, FigureData, Replicates
 from advsweep.report.figures.style import BLACK, RowStyle
 from advsweep.statistics import SolveRateFit, fit_solve_rates
 from advsweep.statistics.intervals import student_t_band
-from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -25,18 +24,49 @@ if TYPE_CHECKING:
 _BINS = 10
 _BESIDE = 3  # panels at most
 _PANEL = 1.9  # inches
-_IN_WORDS = 8
-"""So many panels have their laws in the caption."""
+_DESCRIBED = 8
+"""With at most this many panels the caption has their laws."""
 
 _LINES: dict[int, tuple[str, Any]] = {1: ("one beta", "-"), 2: ("two betas", (0, (4, 2)))}
-"""What each number of betas is called, and its dashes."""
+"""The label and line style for each number of betas."""
 
 _MOST = max(_LINES)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _PanelGrid(Chart):
+    """A figure with a panel for each row, at most three beside each other."""
+
+    panels: Sequence[Any]
+
+    @property
+    def height(self) -> float:
+        return 0.7 + _PANEL * self._lines
+
+    @property
+    def _lines(self) -> int:
+        return math.ceil(len(self.panels) / _BESIDE)
+
+    def _draw_grid(self, canvas: FigureBase, x: str, y: str, *, shared: bool = False) -> list[Axes]:
+        """Draws axes with labels at the left and below; returns them in the panels' order."""
+        columns = math.ceil(len(self.panels) / self._lines)
+        grid = canvas.subplots(self._lines, columns, squeeze=False, sharex=shared, sharey=shared)
+        cells: list[Axes] = grid.ravel().tolist()
+        for number, axes in enumerate(cells):
+            if number >= len(self.panels):
+                axes.set_visible(False)
+            elif number + columns >= len(self.panels):
+                axes.set_xlabel(x)
+                # Axes that share x have tick labels in the last line alone, which may be empty.
+                axes.tick_params(axis="x", labelbottom=True)
+            if number % columns == 0:
+                axes.set_ylabel(y)
+        return cells
+
+
 @dataclass(frozen=True)
 class _Law:
-    """So many betas fitted to a panel's problems, or why not."""
+    """A number of betas fitted to a panel's problems, or the reason why there is no fit."""
 
     components: int
     fit: SolveRateFit | None
@@ -48,8 +78,8 @@ class _Panel:
     """One row's problems.
 
     Attributes:
-        histogram: [samples+1], how many problems were solved by k = 0, 1, ... of the samples.
-        left_out: problems of which some samples could not be scored.
+        histogram: [samples+1], the number of problems that k = 0, 1, ... of the samples solve.
+        left_out: the number of problems with samples that could not be scored.
     """
 
     label: str
@@ -77,8 +107,8 @@ class _Panel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difficulty(Chart):
-    """FADE's distribution of difficulty (arXiv:2607.01490), sec. 12, of held-out problems."""
+class Difficulty(_PanelGrid):
+    """FADE's distribution of difficulty (arXiv:2607.01490, sec. 12) of held-out problems."""
 
     name: ClassVar[str] = "difficulty"
     summary: ClassVar[str] = "solve rates of problems after training, with one beta and two fitted"
@@ -88,14 +118,11 @@ class Difficulty(Chart):
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
-        rows = [(row.label, row.style, data.final(row)) for row in data.distinct_rows()]
-        rows = [row for row in rows if row[2]]
-        task = rows[0][2][0].task
-        rows += [(model.label, model.style, [model.evaluation]) for model in data.untrained]
-        panels = [_panel(*row) for row in rows]
-        laws = [_in_words(panel) for panel in panels] if len(panels) <= _IN_WORDS else []
+        rows = data.evaluated_rows()
+        panels = [_panel(row) for row in rows]
+        laws = [_describe_laws(panel) for panel in panels] if len(panels) <= _DESCRIBED else []
         return cls(
-            title=f"{data.name}: solve rates of problems of {task}",
+            title=f"{data.name}: solve rates of problems of {rows[0].evaluations[0].task}",
             notes=[
                 "of each problem the samples of all seeds together; lines: beta-binomials fitted "
                 "by least squares",
@@ -111,28 +138,15 @@ class Difficulty(Chart):
         )
 
     @property
-    def _lines(self) -> int:
-        return math.ceil(len(self.panels) / _BESIDE)
-
-    @property
     def height(self) -> float:
-        return 0.7 + _PANEL * self._lines + legend_height([label for label, *_ in _LINES.values()])
+        return super().height + legend_height([label for label, *_ in _LINES.values()])
 
     def draw(self, canvas: FigureBase) -> None:
         from matplotlib.lines import Line2D
 
-        columns = math.ceil(len(self.panels) / self._lines)
-        grid = canvas.subplots(self._lines, columns, squeeze=False, sharex=True, sharey=True)
-        cells = [axes for line in grid for axes in line]
-        for number, (axes, panel) in enumerate(zip(cells, self.panels, strict=False)):
+        grid = self._draw_grid(canvas, "solve rate", "share of problems", shared=True)
+        for axes, panel in zip(grid, self.panels, strict=False):
             _draw(axes, panel)
-            if number % columns == 0:
-                axes.set_ylabel("share of problems")
-            if number + columns >= len(self.panels):
-                axes.set_xlabel("solve rate")
-                axes.tick_params(axis="x", labelbottom=True)
-        for axes in cells[len(self.panels) :]:
-            axes.set_visible(False)
         handles = {
             label: Line2D([], [], color=BLACK, linestyle=style, linewidth=1.3)
             for label, style in _LINES.values()
@@ -170,18 +184,20 @@ class Difficulty(Chart):
         ]
 
 
-def _panel(label: str, style: RowStyle, records: Sequence[EvaluationRecord]) -> _Panel:
-    """The problems of some evaluations, alike but for the seed."""
-    n = np.sum([record.n for record in records], axis=0)
-    c = np.sum([record.c for record in records], axis=0)
+def _panel(row: EvaluatedRow) -> _Panel:
+    """Puts the samples of all seeds together."""
+    n = np.sum([record.n for record in row.evaluations], axis=0)
+    c = np.sum([record.c for record in row.evaluations], axis=0)
     samples = int(n.max())
     if samples == 0:
-        raise ReportError(f"no sample of {label} could be scored, so that it has no solve rates")
+        raise ReportError(
+            f"no sample of {row.label} could be scored, so that it has no solve rates"
+        )
     whole = n == samples
     histogram = np.bincount(c[whole], minlength=samples + 1)
-    # Intervals are among the numbers alone, and cost a hundred times the fit.
+    # Only the records have intervals, which cost a hundred times the fit.
     laws = tuple(_law(histogram, components, resamples=1) for components in _LINES)
-    return _Panel(label, style, histogram, int((~whole).sum()), laws)
+    return _Panel(row.label, row.style, histogram, int((~whole).sum()), laws)
 
 
 def _law(histogram: Int[np.ndarray, " counts"], components: int, resamples: int = 200) -> _Law:
@@ -216,11 +232,11 @@ def _draw(axes: Axes, panel: _Panel) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _in_words(panel: _Panel) -> str:
-    said = []
+def _describe_laws(panel: _Panel) -> str:
+    texts = []
     for law in panel.laws:
         if law.fit is None:
-            said.append(f"no fit of {_LINES[law.components][0]}: {law.refused}")
+            texts.append(f"no fit of {_LINES[law.components][0]}: {law.refused}")
             continue
         betas = [
             f"Beta({part.alpha.value:.3g}, {part.beta.value:.3g})" for part in law.fit.components
@@ -229,12 +245,12 @@ def _in_words(panel: _Panel) -> str:
             weights = [f"{part.weight.value:.2g} " for part in law.fit.components]
             betas = [weight + beta for weight, beta in zip(weights, betas, strict=True)]
         p = f", p = {law.fit.p_value:.2g}" if math.isfinite(law.fit.p_value) else ""
-        said.append(f"{' + '.join(betas)} (AIC {law.fit.aic:.1f}{p})")
-    return f"in {panel.label}: {'; '.join(said)}"
+        texts.append(f"{' + '.join(betas)} (AIC {law.fit.aic:.1f}{p})")
+    return f"in {panel.label}: {'; '.join(texts)}"
 
 
 def _parameters(fit: SolveRateFit | None) -> dict[str, float | None]:
-    """Every component's parameters with their intervals; those that it does not have are None."""
+    """Returns the parameters of all components with intervals; None for missing components."""
     found: dict[str, float | None] = {}
     parts = () if fit is None else fit.components
     for place in range(_MOST):
@@ -250,13 +266,13 @@ _WINDOWS = 60  # at most, along the steps
 
 @dataclass(frozen=True)
 class _Histograms:
-    """The shares of one row.
+    """The shares of one row's groups.
 
     Attributes:
-        steps: [windows+1], where windows of steps begin, and where the last ends.
+        steps: [windows+1], the first step of each window, and the end of the last one.
         shares, low, high: [counts, windows], the share of groups with each number of
             successes, and its interval over runs.
-        n: [counts, windows], runs.
+        n: [counts, windows], the number of runs.
     """
 
     label: str
@@ -269,13 +285,13 @@ class _Histograms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolveRates(Chart):
-    """A histogram of solve rates for each stretch of the training, as a heat map."""
+class SolveRates(_PanelGrid):
+    """A histogram of solve rates for each window of the training, as a heat map."""
 
     name: ClassVar[str] = "solve-rates"
     summary: ClassVar[str] = "share of groups with each number of successes, over the training"
 
-    rows: Sequence[_Histograms]
+    panels: Sequence[_Histograms]
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
@@ -291,26 +307,15 @@ class SolveRates(Chart):
         return cls(
             title=f"{data.name}: solve rates over the training",
             notes=[f"shares of groups, means over seeds{over}; colours on a square-root scale"],
-            rows=rows,
+            panels=rows,
         )
-
-    @property
-    def height(self) -> float:
-        return 0.7 + _PANEL * self._lines
-
-    @property
-    def _lines(self) -> int:
-        return math.ceil(len(self.rows) / _BESIDE)
 
     def draw(self, canvas: FigureBase) -> None:
         from matplotlib.colors import PowerNorm
 
-        columns = math.ceil(len(self.rows) / self._lines)
-        grid = canvas.subplots(self._lines, columns, squeeze=False)
-        top = max(float(np.nanmax(row.shares)) for row in self.rows)
-        norm = PowerNorm(0.5, 0, top)
-        cells = [axes for line in grid for axes in line]
-        for number, (axes, row) in enumerate(zip(cells, self.rows, strict=False)):
+        grid = self._draw_grid(canvas, "training step", "successes of G")
+        norm = PowerNorm(0.5, 0, max(float(np.nanmax(row.shares)) for row in self.panels))
+        for axes, row in zip(grid, self.panels, strict=False):
             counts = np.arange(len(row.shares) + 1) - 0.5
             mesh = axes.pcolormesh(
                 row.steps, counts, row.shares, norm=norm, cmap="cividis", rasterized=True
@@ -320,12 +325,6 @@ class SolveRates(Chart):
             bins = len(row.shares) - 1
             ticks = sorted({0, bins // 2, bins})
             axes.set_yticks(ticks, [str(round(k * row.group_size / bins)) for k in ticks])
-            if number % columns == 0:
-                axes.set_ylabel("successes of G")
-            if number + columns >= len(self.rows):
-                axes.set_xlabel("training step")
-        for axes in cells[len(self.rows) :]:
-            axes.set_visible(False)
         bar = canvas.colorbar(
             mesh, ax=grid, label="share of groups", aspect=16 * self._lines, pad=0.015
         )
@@ -344,7 +343,7 @@ class SolveRates(Chart):
                 "high": float(row.high[k, window]),
                 "n": int(row.n[k, window]),
             }
-            for row in self.rows
+            for row in self.panels
             for window, (first, after) in enumerate(zip(row.steps[:-1], row.steps[1:], strict=True))
             for k in range(len(row.shares))
         ]
@@ -359,7 +358,7 @@ def _histograms(data: FigureData, row: Replicates, names: Sequence[str]) -> _His
     runs = [run.id for run in row.runs if run.id in found[0]]
     if not runs:
         return None
-    # A smaller group has fewer counts.
+    # Smaller groups have fewer possible counts, so some metrics are missing.
     curves = [series for series in found if runs[0] in series]
     last = max(int(curves[0][run][0][-1]) for run in runs)
     width = math.ceil(last / _WINDOWS)

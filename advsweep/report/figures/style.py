@@ -1,4 +1,4 @@
-"""What figures share: colours, and files that come out the same each time."""
+"""Styles of figures: colours and markers of rows, matplotlib settings and reproducible files."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from advsweep.report.data.grouping import Group
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too pale
-# for lines on white.
+# Okabe and Ito's colours, which any kind of colour vision distinguishes, without their yellow:
+# it is too pale for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 SUFFIXES = (".png", ".svg", ".pdf")
 _DPI = 150
 
-# Nothing in a file that depends on when or where it was made.
+# No time and no version: the same figure gives the same bytes.
 _METADATA = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-# Type 42 keeps letters in a PDF letters, which journals ask for.
+# Type 42 embeds fonts as text, as journals require.
 _STYLE = {"svg.hashsalt": "advsweep", "pdf.fonttype": 42}
 
 
 @functools.cache
 def load_matplotlib() -> None:
-    """Imports matplotlib, which would read the file `matplotlibrc` of the working folder."""
+    """Imports matplotlib without the settings in `matplotlibrc` of the working folder."""
     with outside_working_folder():
         import matplotlib.style  # noqa: F401
 
 
 @contextmanager
 def house_style(extra: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """matplotlib's own defaults, whatever the user's are, and ids that do not change."""
+    """Sets matplotlib's defaults, whatever the user's settings are, and stable ids."""
     load_matplotlib()
     import matplotlib.style
 
@@ -50,10 +50,10 @@ def house_style(extra: Mapping[str, Any] | None = None) -> Iterator[None]:
 
 
 def check_path(path: Path) -> None:
-    """Refuses a path that no figure can be written to, before the work is done.
+    """Checks the path of a figure before the work of drawing it.
 
     Raises:
-        ReportError: the suffix is none of `SUFFIXES`, or the folder is not there.
+        ReportError: the suffix is not in `SUFFIXES`, or the folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ReportError(
@@ -71,7 +71,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     check_path(path)
     with house_style(), _writing(path):
-        _settle(figure)
+        _fix_layout(figure)
         figure.savefig(path, dpi=_DPI, metadata=_METADATA[path.suffix.lower()])
 
 
@@ -87,14 +87,15 @@ def save_pages(figures: Iterable[Figure], path: Path) -> None:
 
         with PdfPages(path, metadata=_METADATA[".pdf"]) as pages:
             for figure in figures:
-                _settle(figure)
+                _fix_layout(figure)
                 pages.savefig(figure, dpi=_DPI)
 
 
-def _settle(figure: Figure) -> None:
-    """Lays a figure out, once and at rounded places.
+def _fix_layout(figure: Figure) -> None:
+    """Lays a figure out once, and rounds the positions.
 
-    What solves for the layout adds up in no fixed order, and a last bit would be another id.
+    The layout solver adds numbers in no fixed order; without rounding, the last bit of a position
+    could change the ids in the file.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -106,7 +107,7 @@ def _settle(figure: Figure) -> None:
 
 def _round_parts(figure: FigureBase) -> None:
     for part in figure.subfigs:
-        # Places of axes are relative to these.
+        # The positions of axes are relative to these.
         part.bbox_relative.set_points(part.bbox_relative.get_points().round(6))
         _round_parts(part)
 
@@ -128,17 +129,17 @@ _DASHES: tuple[tuple[float, ...], ...] = ((), (5, 1.8), (6, 1.6, 1.4, 1.6), (1.4
 _HATCHES = ("", "/////", "xxxxx", ".....")
 _FILLINGS = (None, "white", "#bbbbbb", "black")
 MOST_STYLES = len(_PALETTE) * len(_DASHES)
-"""So many styles there are."""
+"""The number of distinct styles."""
 MOST_SHADES = len(_MARKERS)
-"""So many shades."""
+"""The number of distinct shades."""
 
 
 class RowStyle(NamedTuple):
-    """How a row's lines, points and bars are drawn.
+    """The style of a row's lines, points and bars.
 
     Attributes:
-        variant: which of the rows of this colour it is: each has other dashes, fillings of
-            markers and hatches.
+        variant: the index among rows of this colour, which differ in dashes, marker fillings and
+            hatches.
     """
 
     colour: str
@@ -152,7 +153,7 @@ class RowStyle(NamedTuple):
 
     @property
     def points(self) -> dict[str, Any]:
-        """How markers are drawn, for matplotlib's lines."""
+        """The properties of markers, for matplotlib's lines."""
         own = {"marker": self.marker, "color": self.colour}
         if self.colour == BLACK:
             return own
@@ -175,14 +176,14 @@ UNTRAINED = (
 
 
 def choose_styles(groups: Sequence[Group], estimators: Sequence[str]) -> list[RowStyle]:
-    """A style for each row: the estimator's colour and marker, and dashes by its variants.
+    """Chooses a style for each row: colour and marker by estimator, dashes by variant.
 
-    Where all rows have one estimator, each has a colour.
+    If all rows have the same estimator, each gets a colour.
 
     Args:
-        groups: what names the rows.
-        estimators: every one that may need a colour, in a fixed order: that of a whole sweep
-            gives an estimator the same colour whichever of the sweep's runs are drawn.
+        groups: the keys and values that name each row.
+        estimators: all estimators in a fixed order. With those of a whole sweep, an estimator has
+            the same colour in figures of any of the sweep's runs.
     """
     places = {name: place for place, name in enumerate(estimators)}
     variants: dict[int, int] = {}
@@ -212,7 +213,7 @@ def shaded_styles(count: int) -> list[RowStyle]:
 
 
 def label_of(group: Group) -> str:
-    """A row in few words, such as `fade h_star=0.5, group_size=8`."""
+    """Returns the label of a row, such as `fade h_star=0.5, group_size=8`."""
     own, others = [str(group["estimator"])], []
     for key, value in group.items():
         if key == "estimator":

@@ -1,4 +1,4 @@
-"""Curves over the training: of any metric, of the masses, of what controllers do."""
+"""Curves over the training: of metrics, gradient masses, controllers and entropy."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from advsweep.report.figures.chart import (
     Chart,
     Options,
     add_legend,
+    band_records,
     cut_note,
     draw_curve,
     handle,
@@ -51,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class _Curves(Chart):
-    """A panel for each metric with a line for each row that has it."""
+    """Figures with a panel for each metric, and a line for each row that has it."""
 
     uses: ClassVar[frozenset[str]] = frozenset({"smooth"})
 
@@ -104,14 +105,11 @@ class _Curves(Chart):
                 "metric": metric,
                 "row": line.label,
                 "step": int(step),
-                "mean": float(mean),
-                "low": float(low),
-                "high": float(high),
-                "n": int(n),
+                **fields,
             }
             for metric, lines in self.panels.items()
             for line in lines
-            for step, mean, low, high, n in zip(line.curve.steps, *line.curve.band, strict=True)
+            for step, fields in zip(line.curve.steps, band_records(line.curve.band), strict=True)
         ]
 
 
@@ -175,7 +173,7 @@ def lines_of(data: FigureData, metric: str, smooth: int) -> list[Line]:
 def draw_panels(
     canvas: FigureBase, panels: dict[str, list[Line]], *, shared: bool = False
 ) -> list[Axes]:
-    """Axes for each metric, beside and below each other."""
+    """Draws axes for each metric, beside and below each other."""
     from matplotlib.ticker import MaxNLocator
 
     columns = _columns(len(panels))
@@ -197,7 +195,7 @@ def draw_panels(
 
 
 def _bands(panels: Mapping[str, Sequence[Line]], *, shared: bool) -> list[list[Band]]:
-    """What the limits of each panel are made of."""
+    """Returns the bands that determine the limits of each panel."""
     own = [[line.curve.band for line in lines] for lines in panels.values()]
     return [list(chain(*own))] * len(own) if shared else own
 
@@ -217,7 +215,7 @@ TERMS = {
 
 @dataclass(frozen=True)
 class _Cloud:
-    """A row's steps: the measured change and the terms, means over its runs."""
+    """The measured entropy change of a row and the terms that predict it, means over its runs."""
 
     label: str
     style: RowStyle
@@ -228,7 +226,7 @@ class _Cloud:
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyDynamics(Chart):
-    """FADE's prediction of the entropy change (arXiv:2607.01490, Eq. 7) against its measure."""
+    """The measured entropy change against FADE's prediction of it (arXiv:2607.01490, Eq. 7)."""
 
     name: ClassVar[str] = "entropy"
     summary: ClassVar[str] = (
@@ -299,13 +297,13 @@ class EntropyDynamics(Chart):
             axes.axvline(0, color=GREY, linewidth=0.7, linestyle=":")
             axes.locator_params(axis="x", nbins=4)
             axes.set_xlabel(label)
-            axes.set_title(self._in_words(term), color=GREY, fontsize=8.5)
+            axes.set_title(self._describe_fits(term), color=GREY, fontsize=8.5)
             if column == 0:
                 axes.set_ylabel("measured change, nats")
         add_legend(canvas, {line.label: handle(line.style) for line in self.lines})
 
-    def _in_words(self, term: str) -> str:
-        """What the term explains of the change within rows, whose scales differ."""
+    def _describe_fits(self, term: str) -> str:
+        """Describes how well the term explains the change within rows, whose scales differ."""
         lines = [line for cloud in self.clouds if (line := _line(cloud, term)) is not None]
         shares = sorted(round(line.r_squared.value, 2) for line in lines)
         if not shares:
@@ -344,7 +342,7 @@ def _of_step(cloud: _Cloud | None, step: int) -> dict[str, float | None]:
 
 
 def _line(cloud: _Cloud, term: str) -> Regression | None:
-    """The change over a term; None where there is no line, or nothing for it to explain."""
+    """Fits the change over a term; None where there is no line, or the change does not vary."""
     try:
         line = regress(cloud.terms[term], cloud.change)
     except FitError:
@@ -369,7 +367,7 @@ def _clouds(data: FigureData) -> list[_Cloud]:
         measured, first, second = (
             curve.band.mean[np.searchsorted(curve.steps, steps)] for curve in curves
         )
-        # m_S = m_F but for rounding is no drift.
+        # Rounding errors of m_S = m_F are no drift.
         first = np.where(np.abs(first) < ROUNDING, 0.0, first)
         terms = {"drift": first, "covariance": -second, "sum": first - second}
         clouds.append(_Cloud(row.label, row.style, steps, measured, terms))

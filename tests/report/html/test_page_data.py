@@ -1,4 +1,4 @@
-"""Curves of the page: how they are thinned, packed and chosen."""
+"""Data of the page: thinned and packed curves, and the runs that it lists."""
 
 from __future__ import annotations
 

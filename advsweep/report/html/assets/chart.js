@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 56, right: 14, top: 10, bottom: 36 };
 const HEIGHT = 270;
 const IN_READOUT = 9;
-// As in the figures of `advsweep plot`.
+// The dashes of `advsweep plot`.
 const DASHES = ["", "7 3", "2 2.5", "8 3 2 3"];
 
 function svg(tag, attributes, parent) {
@@ -17,7 +17,7 @@ function svg(tag, attributes, parent) {
 function html(tag, attributes, parent, text) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-  // Never as markup: names and configs may hold anything.
+  // Not as markup: names and configs may contain anything.
   if (text !== undefined) node.textContent = text;
   if (parent) parent.append(node);
   return node;
@@ -34,7 +34,7 @@ function extent(values) {
   return values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
 }
 
-// As tables have it: half the interval in two digits, and the mean with as many places.
+// Formats as the tables do: half the interval with two digits, the mean with as many places.
 function shortInterval(mean, half) {
   if (!Number.isFinite(half) || half <= 0) return short(mean);
   const digits = 1 - Math.floor(Math.log10(half));
@@ -56,12 +56,12 @@ function niceTicks(low, high, about) {
 }
 
 /*
- * Lines over an x that all series share, or points. `content()` gives what to draw whenever it is
- * drawn:
+ * A chart of lines over an x that all series share, or of points. It calls `content()` for what to
+ * draw:
  *   {x, xLabel, name, log, series: [{label, colour, variant, y, low, high, runs, law}]}
  *   {xLabel, name, scatter: true, series: [{label, colour, x, y, names}]}
- * `low` is null without a band, `runs` are the y of single runs, `law` is a function of x, `names`
- * are what points are called.
+ * `low` is null without a band, `runs` has the y of each run, `law` is a function of x, and `names`
+ * has the label of each point.
  */
 class Chart {
   constructor(host, content) {
@@ -112,7 +112,7 @@ class Chart {
     const all = shown.scatter ? shown.series.flatMap((series) => series.x) : shown.x;
     let [left, right] = all.length ? extent(all.map(along)) : [0, 1];
     if (right === left) [left, right] = [left - 0.5, right + 0.5];
-    // Half of a point at the edge would be cut off.
+    // Without a margin, points at the edge would be cut in half.
     if (shown.log || shown.scatter) [left, right] = [left - 0.02 * (right - left), right + 0.02 * (right - left)];
     this.full = [left, right];
     const x = this.zoom ? this.zoom.x : this.full;
@@ -122,7 +122,7 @@ class Chart {
     this.py = (v) => MARGIN.top + (1 - (v - y[0]) / (y[1] - y[0])) * this.innerHeight;
   }
 
-  // All means, and of bands as much as does not flatten them.
+  // Contains all means, and bands as far as they do not flatten the means.
   fitY(shown, along, [left, right]) {
     let [low, high, bandLow, bandHigh] = [Infinity, -Infinity, Infinity, -Infinity];
     for (const { x, y, low: lower, high: upper, within, runs } of shown.series) {
@@ -179,7 +179,7 @@ class Chart {
     return text;
   }
 
-  // The band of a share ends where a share does.
+  // Bands of shares stay between 0 and 1.
   drawBand(plot, { x }, { colour, low: lower, high: upper, within }) {
     if (!lower) return;
     const [least, most] = within || [-Infinity, Infinity];
@@ -206,7 +206,7 @@ class Chart {
     for (const run of series.runs) svg("path", { class: "run", d: this.path(x, run) }, group);
     const known = (i) => Number.isFinite(series.y[i]);
     x.forEach((value, i) => {
-      // On a curve only what no line would show.
+      // A curve has points for isolated values alone, which its line does not show.
       if (!known(i) || (!log && !scatter && (known(i - 1) || known(i + 1)))) return;
       svg("circle", { class: "point", cx: this.px(value), cy: this.py(series.y[i]), r: 3.5 }, group);
     });
@@ -243,7 +243,7 @@ class Chart {
     root.addEventListener("pointercancel", () => { from = null; this.draw(); });
     root.addEventListener("dblclick", () => this.reset());
     root.addEventListener("wheel", (event) => {
-      // A page that one scrolls through must not stop at every figure.
+      // Scrolling the page must not zoom every figure that it passes.
       if (document.activeElement !== root && !event.ctrlKey) return;
       event.preventDefault();
       this.scale(event.deltaY > 0 ? 1.25 : 0.8, this.place(event).share);
@@ -277,7 +277,7 @@ class Chart {
     for (const [name, value] of Object.entries(frame)) this.frame.setAttribute(name, value);
   }
 
-  // A drag along the axis zooms x alone, and y then fits what is seen.
+  // A horizontal drag zooms x alone; y then fits the visible values.
   zoomTo(a, b) {
     if (Math.abs(a.x - b.x) < 6) return;
     const between = ([low, high], shares) => shares.sort((p, q) => p - q).map((s) => low + s * (high - low));

@@ -4,10 +4,10 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const FIRST_SHOWN = 8;
 const WITH_BANDS = 6;
 const PANELS = 4;
-// Fewer points are those of evaluations, which are means already.
+// Curves with fewer points come from evaluations, which are means already.
 const SMOOTHABLE = 40;
 
-// Four characters a value: the first three bytes of a float32.
+// Decodes what `pack` of page_data.py encodes: the upper three bytes of each float32.
 function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const bits = new Uint32Array(bytes.length / 3);
@@ -17,7 +17,7 @@ function unpack(text) {
   return new Float32Array(bits.buffer);
 }
 
-// The mean over so many points up to each, without those that are no number.
+// Running mean over the last `window` points, without non-finite values.
 function smoothed(values, window) {
   if (window === 1 || values.length < SMOOTHABLE) return values;
   return values.map((own, i) => {
@@ -26,7 +26,7 @@ function smoothed(values, window) {
   });
 }
 
-// The mean over runs at each step, and the 95 % Student t interval of it.
+// Mean over runs at each step, with its 95 % Student t interval.
 function meanAndBand(runs, length) {
   const { t } = DATA.curves;
   const [y, low, high] = [0, 0, 0].map(() => new Array(length).fill(NaN));
@@ -70,7 +70,7 @@ function startFigures() {
     return { ...series, runs: each.checked ? series.runs : [], low: bands.checked ? series.low : null };
   }
 
-  // Of rows that are hidden nothing is computed.
+  // Series of hidden rows are never computed, which keeps large pages quick.
   const shownRows = (rows) => rows.filter((row) => !hidden.has(row.label));
 
   function panel() {
@@ -151,7 +151,7 @@ function startFigures() {
 
   drawLegend(hidden, redraw);
   writeNotes();
-  // More bands hide each other and the lines.
+  // More bands would hide each other and the lines.
   bands.checked = shownRows(DATA.rows).filter((row) => row.runs.length).length <= WITH_BANDS;
   for (const control of [bands, each, smooth]) control.addEventListener("change", redraw);
   redraw();

@@ -1,6 +1,6 @@
 "use strict";
 
-// Numbers by their value, names by their text; what is missing comes last either way.
+// Numbers sort by value, names by text, and missing entries (null) last in both directions.
 function sortKey(row, column) {
   const cell = row.cells[column];
   const text = cell.textContent.trim();
@@ -88,7 +88,7 @@ function startRuns() {
   }
   const filter = document.getElementById("filter");
   const matching = document.getElementById("matching");
-  // Built at the first letter: most readers never filter.
+  // Built at the first input, as most readers never filter.
   let texts = null;
   function apply() {
     texts ??= rows.map((row) => {
@@ -128,5 +128,5 @@ if (DATA.rows) {
   startFigures();
   startRuns();
 }
-// What waits for the page, such as a test, waits for this.
+// Tests and benchmarks wait for this attribute.
 document.documentElement.dataset.ready = "";
