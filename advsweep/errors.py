@@ -1,24 +1,24 @@
 """Every error that advsweep raises on purpose.
 
-Each message says what was expected, what was got and what to do. The command line turns
-them into one line and exit code 2; a bug of ours is anything that is not in this tree.
+Each message says what was expected, what was got and what to do. The command line prints it as
+one line and exits with code 2. Any other exception is a bug.
 
     AdvsweepError(ValueError)
     ├── ConfigError            a key, a type, a name or a range in a configuration
-    │   ├── UnknownNameError   a name nobody registered, with the nearest that exist
+    │   ├── UnknownNameError   a name that is not registered, with the nearest that exist
     │   └── PluginError        a component of another package that cannot be loaded
     ├── BatchError             rewards or other inputs that an estimator cannot use
     ├── StoreError             a store that cannot be opened, is too new or too old
-    │   ├── NoStoreError       a store that is not there yet
+    │   ├── NoStoreError       a store that does not exist yet
     │   ├── NotFoundError      a run, a sweep or a metric that the store does not hold
-    │   ├── StoreUnavailableError  a store that does not answer, is locked or has no room
+    │   ├── StoreUnavailableError  a store that does not answer, is locked or is full
     │   └── LeaseLostError     a run that another process has taken over
-    ├── ReportError            data that cannot stand in one table, or too little of it
+    ├── ReportError            data that does not fit in one table, or too little data
     ├── FitError               data that cannot support a fit, with the reason
     ├── CheckpointError        a checkpoint that is missing or damaged
-    ├── TrainingError          a run that cannot go on (a loss that is not finite, say)
-    │   └── NoMemoryError      memory that ran out, with what helps; a MemoryError too
-    └── SamplerError           weights that cannot be sampled from in the way that was tried
+    ├── TrainingError          a run that cannot continue, such as a loss that is not finite
+    │   └── NoMemoryError      too little memory, with what helps; also a MemoryError
+    └── SamplerError           weights that a sampler cannot sample from
 
     AdvsweepWarning(UserWarning)
 """
@@ -31,7 +31,7 @@ from collections.abc import Iterable
 
 
 class AdvsweepError(ValueError):
-    """The root of the tree; catch it to catch them all."""
+    """Base class of all errors of advsweep."""
 
 
 class ConfigError(AdvsweepError):
@@ -47,7 +47,7 @@ class PluginError(ConfigError):
 
 
 class BatchError(AdvsweepError):
-    """A batch of rewards that an estimator must refuse."""
+    """A batch of rewards that an estimator cannot use."""
 
 
 class StoreError(AdvsweepError):
@@ -55,23 +55,23 @@ class StoreError(AdvsweepError):
 
 
 class NoStoreError(StoreError):
-    """A store that is not there; commands that only read do not make it."""
+    """A store that does not exist. Commands that only read do not create it."""
 
 
 class NotFoundError(StoreError):
-    """Something asked for by name or id that the store does not hold."""
+    """A name or an id that the store does not hold."""
 
 
 class StoreUnavailableError(StoreError):
-    """A store that cannot be used at the moment; the same call may succeed later."""
+    """A store that cannot be used now; the same call may succeed later."""
 
 
 class LeaseLostError(StoreError):
-    """A run that another process has taken over; this one must leave it."""
+    """A run that another process has taken over; this process must stop writing to it."""
 
 
 class ReportError(AdvsweepError):
-    """Data that cannot stand in one table, or too little of it."""
+    """Data that does not fit in one table, or too little data."""
 
 
 class FitError(AdvsweepError):
@@ -83,28 +83,28 @@ class CheckpointError(AdvsweepError):
 
 
 class TrainingError(AdvsweepError):
-    """A training or an evaluation that cannot go on; a training's message names the step."""
+    """A training or an evaluation that cannot continue; for a training it names the step."""
 
 
 class SamplerError(AdvsweepError):
-    """Weights that cannot be sampled from in the way that was tried; another may do."""
+    """Weights that a sampler cannot sample from; another sampler may."""
 
 
 class NoMemoryError(TrainingError, MemoryError):
-    """Memory, a GPU's or the machine's, that ran out; the message says what needs less."""
+    """Too little memory, of a GPU or of the machine; the message says what needs less."""
 
 
 class AdvsweepWarning(UserWarning):
-    """The root of our warnings."""
+    """Base class of the warnings of advsweep."""
 
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, or a library by its own class or words, had no memory left."""
+    """Whether an error, of Python or of a library, means that memory ran out."""
     classes = {kind.__name__ for kind in type(error).__mro__}
-    # torch has a class for a GPU's allocator alone, and other libraries have classes of that name.
+    # torch has a class for the allocator of GPUs only, whose name other libraries use as well.
     return not classes.isdisjoint({"MemoryError", "OutOfMemoryError"}) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
     )
@@ -121,9 +121,9 @@ _DISK_FULL = (
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a file could not grow: a full disk, a quota, or a limit on the size of files.
+    """Whether an error means that a file could not grow: a full disk, a quota, a size limit.
 
-    Libraries that write files by themselves say so in words alone, in the error or its cause.
+    Some libraries say so only in the message of the error or of its cause.
     """
     found: BaseException | None = error
     while found is not None:
@@ -136,7 +136,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest known ones, or all when few, or nothing.
+    """Return a hint for a misspelt name: the nearest known names, or the first of all.
 
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"

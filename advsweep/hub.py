@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached: its own client asks for half a minute."""
+"""Checks quickly whether the Hugging Face hub can be reached; its own client retries for 30 s."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PATIENCE_SECONDS = 10.0
 
 
 def unreachable() -> str:
-    """Why the hub cannot be reached; empty where it can be.
+    """Say why the hub cannot be reached; empty if it can be.
 
-    Empty too where a proxy leads to it, whose client may reach what this process cannot, and
-    where HF_HUB_OFFLINE is set, with which its client answers at once.
+    Empty also behind a proxy, which may reach what this process cannot, and if HF_HUB_OFFLINE is
+    set, as the client then fails at once by itself.
     """
     endpoint = os.environ.get("HF_ENDPOINT") or _HOME
     place = urlsplit(endpoint)

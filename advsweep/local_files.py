@@ -1,4 +1,4 @@
-"""What is kept for this user's other runs and sweeps."""
+"""Local files: the cache folder, private files, and a working folder free of settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import platformdirs
 
 
 def cache_folder() -> Path:
-    """Where base models are kept, among others: $ADVSWEEP_CACHE, or the user's cache folder."""
+    """Return the folder for base models and the like: $ADVSWEEP_CACHE or the user's cache."""
     configured = os.environ.get("ADVSWEEP_CACHE")
     return Path(configured) if configured else platformdirs.user_cache_path("advsweep")
 
@@ -25,15 +25,15 @@ FOLDER_MODE = 0o700
 
 
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, with mode 0700.
+    """Make a folder and its missing parents, with mode 0700.
 
     Raises:
-        OSError: it cannot be made, or a file is in its place.
+        OSError: the folder cannot be made, or a file is in its place.
     """
     missing = [folder, *folder.parents]
     missing = [path for path in missing if not path.is_dir()]
     for path in reversed(missing):
-        # Another process may make it at the same time.
+        # Another process may make the same folder at the same time.
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=FOLDER_MODE)
     if not folder.is_dir():
@@ -41,16 +41,12 @@ def make_private_folder(folder: Path) -> None:
 
 
 def open_private(file: Path | str, mode: str, **options: Any) -> IO[Any]:
-    """`open`, but a file that it makes has mode 0600.
+    """Open a file like `open`; a new file gets mode 0600.
 
     Raises:
-        OSError: as `open` does.
+        OSError: as `open`.
     """
-    return open(file, mode, opener=_open, **options)
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags, FILE_MODE)
+    return open(file, mode, opener=lambda path, flags: os.open(path, flags, FILE_MODE), **options)
 
 
 def open_regular(path: Path) -> io.BufferedReader:
@@ -73,13 +69,13 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 
 def outside_working_folder() -> AbstractContextManager[None]:
-    """A stretch in the root folder of the system, for all threads of this process.
+    """Change to the root folder for the time of a `with` block, in all threads of the process.
 
-    Some libraries read settings from the working folder when they are loaded: matplotlib reads
+    Some libraries read settings from the working folder on import: matplotlib reads
     `matplotlibrc`, and wandb reads `wandb/settings`, which may name the server that gets the
-    user's key. The root folder belongs to the administrator of the machine.
+    user's key. Only the administrator of the machine can write to the root folder.
 
     Raises:
-        OSError: the working folder is gone.
+        OSError: the working folder no longer exists.
     """
     return contextlib.chdir(os.sep)

@@ -1,16 +1,16 @@
-r"""Text that comes from stores, logs, data files and models, made safe to show.
+r"""Makes text from stores, logs, data files and models safe to show.
 
-A terminal obeys control characters: an escape sequence sets the clipboard or hides what is
-printed. Characters that change the direction of text, or that take no room, show one text and
-mean another. All of them are written as escapes, such as `\x1b` and `\u202e`:
+Terminals obey control characters: an escape sequence can set the clipboard or hide output.
+Characters that change the direction of text, or that have no width, make text look like other
+text. All of them are replaced by escapes, such as `\x1b` and `\u202e`:
 
     printable(text)         keeps line breaks and tabs: a prompt, a log
-    printable_line(text)    escapes these too: a name, a cell, an error in a list
-    printable_json(text)    a JSON document, by JSON's own escapes, so that its values stay
-    spreadsheet_cell(value) a value of a CSV file: no formula, whatever the text
-    markdown_text(text)     a text in Markdown: no image, link, HTML or table cell of its own
+    printable_line(text)    escapes those as well: a name, a cell, an error in a list
+    printable_json(text)    uses JSON's own escapes, which keep the values of a document
+    spreadsheet_cell(value) also prevents formulas, in a value of a CSV file
+    markdown_text(text)     also prevents images, links, HTML and table cells, in Markdown
 
-Escape first and style afterwards. Only the standard library is imported here.
+Escape first, then add styles. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 _CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
-# What begins a formula in some spreadsheet, full-width signs among it.
+# Characters that start a formula in some spreadsheet; full-width signs do, too.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
-# What GitHub's Markdown gives a meaning; an underscore has none inside of a word. A link needs
-# the end of its text and the start of its target beside each other.
+# Characters with a meaning in GitHub's Markdown. An underscore inside a word has none, and a link
+# needs its `]` and `(` side by side.
 _MARKDOWN = re.compile(r"[\\`*|~$]|\](?=\()|(?<![^\W_])_|_(?![^\W_])")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
-# Before a space it begins no tag: pass@8[a] < pass@8[b].
+# A `<` before a space does not start a tag: pass@8[a] < pass@8[b].
 _TAG = re.compile(r"<(?! )")
 
 
 class _Escapes(dict[int, str]):
-    """A table for `str.translate`: what is to be escaped, filled as characters turn up."""
+    """A table for `str.translate`, filled with each character that is looked up."""
 
     def __init__(self, kept: str) -> None:
         super().__init__((ord(character), character) for character in kept)
@@ -63,7 +63,7 @@ class _JsonEscapes(_Escapes):
 
 
 def _is_control(character: str) -> bool:
-    # XML has no place for U+FFFE and U+FFFF, nor Unicode for their like in other planes.
+    # U+FFFE, U+FFFF and their like in other planes are no characters; XML forbids them.
     return unicodedata.category(character) in _CATEGORIES or ord(character) & 0xFFFE == 0xFFFE
 
 
@@ -73,7 +73,7 @@ _JSON = _JsonEscapes("\n\t")
 
 
 def printable(text: str) -> str:
-    r"""A text of several lines without control characters but line breaks and tabs.
+    r"""Escape control characters other than line breaks and tabs.
 
     >>> printable("a\x1b]52;c;eA==\x07b\nc")
     'a\\x1b]52;c;eA==\\x07b\nc'
@@ -82,7 +82,7 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    r"""A text in one line without control characters; line breaks and tabs are escaped too.
+    r"""Escape control characters, line breaks and tabs, so that the text is one line.
 
     >>> printable_line("a\nb")
     'a\\nb'
@@ -91,12 +91,12 @@ def printable_line(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""A JSON document whose texts have control characters as JSON's escapes, such as `\u202e`."""
+    r"""Replace control characters in a JSON document by JSON's escapes, such as `\u202e`."""
     return document if document.isprintable() else document.translate(_JSON)
 
 
 def markdown_text(text: str) -> str:
-    r"""A text as Markdown in one line, for the middle of a line or the cell of a table.
+    r"""Escape a text for Markdown, for the middle of a line or a cell of a table.
 
     >>> markdown_text("a_grae|![x](http://evil) <b>`")
     'a_grae\\|![x\\](http://evil) &lt;b>\\`'
@@ -107,9 +107,9 @@ def markdown_text(text: str) -> str:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A value for a CSV file: a text that a spreadsheet would read as a formula begins with `'`.
+    """Prepare a value for a CSV file: put `'` before a text that would be read as a formula.
 
-    Control characters of a text are escaped. Numbers, and texts that are numbers, stay as they are.
+    Control characters of a text are escaped. Numbers, and texts that are numbers, stay unchanged.
 
     >>> [spreadsheet_cell(value) for value in ("=1+1", "-0.5", -0.5, "grpo")]
     ["'=1+1", '-0.5', -0.5, 'grpo']

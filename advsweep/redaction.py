@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 MASK = "***"
 
-# How the name of a secret ends: password, PGPASSWORD, HF_TOKEN, api_key. `model.pad_token` is none.
+# Names of secrets end like password, PGPASSWORD, HF_TOKEN, api_key, but not `model.pad_token`.
 _NAME = r"(?:passw(?:or)?d|passphrase|pwd|secret|(?<!pad_)token|credentials?|key)"
 
 _SECRET_NAME = re.compile(rf".*{_NAME}", re.IGNORECASE | re.DOTALL)
@@ -20,22 +20,22 @@ _OPTION = re.compile(rf"--?[\w.-]*{_NAME}", re.IGNORECASE)
 _ASSIGNMENT = re.compile(
     rf"((?:^|[\s{{(\[,:'\"+])[\w.@/-]*{_NAME}['\"]?\s*[=:]\s*).+", re.IGNORECASE | re.DOTALL
 )
-"""NAME=VALUE and NAME: VALUE, up to the end: a value may contain any character."""
+"""NAME=VALUE and NAME: VALUE up to the end, as a value may contain any character."""
 
 _PARAMETER = re.compile(r"([?&;])([^=&;]+)=[^&]+")
 
-# As SQLAlchemy reads it: all up to the next @ is the password, slashes included. A password that
-# contains an unquoted @ is masked as well, though the URL is wrong then.
+# As SQLAlchemy parses it: everything up to the next @ is the password, slashes included. A password
+# with an unquoted @ makes the URL wrong, and is masked nevertheless.
 _PASSWORD = re.compile(r"(://[^:/?#@]*):[^@]*@(?:[^/?#@]*@)*")
 
 _USER = re.compile(r"([\w+.-]+)://[^:/?#@\s]+@")
 
 
 def redacted(argument: str) -> str:
-    """An argument or URL with `***` in place of each secret.
+    """Replace each secret in an argument or URL by `***`.
 
-    Secrets are passwords in URLs; the users of URLs other than those of stores, as access tokens
-    stand there; and the values of options, overrides and parameters of URLs whose name ends in
+    Secrets are passwords in URLs; user names in URLs other than a store's, since access tokens
+    are given there; and values of options, overrides and URL parameters whose name ends in
     password, token, key, secret or the like.
     """
     argument = _PASSWORD.sub(rf"\1:{MASK}@", argument)
@@ -45,7 +45,7 @@ def redacted(argument: str) -> str:
 
 
 def redacted_arguments(arguments: Sequence[str]) -> str:
-    """A command line, quoted for a shell, with `***` in place of each secret."""
+    """Join a command line, quoted for a shell, with `***` in place of each secret."""
     shown, follows = [], False
     for argument in arguments:
         shown.append(MASK if follows else redacted(argument))
@@ -54,7 +54,7 @@ def redacted_arguments(arguments: Sequence[str]) -> str:
 
 
 def redacted_command(command: str) -> str:
-    """The same for a command line as one text, which stays as it is where no secret is in it."""
+    """Mask the secrets of a command line given as text; without any it stays unchanged."""
     try:
         arguments = shlex.split(command)
     except ValueError:
@@ -70,7 +70,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def _without_value(found: re.Match[str]) -> str:
-    # A name may be quoted, as in `p%61ssword`.
+    # The name may be percent-encoded, as in `p%61ssword`.
     if not _SECRET_NAME.fullmatch(unquote(found[2])):
         return found[0]
     return f"{found[1]}{found[2]}={MASK}"

@@ -1,4 +1,4 @@
-"""YAML files that may be somebody else's: bounded, whatever their aliases stand for."""
+"""Reads YAML files of others safely: with limits on their size, depth and expanded aliases."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 10 * 2**20
 _MOST_NODES = 100_000
-"""Values of a file with every alias written out."""
+"""Limit on the values of a file after every alias is expanded."""
 
 
 def check_yaml(path: Path) -> str:
-    """The text of a YAML file, if it is small with every alias written out.
+    """Return the text of a YAML file that is small even after every alias is expanded.
 
-    Some hundred characters of aliases of aliases can stand for more values than memory holds.
+    A few hundred characters of nested aliases can expand to more values than memory holds.
 
     Raises:
-        ConfigError: it is no file, too large, nested too deeply, or no UTF-8.
-        yaml.YAMLError: it is no YAML.
+        ConfigError: it is not a regular file, too large, nested too deeply, or not UTF-8.
+        yaml.YAMLError: it is not YAML.
         OSError: it cannot be read.
     """
     state = path.stat()
@@ -45,10 +45,10 @@ def check_yaml(path: Path) -> str:
 
 
 def read_yaml(path: Path) -> Any:
-    """The document of a YAML file, in plain types.
+    """Read the document of a YAML file, in plain types.
 
     Raises:
-        ConfigError: as `check_yaml`, and where it is no YAML; the message has file and line.
+        ConfigError: as `check_yaml`, or it is not YAML; the message has the file and the line.
         OSError: it cannot be read.
     """
     from yaml import YAMLError, load
@@ -62,7 +62,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def yaml_error(error: YAMLError, path: Path | str) -> ConfigError:
-    """An error of the YAML parser as one line with file, line and column."""
+    """Convert an error of the YAML parser to one line with file, line and column."""
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else f"{path}"
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -85,7 +85,7 @@ _PROBLEMS = {
     "special characters are not allowed": "expected text, got a control character",
     "found unexpected end of stream": "expected a closing quote, got the end of the file",
 }
-"""What parts of the parser's messages mean for somebody who does not know its grammar."""
+"""Parts of the parser's messages, and what to tell users who do not know its grammar."""
 
 
 @functools.cache
@@ -94,7 +94,7 @@ def _loader() -> type[SafeLoader]:
     from yaml.constructor import ConstructorError  # type: ignore[import-untyped]
 
     class Loader(SafeLoader):  # type: ignore[misc]
-        """Values that Python cannot make (`!!int x`, 5,000 digits) are errors with a line."""
+        """Reports values that Python cannot make (`!!int x`, 5,000 digits) with their line."""
 
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:
@@ -113,7 +113,9 @@ def _check_aliases(text: str, path: Path) -> None:
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = _MOST_NODES + 1  # what holds itself has no end
+            sizes[id(node)] = (
+                _MOST_NODES + 1
+            )  # An alias to a node that contains it expands without end.
             items = node.value if isinstance(node, CollectionNode) else ()
             if isinstance(node, MappingNode):
                 items = [part for pair in items for part in pair]

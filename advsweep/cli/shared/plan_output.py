@@ -197,7 +197,7 @@ def remaining_record(left: TimeEstimate) -> dict[str, Any]:
         "gpu_hours_left": left.gpu_hours,
         "untold": left.unknown,
         "sources": left.sources,
-        "printed": left.printed,
+        "printed": left.published,
     }
 
 
@@ -220,8 +220,8 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
     )
     took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
     took += "" if fits else ", for which this machine has no room"
-    sources = [f"from {left.sources} earlier runs"] if left.sources or not left.printed else []
-    sources += [f"by {'; '.join(left.printed)}"] if left.printed else []
+    sources = [f"from {left.sources} earlier runs"] if left.sources or not left.published else []
+    sources += [f"by {'; '.join(left.published)}"] if left.published else []
     return f"{steps}, {took} ({', '.join(sources)}){rest}"
 
 

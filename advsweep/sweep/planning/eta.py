@@ -1,7 +1,7 @@
-"""What is left of a plan, and how long that should take.
+"""Estimates the time that a plan has left.
 
-Earlier runs of the same shape tell; before there are any, what the sweep file says that others
-print.
+The estimate follows earlier runs of the same shape in the store. Without any, it follows the
+published time that the sweep file gives.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from advsweep.sweep.planning.plan import Plan, PlannedRun
 
 MISSING = "missing"
-"""The status of a planned run that the store has never seen."""
+"""Status of a planned run that is not in the store."""
 
 UNEVALUATED = "unevaluated"
-"""The status of one that is trained but not evaluated as the plan wants it."""
+"""Status of a run that is trained and lacks evaluations of the plan."""
 
 _SHAPE = ("backend", "model", "task", "rollout", "group_size", "prompts_per_step")
-"""What mostly decides how long a step takes."""
+"""The keys that mostly decide how long a step takes: a run's shape."""
 
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """Where one run of a plan stands.
+    """The progress of one run of a plan.
 
     Attributes:
-        run_id: its latest attempt in the store; None where there is none.
-        status: of the store, or `missing` or `unevaluated`.
+        run_id: its latest attempt in the store; None without one.
+        status: its status in the store, or `missing` or `unevaluated`.
         step: training steps done.
-        steps_left: training steps to do; 0 too where an earlier run of the plan is the same
+        steps_left: training steps to do; 0 also if an earlier run of the plan is the same
             training.
-        seconds_left: how long they should take; None where no earlier run tells.
+        seconds_left: the time they should take; None if it is unknown.
     """
 
     run_id: int | None
@@ -55,16 +55,16 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """What is left of a plan.
+    """The time that a plan has left.
 
     Attributes:
         runs: one for each run of the plan, in its order.
-        seconds: how long what is left should take, runs of which nothing tells left out;
-            None where nothing tells of any.
-        gpu_hours: likewise, the hours of all GPUs together; None where runs ask for none.
-        unknown: runs with steps left of which no earlier run tells how long they take.
-        sources: earlier runs that this was estimated from.
-        printed: what else it was: where times stand that others print.
+        seconds: the time left, without the runs whose time is unknown; None if it is unknown for
+            all of them.
+        gpu_hours: the same in hours of all GPUs together; None if runs use no GPU.
+        unknown: the number of runs with steps left whose time is unknown.
+        sources: the number of earlier runs that it was estimated from.
+        published: the sources of the published times that it was estimated from.
     """
 
     runs: Sequence[RunEstimate]
@@ -72,11 +72,11 @@ class TimeEstimate:
     gpu_hours: float | None
     unknown: int
     sources: int
-    printed: Sequence[str] = ()
+    published: Sequence[str] = ()
 
     @property
     def states(self) -> Counter[str]:
-        """How many runs there are of each status."""
+        """The number of runs of each status."""
         return Counter(run.status for run in self.runs)
 
     @property
@@ -86,18 +86,19 @@ class TimeEstimate:
 
 
 def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False) -> TimeEstimate:
-    """Compares a plan with a store; None is a store that does not exist yet.
+    """Estimate the time that a plan has left.
 
     Args:
+        store: None if it does not exist yet.
         slots: workers side by side.
-        force: what is done is to be trained again.
+        force: count completed runs as runs to be trained again.
     """
     records = [] if store is None else store.runs.outlines()
     latest = {record.identity: record for record in records}
     times = StepTimes(store, records)
     gpus = plan.executor.resources.gpus
     seen: set[str] = set()
-    printed: dict[str, None] = {}
+    published: dict[str, None] = {}
     runs = []
     for planned in plan.runs:
         identity = planned.run.identity
@@ -107,9 +108,9 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
         seen.add(identity)
         seconds = times.seconds(planned.config, left) if left else 0.0
         if seconds is None and planned.published is not None and gpus:
-            of_a_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
-            seconds = left * of_a_step
-            printed[planned.published.source] = None
+            per_step = planned.published.gpu_hours * 3600 / planned.published.steps / gpus
+            seconds = left * per_step
+            published[planned.published.source] = None
         runs.append(
             RunEstimate(
                 run_id=None if record is None else record.id,
@@ -119,15 +120,11 @@ def estimate(plan: Plan, store: Store | None, slots: int, *, force: bool = False
                 seconds_left=seconds,
             )
         )
-    return replace(combine([runs], slots, gpus, times.sources), printed=list(printed))
+    return replace(combine([runs], slots, gpus, times.sources), published=list(published))
 
 
 class StepTimes:
-    """How long training steps take, by the runs of a store that are done.
-
-    Attributes:
-        sources: how many runs told of the steps that were asked for.
-    """
+    """The time of training steps, measured by the completed runs of a store."""
 
     def __init__(self, store: Store | None, records: Sequence[RunRecord | RunOutline]) -> None:
         self._rates = {} if store is None else _rates(store, records)
@@ -136,10 +133,11 @@ class StepTimes:
 
     @property
     def sources(self) -> int:
+        """The number of runs behind the times that were returned so far."""
         return sum(len(self._rates[shape]) for shape in self._used)
 
     def seconds(self, config: Mapping[str, Any], steps: int) -> float | None:
-        """What some steps of a run should take; None where no earlier run tells."""
+        """Estimate the seconds of a run's steps; None without an earlier run of its shape."""
         shape = _shape(config)
         if shape not in self._medians:
             return None
@@ -147,7 +145,7 @@ class StepTimes:
         return steps * self._medians[shape]
 
     def seconds_of_any(self, steps: int) -> float | None:
-        """Likewise, of runs of whatever shape."""
+        """Estimate the seconds of steps from runs of any shape; None without any."""
         if not self._rates:
             return None
         self._used.update(self._rates)
@@ -157,21 +155,22 @@ class StepTimes:
 def combine(
     batches: Sequence[Sequence[RunEstimate]], slots: int, gpus: float, sources: int
 ) -> TimeEstimate:
-    """What all runs come to.
+    """Add up the time that runs have left.
 
     Args:
-        batches: runs that are begun as slots are free, once those before have all ended.
-        gpus: what each run occupies.
+        batches: runs in batches. A batch starts when the batch before it has ended; its runs
+            start as soon as a slot is free.
+        gpus: GPUs of each run.
     """
     runs = [run for batch in batches for run in batch]
-    told = [[r.seconds_left for r in batch if r.seconds_left is not None] for batch in batches]
-    together = sum(map(sum, told))
-    unknown = len(runs) - sum(map(len, told))
-    known = unknown == 0 or together > 0
+    known = [[r.seconds_left for r in batch if r.seconds_left is not None] for batch in batches]
+    total = sum(map(sum, known))
+    unknown = len(runs) - sum(map(len, known))
+    is_known = unknown == 0 or total > 0
     return TimeEstimate(
         runs=runs,
-        seconds=sum(_makespan(batch, slots) for batch in told) if known else None,
-        gpu_hours=gpus * together / 3600 if known and gpus else None,
+        seconds=sum(_makespan(batch, slots) for batch in known) if is_known else None,
+        gpu_hours=gpus * total / 3600 if is_known and gpus else None,
         unknown=unknown,
         sources=sources,
     )
@@ -182,7 +181,7 @@ def _steps_left(
 ) -> int:
     if record is None or (force and record.status in (Status.DONE, Status.PRUNED)):
         return planned.run.steps
-    # Stopped by the very rule of this plan, it stays so.
+    # A run that the rule of this plan has stopped is not trained further.
     over = record.status is Status.PRUNED and record.stopping == rule
     return 0 if over or record.status is Status.DONE else record.steps - record.step
 
@@ -198,7 +197,7 @@ def _status(planned: PlannedRun, record: RunOutline | None, store: Store | None)
 
 
 def _makespan(durations: Iterable[float], slots: int) -> float:
-    """When the last of them ends, each begun in its turn as soon as one of the slots is free."""
+    """Return when the last ends, if each starts in its turn as soon as a slot is free."""
     free = [0.0] * slots
     for duration in durations:
         heapq.heapreplace(free, free[0] + duration)
@@ -210,7 +209,7 @@ def _shape(config: Mapping[str, Any]) -> str:
 
 
 def _rates(store: Store, records: Sequence[RunRecord | RunOutline]) -> dict[str, list[float]]:
-    """Seconds per step of the runs that are done, by shape."""
+    """Return the seconds per step of completed runs, by shape."""
     done = [record for record in records if record.status is Status.DONE]
     summaries = store.metrics.summaries([record.id for record in done])
     rates: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""What tells the runs of a plan from each other, in a few words."""
+"""Short labels that tell the runs of a plan apart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 def labels(plan: Plan) -> dict[str, str]:
-    """Each training's label by its identity, as `config_labels` has it."""
+    """Return the label of each training by its identity, see `config_labels`."""
     configs = {p.run.identity: p.config for p in plan.runs}
     return dict(zip(configs, config_labels(configs.values()), strict=True))
 
 
 def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A label for each resolved config, such as `fade seed=1 group_size=16`.
+    """Return a label for each resolved config, such as `fade seed=1 group_size=16`.
 
-    Besides estimator and seed it has the keys that vary between runs of the same components:
-    between two estimators nearly every key does.
+    A label has the estimator, the seed, and the keys that vary between runs of the same
+    components. Between two estimators nearly every key varies, so such pairs do not count.
     """
     configs = list(configs)
     flattened = _Flattened()
@@ -30,7 +30,7 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
         kinds = tuple(name for node in nodes for name in node.names)
         group, known = values.setdefault(kinds, {}), seen.setdefault(kinds, set())
         for node in nodes:
-            # Plans share nodes that are alike.
+            # Runs of a plan share equal nodes, so most of them have been seen before.
             if id(node) not in known:
                 known.add(id(node))
                 for key, value in node.leaves:
@@ -42,16 +42,16 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class _Node(NamedTuple):
-    """What a label may have of one key of a config: dotted keys with values, and components."""
+    """One key of a config, flattened: dotted keys with values, and the names of components."""
 
     leaves: Sequence[tuple[str, str]]
     names: Sequence[str]
 
 
 class _Flattened:
-    """The nodes of configs, flattened; one that configs share is flattened once.
+    """Flattens the nodes of configs; a node that configs share is flattened once.
 
-    The configs must not end, nor change, while this is in use.
+    It knows nodes by their `id`, so the configs must stay alive and unchanged meanwhile.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Flattened:
 
 
 def _names(values: Mapping[tuple[str, ...], Mapping[str, set[str]]]) -> set[str]:
-    """Nodes whose component is not the same for all runs."""
+    """Return the keys of components that differ between runs."""
     seen: dict[str, set[str]] = {}
     for group in values.values():
         for key, found in group.items():

@@ -1,9 +1,9 @@
-"""Settings without an effect, found when a plan is made: runs refused, or users warned.
+"""Finds settings without effect when a plan is made.
 
-A run whose estimator gives nothing but advantages of 0, or whose rollout policy never keeps a
-group, is refused. What may be wanted all the same is a warning: a learning rate matched for an
-optimizer that does not follow the size of gradients, a warm-up that does not end, evaluations
-or judgements that no step comes to.
+A run is refused if its estimator gives only advantages of 0, or if its rollout policy never keeps
+a group. Settings that may be intended are warned about: learning rates matched for an optimizer
+whose steps do not depend on the size of gradients, a warm-up longer than the run, evaluations and
+early-stopping checks after the last step.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How many larger group sizes are tried to see whether one would help.
+# Number of larger group sizes that are tried, to suggest one that would help.
 _LARGER = 4
 
 
 class EffectChecks:
-    """Checks the runs of one plan; what is found out once holds for all runs alike."""
+    """Checks the runs of one plan; checks of runs that are alike are made once."""
 
     def __init__(self) -> None:
         self._found: dict[Any, Any] = {}
 
     def check(self, run: Run, given: Mapping[str, Any]) -> Iterator[str]:
-        """Warnings of a run's settings that have no effect.
+        """Generate a warning for each setting of a run without effect.
 
         Args:
-            given: the values that were set for it, by dotted key.
+            given: the values that were set for the run, by dotted key.
 
         Raises:
             ConfigError: the run cannot train anything; the message names the key.
@@ -52,7 +52,7 @@ class EffectChecks:
         optimizer = run.optimizer
         if optimizer.match is not Match.NONE and optimizer.scale_invariant:
             matched = (repr(optimizer), repr(run.estimator), run.group_size)
-            yield from filter(None, [self._once(_matched_in_vain, run, matched)])
+            yield from filter(None, [self._once(_ineffective_match, run, matched)])
         if optimizer.warmup_steps > run.steps:
             yield (
                 f"optimizer.warmup_steps: the learning rate never rises to lr, as "
@@ -75,7 +75,7 @@ class EffectChecks:
 
 
 def ineffective_rule(stopping: Stopping, runs: Sequence[Run]) -> str:
-    """Why a rule for early stopping can stop none of some runs; empty if it can."""
+    """Say why a rule for early stopping can stop none of the runs; empty if it can."""
     if stopping.rule() is None:
         return ""
     lengths = {run.steps for run in runs}
@@ -122,7 +122,7 @@ def _kept(run: Run) -> tuple[Float[Tensor, "groups rollouts"], str]:
 
 
 def _no_groups(run: Run) -> str:
-    """Why a rollout policy never keeps a group; empty if it does."""
+    """Say why a rollout policy never keeps a group; empty if it keeps some."""
     kept, reason = _kept(run)
     if len(kept):
         return ""
@@ -134,7 +134,7 @@ def _no_groups(run: Run) -> str:
 
 
 def _no_advantages(run: Run) -> tuple[str, str] | None:
-    """Why no rollout of a run can have an advantage, and what to do; None if one can."""
+    """Say why no rollout can have an advantage, and what to do; None if one can."""
     if _advantages_of(run, _kept(run)[0]):
         return None
     size, name = run.group_size, run.estimator.name
@@ -166,23 +166,23 @@ def _advantages_of(run: Run, groups: Float[Tensor, "groups rollouts"]) -> bool:
     try:
         return has_advantages(run.estimator, groups, total_steps=run.steps, alone=alone)
     except BatchError:
-        # What the estimator refuses here says nothing of the groups of a training.
+        # The estimator may still accept the groups of a training.
         return True
     except Exception as error:  # an estimator of another package may raise anything
         raise ConfigError(
             f"estimator: '{run.estimator.name}' raised {type(error).__name__}: {error}, for "
-            f"groups of {groups.shape[1]}; mend its code"
+            f"groups of {groups.shape[1]}; fix its code"
         ) from error
 
 
 def _trains_without_advantages(run: Run) -> bool:
     objective = run.objective
-    # The penalty for leaving the base model is least where training starts.
+    # The penalty for leaving the base model has no gradient where training starts.
     penalty_alone = objective.needs_reference and not objective.needs_entropy
     return run.optimizer.decays_weights or not (objective.skips_exactly or penalty_alone)
 
 
-def _matched_in_vain(run: Run) -> str:
+def _ineffective_match(run: Run) -> str:
     scale = run.learning_rate_scale
     if scale == 1:
         return ""
@@ -195,7 +195,7 @@ def _matched_in_vain(run: Run) -> str:
 
 
 def _clips_everything(run: Run) -> str:
-    """Why the updates of a step after its first train next to nothing; empty if they do."""
+    """Say why only the first update of a step trains; empty if the others train as well."""
     backend = run.backend.plain()
     updates = backend.get("minibatches", 1) * backend.get("inner_epochs", 1)
     if updates == 1 or _trains_moved_rollouts(run):

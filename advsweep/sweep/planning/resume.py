@@ -1,8 +1,8 @@
-"""Plans made of runs that a store has, to start them again.
+"""Plans the runs of a store again, to resume or retry them.
 
-What a run is, and what each run of its sweep occupies, is read from the store. Executors and
-trackers act on this machine and on its user's accounts: the present command line chooses them,
-or the store where its user trusts it.
+The configs of runs and the resources of their sweep are read from the store. Executors and
+trackers act on this machine and on its user's accounts, so only the command line chooses them,
+unless the user trusts the store.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Settings = Mapping[str, "Plain | None"]
 """Config nodes by group: executor, resources, stopping and tracking.
 
-None stands for the rule that each run has, and for no tracking."""
+None as `stopping` keeps the rule of each run; None as `tracking` is no tracking."""
 
 DEFAULTS: Settings = {
     "executor": {"name": LocalExecutor.name},
@@ -44,13 +44,13 @@ DEFAULTS: Settings = {
 
 
 def recorded_settings(run: RunRecord, sweeps: Iterable[SweepRecord]) -> Settings:
-    """The executor, the resources and the tracking of a run's sweep, and the run's own rule.
+    """Return the executor, the resources and the tracking of a run's sweep.
 
-    Of several sweeps that share the run the last one counts. Runs that belong to no sweep,
-    and sweeps of earlier versions, have `DEFAULTS`.
+    If several sweeps share the run, the last one counts. Runs without a sweep, and sweeps of
+    earlier versions, have `DEFAULTS`.
 
     Raises:
-        ConfigError: what is recorded is nothing that advsweep writes.
+        ConfigError: the store holds settings that advsweep cannot have written.
     """
     settings = dict(DEFAULTS)
     for sweep in sweeps:
@@ -74,14 +74,15 @@ def _check_node(where: str, node: object) -> None:
 
 
 def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: bool) -> Settings:
-    """Recorded settings as far as the present command line allows them.
+    """Return the part of recorded settings that may be used.
 
     Args:
+        overrides: those of the command line; one of them may choose an executor.
         trusted: the user trusts the store to choose executors and trackers.
 
     Raises:
-        ConfigError: the store has another executor than the default one, and neither is the store
-            trusted nor an executor chosen; or a text of what is used would be resolved.
+        ConfigError: the store names an executor other than the default, is not trusted, and the
+            command line chooses none; or a text that would be used holds an interpolation.
     """
     for group in recorded if trusted else ("resources",):
         check_literal(recorded[group], f"{group} of the store")
@@ -92,7 +93,7 @@ def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: b
     chosen = any(text.lstrip("+").startswith("executor=") for text in overrides)
     if node is not None and node["name"] != LocalExecutor.name and not chosen:
         raise ConfigError(
-            f"executor: the store has '{node['name']}' for these runs, and a store does not choose "
+            f"executor: the store has '{node['name']}' for these runs, but a store does not choose "
             f"where they are executed; give executor={node['name']} with its settings, another "
             "executor, or --trust-store"
         )
@@ -100,7 +101,7 @@ def allowed_settings(recorded: Settings, overrides: Sequence[str], *, trusted: b
 
 
 def chosen_by_store(settings: Settings) -> list[str]:
-    """What a trusted store chooses, a line each: `executor: {...}`."""
+    """List the settings that a trusted store chooses, such as `executor: {...}`."""
     return [
         f"{group}: {json.dumps(settings[group], ensure_ascii=True)}"
         for group in ("executor", "tracking")
@@ -109,10 +110,10 @@ def chosen_by_store(settings: Settings) -> list[str]:
 
 
 def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """Settings with a command line's changes, such as `executor=local` or `resources.cpus=2`.
+    """Apply overrides such as `executor=local` or `resources.cpus=2` to settings.
 
     Raises:
-        ConfigError: an override does not fit, or is of something else than these settings.
+        ConfigError: an override does not fit, or sets something other than these settings.
     """
     if not overrides:
         return settings
@@ -123,8 +124,8 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
             group, _, rest = override.key.partition(".")
             if group not in settings:
                 raise ConfigError(
-                    f"{override.text}: expected a key of {' or '.join(settings)}, as what a run "
-                    f"is stays as it was planned, got '{override.key}'"
+                    f"{override.text}: expected a key of {' or '.join(settings)}, as the config "
+                    f"of a planned run cannot change, got '{override.key}'"
                 )
             if override.swept or override.deleted:
                 raise ConfigError(f"{override.text}: expected {override.key}=VALUE with one value")
@@ -134,15 +135,15 @@ def changed_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
             else:
                 member = groups.member(group, override.values[0])
                 changed[group] = groups.compose({group: member}).config[group]
-        # What stood in the store is literal, see `check_literal`.
+        # Only overrides may hold interpolations here: `check_literal` refuses them in the store.
         return patch(groups, Composition(changed, unresolved=True), values)
 
 
 def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> Plan:
-    """A plan of these runs as they were planned before.
+    """Plan runs of a store again.
 
     Raises:
-        ConfigError: a run would be another one by now, since a component was revised, or the
+        ConfigError: a run has another identity now, since a component was revised; or the
             settings do not fit.
     """
     planned = []
@@ -151,8 +152,8 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
         if run.identity != record.identity:
             raise ConfigError(
                 f"run {record.id}: expected the run {record.identity[:10]} that was planned, got "
-                f"{run.identity[:10]} by this version of advsweep, which has revised a part of "
-                "it; start it anew with `advsweep run` or `advsweep sweep`"
+                f"{run.identity[:10]} by this version of advsweep, which revised one of its "
+                "components; start a new run with `advsweep run` or `advsweep sweep`"
             )
         planned.append(PlannedRun(run, record.config))
     built = {
@@ -175,10 +176,10 @@ def plan_again(records: Sequence[RunRecord], settings: Settings = DEFAULTS) -> P
 
 
 def build_alike(records: Iterable[RunRecord]) -> list[Run]:
-    """A run for each record, built anew only where its components or its backend differ.
+    """Return a run for each record; runs with the same components and backend share one.
 
-    That is what executors look at. Runs that cannot be built are left out; why not, their own
-    processes will say.
+    Executors look at nothing else of a run. Runs that cannot be built are left out: their own
+    processes will report the error.
     """
     kinds: dict[str, Run | None] = {}
     runs = []
@@ -193,7 +194,7 @@ def build_alike(records: Iterable[RunRecord]) -> list[Run]:
 
 
 def task_of(record: RunRecord) -> Task | None:
-    """The task of a run, not checked; None if it cannot be built, as its own process will say."""
+    """Build the task of a run without checking it; None if it cannot be built."""
     try:
         return TASKS.build(record.config["task"], where="task")
     except ConfigError:

@@ -104,12 +104,12 @@ def test_a_printed_time_counts_until_there_is_an_earlier_run(plan: Planner, stor
     # 20 of 50 steps: 4 of 10 GPU-hours, on two GPUs 2 hours; nobody prints the other's.
     assert [run.seconds_left for run in left.runs] == [pytest.approx(7200.0), None]
     assert (left.gpu_hours, left.unknown) == (pytest.approx(4.0), 1)
-    assert (left.sources, left.printed) == (0, ["Table 7"])
+    assert (left.sources, left.published) == (0, ["Table 7"])
     # Without GPUs a time of GPUs tells nothing.
     plain = estimate(replace(plan("seed=0,1"), runs=told.runs), store, slots=1)
-    assert (plain.seconds, plain.printed) == (None, [])
+    assert (plain.seconds, plain.published) == (None, [])
     [before] = record(store, plan("seed=5"))
     finish(store, before, 20, Status.DONE, 10.0)
     left = estimate(told, store, slots=1)
     assert [run.seconds_left for run in left.runs] == [10, 10]
-    assert (left.sources, left.printed) == (1, [])
+    assert (left.sources, left.published) == (1, [])

@@ -180,7 +180,7 @@ def test_a_worker_without_room_leaves_the_runs_to_others(plan: Planner, store: S
     planned(plan("seed=0", "resources.cpus=16", name="huge"), store)
     with pytest.raises(ConfigError, match="no such machines"):
         pull_runs(store, None, Roomy())
-    with pytest.raises(ConfigError, match="expected a key of resources, as what a run is"):
+    with pytest.raises(ConfigError, match="expected a key of resources, as the config"):
         pull_runs(store, None, Roomy(), overrides=["executor=ray"])
     [run] = store.runs.select()
     assert run.status is Status.INTERRUPTED
