@@ -1,4 +1,4 @@
-"""Registries: the components of one kind by name, ours and those of other packages.
+"""Registries find the components of one kind by name, ours and those of other packages.
 
 Only the standard library is imported here.
 """
@@ -28,12 +28,17 @@ C = TypeVar("C", bound=Component)
 
 
 class Registry(Generic[C]):
-    """The components of one kind by name, loaded when asked for.
+    """The components of one kind by name, each loaded when it is first used.
 
-    `modules` maps names to modules inside the package, so that listing names imports
-    nothing; packages of others join through the entry point group `advsweep.KIND`. Their
-    classes cannot take the place of ours: where names are equal ours is used, with a warning.
-    They may well define a name that is `unavailable` here.
+    Args:
+        kind: the kind in a user's words, such as `estimator`.
+        modules: our modules by name, so that listing names imports nothing.
+        aliases: other names, with the names that they stand for.
+        caveats: aliases that are guesses, with the reason for a warning.
+        unavailable: names known to lack a definition, with the reason. Another package may
+            define them.
+        group: the entry point group through which other packages add components. If a name is
+            ours already, ours is used, with a warning.
     """
 
     def __init__(
@@ -69,16 +74,16 @@ class Registry(Generic[C]):
         return plugins
 
     def names(self) -> list[str]:
-        """Every name that can be built, sorted, aliases left out."""
+        """List every name that can be built, sorted, without aliases."""
         return sorted({*self._modules, *self._plugins})
 
     def aliases(self) -> dict[str, str]:
         return dict(self._aliases)
 
     def canonical(self, name: str) -> str:
-        """The name behind an alias; any other name as it is.
+        """Return the name that an alias stands for; any other name unchanged.
 
-        Warns of an alias whose `caveats` say that it is a guess.
+        Warns if the alias is a guess.
         """
         target = self._aliases.get(name, name)
         if name in self._caveats:
@@ -87,7 +92,7 @@ class Registry(Generic[C]):
         return target
 
     def unavailable(self) -> dict[str, str]:
-        """Names that are known to lack a definition, with the reason."""
+        """Return the names that are known to lack a definition, with the reason."""
         return {n: why for n, why in self._unavailable.items() if n not in self._plugins}
 
     def __contains__(self, name: str) -> bool:
@@ -97,7 +102,7 @@ class Registry(Generic[C]):
         return iter(self.names())
 
     def classes(self) -> list[type[C]]:
-        """Every class, in the order of names; warns of plugins that cannot be loaded."""
+        """List every class in the order of names; warns of plugins that cannot be loaded."""
         classes = []
         for name in self:
             try:
@@ -107,12 +112,12 @@ class Registry(Generic[C]):
         return classes
 
     def get(self, name: str, *, where: str = "") -> type[C]:
-        """The class registered under a name or an alias.
+        """Return the class that is registered under a name or an alias.
 
         Raises:
             UnknownNameError: the name is not registered, or is known to lack a definition.
-            PluginError: it belongs to another package, which fails to load or is not alone
-                in offering it.
+            PluginError: the name belongs to another package, which fails to load, or several
+                packages define it.
         """
         name = self.canonical(name)
         if name not in self._loaded:
@@ -141,10 +146,10 @@ class Registry(Generic[C]):
             return importlib.import_module(self._modules[name])
         except AdvsweepError:
             raise
-        except Exception as error:  # a file that somebody is writing may raise anything
+        except Exception as error:  # A module under development may raise anything.
             raise PluginError(
                 f"{where}: '{name}' cannot be loaded: {self._modules[name]} raised "
-                f"{type(error).__name__}: {error}; mend it"
+                f"{type(error).__name__}: {error}; fix it"
             ) from error
 
     def _load_plugin(self, name: str, where: str) -> type[C]:
@@ -155,9 +160,9 @@ class Registry(Generic[C]):
         failed = f"{where}: '{name}' of {_origin(point)} cannot be loaded: "
         try:
             loaded = point.load()
-        except Exception as error:  # another package's code may raise anything
+        except Exception as error:  # Another package's code may raise anything.
             what = f"{point.value} raised {type(error).__name__}: {error}"
-            raise PluginError(f"{failed}{what}; mend or uninstall it") from error
+            raise PluginError(f"{failed}{what}; fix or uninstall it") from error
         if not (isinstance(loaded, type) and issubclass(loaded, Component)):
             raise PluginError(f"{failed}expected {point.value} to be a component's class")
         called = getattr(loaded, "name", None)
@@ -166,7 +171,7 @@ class Registry(Generic[C]):
         return typing.cast("type[C]", loaded)
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
-        """Makes a component from a name, or from a mapping that has a `name`.
+        """Build a component from a name, or from a mapping with a `name`.
 
         Raises:
             ConfigError: the name, a key, a type or a value does not fit.
@@ -180,5 +185,5 @@ class Registry(Generic[C]):
 
 
 def _origin(point: importlib.metadata.EntryPoint) -> str:
-    assert point.dist is not None  # an entry point that was found belongs to a distribution
+    assert point.dist is not None  # Entry points that were found belong to a distribution.
     return f"package '{point.dist.name}'"

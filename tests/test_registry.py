@@ -144,5 +144,5 @@ def test_a_file_of_ours_with_a_fault_is_one_line(
         found.get("halved")
     assert str(caught.value) == (
         "estimator: 'halved' cannot be loaded: halved_file raised NameError: name 'dataclass' is "
-        "not defined; mend it"
+        "not defined; fix it"
     )

@@ -1,7 +1,6 @@
-"""Settings that every run has and no registry offers a choice of behaviour for.
+"""Settings of every run: its optimizer, its generation and its evaluation.
 
-They are components, so that YAML, the command line and Python go through one check. Nothing
-heavy is imported here; building an optimizer builds its reference estimator.
+Nothing heavy is imported here; building an optimizer builds its reference estimator.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from advsweep.estimators.registry import ESTIMATORS
 
 
 class Match(Enum):
-    """What learning rates make equal between estimators, if anything."""
+    """The size of advantages that learning rates make equal between estimators, if any."""
 
     NONE = "none"
     MAX_ADVANTAGE = "max_advantage"
@@ -25,7 +24,7 @@ class Match(Enum):
 
 
 class Schedule(Enum):
-    """How the learning rate goes on after the warm-up."""
+    """The course of the learning rate after the warm-up."""
 
     CONSTANT = "constant"
     COSINE = "cosine"
@@ -33,29 +32,29 @@ class Schedule(Enum):
 
 @dataclass(kw_only=True)
 class Optimizer(Component):
-    """What every optimizer has: a schedule, gradient clipping, and matched learning rates.
+    """Base class of optimizers: a schedule, gradient clipping, and matched learning rates.
 
-    With `match` the run's learning rate is lr · size(reference) / size(estimator), so that a
-    comparison is of the shapes of advantages rather than of their size. The size is max|A|
-    (FADE, arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours), over groups with every
-    number of successes at the run's group size: `diagnostics.matching` says how.
+    With `match` the run's learning rate is lr · size(reference) / size(estimator), so that
+    runs compare the shapes of advantages and not their sizes. The size is max|A| (FADE,
+    arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours), over groups with every number of
+    successes at the run's group size; see `diagnostics.scale_matching`.
     """
 
     scale_invariant: ClassVar[bool] = False
-    """True if the size of its steps does not depend on the size of gradients."""
+    """Whether the size of its steps is independent of the size of gradients."""
 
     lr: float = option(3e-4, gt=0, help="learning rate after the warm-up")
     max_grad_norm: float = option(1.0, ge=0, help="gradients are clipped to this norm; 0: never")
     warmup_steps: int = option(0, ge=0, help="training steps over which lr rises from 0")
     schedule: Schedule = option(
-        Schedule.CONSTANT, absent="constant", help="how lr goes on after the warm-up"
+        Schedule.CONSTANT, absent="constant", help="course of lr after the warm-up"
     )
     final_share: float = option(
         0.1, ge=0, le=1, absent=0.1, help="of lr, what schedule=cosine falls to"
     )
     match: Match = option(Match.NONE, help="scale lr by the size of advantages, and by which")
     match_reference: str | dict[str, Any] | Component = option(
-        "dr_grpo", help="the estimator that keeps lr as it is: a name or a mapping"
+        "dr_grpo", help="the estimator whose lr stays unchanged: a name or a mapping"
     )
 
     def __post_init__(self) -> None:
@@ -65,14 +64,14 @@ class Optimizer(Component):
 
     @property
     def decays_weights(self) -> bool:
-        """Whether weights change where no gradient does."""
+        """Whether weights change without a gradient."""
         return False
 
     def share(self, step: int, steps: int) -> float:
-        """The share of `lr` that a step has, counted from 1 of `steps`.
+        """Return the share of `lr` at a step, counted from 1.
 
-        It rises linearly over the warm-up. A cosine falls from 1, at the first step after it,
-        towards `final_share`, as transformers' `cosine_with_min_lr` does.
+        It rises linearly over the warm-up. A cosine falls from 1, at the first step after the
+        warm-up, towards `final_share`, like transformers' `cosine_with_min_lr`.
         """
         if step <= self.warmup_steps or self.schedule is Schedule.CONSTANT:
             return min(1.0, step / max(1, self.warmup_steps))
@@ -81,7 +80,7 @@ class Optimizer(Component):
         return self.final_share + (1 - self.final_share) * fallen
 
     def identity(self) -> Plain:
-        """As of any component; without matching, no more than before there was any."""
+        """As `Component.identity`; without matching it is that of versions before matching."""
         material = super().identity()
         if self.match is Match.NONE:
             del material["match"], material["match_reference"]
@@ -92,9 +91,9 @@ class Optimizer(Component):
 class AdamW(Optimizer):
     """AdamW with gradient clipping (Loshchilov and Hutter, 2019).
 
-    Its step does not depend on the scale of the gradient, as long as no gradient is clipped:
-    there an unmatched estimator moves as far as its reference, and matching makes it move by
-    that factor more or less. It is what the paper prescribes.
+    Unless a gradient is clipped, its step does not depend on the gradient's scale. An unmatched
+    estimator then moves as far as its reference, and matching makes it move more or less by the
+    factor of the learning rates. The paper prescribes it nevertheless.
     """
 
     name: ClassVar[str] = "adamw"
@@ -112,7 +111,7 @@ class AdamW(Optimizer):
 
 @dataclass(kw_only=True)
 class Sgd(Optimizer):
-    """Plain gradient descent, with momentum if asked for."""
+    """Plain gradient descent with optional momentum."""
 
     name: ClassVar[str] = "sgd"
 
@@ -123,24 +122,24 @@ class Sgd(Optimizer):
 
 @dataclass(kw_only=True)
 class Generation(Component):
-    """How rollouts are sampled while training."""
+    """Sampling of rollouts in training."""
 
     name: ClassVar[str] = "sampling"
     elsewhere: ClassVar[str] = "generation=transformers and generation=vllm have more"
     sampler: ClassVar[str | None] = None
-    """What samples, where evaluations are to say so: another than the backend's own code."""
+    """The library that samples, as evaluations record it; None for the backend's own code."""
 
     temperature: float = option(1.0, gt=0, help="sampling temperature of the rollouts")
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always taken, so that all rollouts of a prompt agree."""
+        """Whether it always takes the likeliest token, so that all rollouts of a prompt agree."""
         return False
 
 
 @dataclass(kw_only=True)
 class EvaluationSettings(Component):
-    """How held-out problems are evaluated: n samples each, pass@k by the unbiased estimator."""
+    """Evaluation of held-out problems: n samples each, pass@k by the unbiased estimator."""
 
     name: ClassVar[str] = "standard"
 

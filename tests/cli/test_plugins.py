@@ -69,7 +69,7 @@ def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None
     assert broken == (
         "advsweep: estimator: 'lost' of package 'advsweep-halved' cannot be loaded: "
         "lost_estimator:Lost raised ModuleNotFoundError: No module named "
-        "'a_module_that_is_nowhere'; mend or uninstall it"
+        "'a_module_that_is_nowhere'; fix or uninstall it"
     )
 
 
