@@ -1,0 +1,28 @@
+"""The documents for contributors name files and packages that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
+# NAME and FAMILY stand for a name that the reader chooses.
+PLACEHOLDERS = re.compile(r"NAME|FAMILY|\*")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_path_exists(document: Path) -> None:
+    paths = re.findall(r"`((?:advsweep|tests|conf|docs)/[^` ]*)`", document.read_text("utf-8"))
+    assert paths
+    missing = [p for p in paths if not PLACEHOLDERS.search(p) and not (ROOT / p).exists()]
+    assert missing == []
+
+
+def test_every_make_target_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for document in DOCUMENTS:
+        for target in re.findall(r"`make ([a-z-]+)", document.read_text("utf-8")):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), (document.name, target)
