@@ -1,4 +1,4 @@
-"""Programs: the last block of Python in a completion, run against unit tests."""
+"""The verifier of programs: runs the last Python block of a completion against unit tests."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from advsweep.tasks.verifiers.sandbox import (
 )
 
 _RETIRED = frozenset({"enabled", "slow_is_wrong"})
-"""Fields that configs of earlier versions may carry, and that have no effect any more."""
+"""Fields of earlier versions that configs may still contain; they have no effect."""
 
 _CONTROL_SECONDS = 10.0
-"""What the control may take at most; it ends at its first assertion by rule."""
+"""Largest time of the control; it normally ends at its first assertion."""
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class Isolation(Enum):
-    """What stands between a program and this machine."""
+    """The isolation of a program from this machine."""
 
     NAMESPACES = "namespaces"
     LIMITS = "limits"
@@ -58,16 +58,15 @@ class Isolation(Enum):
 
 @dataclass(kw_only=True)
 class Code(Verifier):
-    """Correct if a program passes all tests: the last block of Python, or all of the text.
+    """Correct if a program passes all tests: the last block of Python, or the whole text.
 
-    It runs programs that a model wrote, so it needs the user's consent (`consent`), and more of
-    it as root. Program and tests run in processes apart, and values are compared in the process
-    of the tests. Each program has limits on time, memory, file size and processes, and nothing
-    of what the environment holds. `isolation=namespaces` (Linux, unshare) also gives it a
-    read-only root without homes and sockets, no network and no other processes. `url` names a
-    sandbox elsewhere.
+    It runs programs that a model wrote, so it needs the user's consent (`consent`), and a second
+    consent as root. Program and tests run in separate processes, and values are compared in the
+    process of the tests. Each program has limits on time, memory, file size and processes, and an
+    empty environment. `isolation=namespaces` (Linux, unshare) also gives it a read-only root
+    without homes and sockets, no network and no other processes. `url` names a sandbox server.
 
-    A program that runs out of time is wrong. One that passes is run once more against tests
+    A program that runs out of time is wrong. A program that passes runs once more against tests
     that nothing can pass; if it passes them too, it is wrong and counted as forged.
     """
 
@@ -152,11 +151,11 @@ class Code(Verifier):
         return verdict(run.passed, program)
 
     def close(self) -> None:
-        """Ends the processes that it keeps; the next program starts others."""
+        """End the sandbox processes; the next program starts new ones."""
         self._sandbox.close()
 
     def solution(self, reference: ReferenceAnswer) -> str:
-        """A program that passes the tests, where the data has one."""
+        """Return a program that passes the tests, if the data has one."""
         return f"```python\n{reference.get('program') or ''}\n```"
 
     @property
@@ -181,7 +180,7 @@ class Code(Verifier):
         return Sandbox(limits, namespaces=self.isolation is Isolation.NAMESPACES)
 
     def _missing_consent(self) -> str:
-        """Why programs may not run; empty if they may."""
+        """Return why programs may not run; empty if they may."""
         if self.url:
             return ""
         if not run_code_allowed():
@@ -199,7 +198,7 @@ class Code(Verifier):
 
 
 def last_block(completion: str) -> str:
-    """The last block between ```python and ```; without any the completion itself."""
+    """Return the last block between ```python and ```; without a block the whole completion."""
     blocks = _BLOCK.findall(completion)
     return str(blocks[-1] if blocks else completion).strip()
 

@@ -1,9 +1,8 @@
-"""The process that verifiers judge in: it forks workers and kills those that take too long.
+"""The process in which verifiers judge: it forks workers and kills those that take too long.
 
-Started as a module with the descriptor of a socket. It imports what the verifier needs once,
-so that a worker that had to be killed is replaced in milliseconds, and has no threads, which
-makes forking safe. It ends when the other end of the socket is closed, and its workers end
-with it, whatever they are doing.
+It starts as a module with the descriptor of a socket. It imports the needs of the verifier once,
+so that a killed worker is replaced in milliseconds, and it has no threads, which makes forking
+safe. It ends when the other end of the socket is closed, and its workers end with it.
 """
 
 from __future__ import annotations
@@ -32,30 +31,30 @@ from advsweep.tasks.verifiers.base import (
 )
 
 Job = tuple[ReferenceAnswer, str | None]
-"""A completion to judge; None: whether the reference answer can be read."""
+"""A reference answer and a completion to judge; None: only read the reference answer."""
 
 JobResult = Verdict | None
-"""Of a job; None where the job was about a reference answer that can be read."""
+"""The result of a job; None if the job was only to read a reference answer, which succeeded."""
 
 _CHUNK = 8
-"""Jobs given to a worker at a time: fewer messages, and little to do again for another."""
+"""Jobs per message to a worker: few messages, but little to repeat if the worker dies."""
 
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 _CERTAIN_SHARE = 0.5
-"""Share of the deadline that a job computes for at least, to be at fault beyond doubt."""
+"""A late job is certainly at fault if it computed for this share of the deadline."""
 
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job on its way to its answer.
+    """A job that has no result yet.
 
     Attributes:
         number: the job's place in its batch.
-        alone: true for the second try of a job, which has no other beside it.
-        blame: how judging a completion ended. Only the reference answer is read again then: if that
-            succeeds, the completion is to blame, and wrong.
+        alone: true for the second attempt of a job, while no other job runs.
+        blame: how judging the completion ended. Then only the reference answer is read again: if
+            that succeeds, the completion is at fault and counts as wrong.
     """
 
     number: int
@@ -64,7 +63,7 @@ class QueuedJob:
     blame: str = ""
 
     def answer(self, found: JobResult) -> JobResult:
-        """The answer to the job, from what a worker found."""
+        """Return the result of the job, given the result of a worker."""
         if not self.blame:
             return found
         if found is None:
@@ -74,12 +73,12 @@ class QueuedJob:
 
 @dataclass
 class VerifierProcess:
-    """A process that judges one job after the other.
+    """A worker process, which judges one job after the other.
 
     Attributes:
-        tasks: those that it has, the present one first.
-        since: when it began with the present one.
-        computed: CPU seconds that it and its children had taken by then.
+        tasks: its jobs, the present one first.
+        since: start of the present job (monotonic clock).
+        computed: CPU seconds that it and its children had used at that time.
     """
 
     pid: int
@@ -90,11 +89,11 @@ class VerifierProcess:
 
 
 class JobBatch:
-    """The jobs of one call: those that wait, those that are suspect, and the answers so far.
+    """The jobs of one call: waiting jobs, suspect jobs, and the answers so far.
 
-    A completion that takes longer than the deadline, or that ends its process, is wrong: a model
-    could choose to be left out of the count otherwise. Where the machine may be at fault, as it
-    is short of memory or of time, the job is tried once more with no other beside it.
+    A completion that exceeds the deadline or ends its process is wrong. If it were unscorable, a
+    model could choose to be left out of the count. Where the machine may be at fault, because
+    memory or time is short, the job is tried once more while no other job runs.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -104,11 +103,11 @@ class JobBatch:
 
     @property
     def is_left(self) -> bool:
-        """Whether there are tasks that no worker has."""
+        """Whether there are jobs that no worker has."""
         return bool(self._waiting or self._suspects)
 
     def take(self, others: bool) -> deque[QueuedJob]:
-        """The next tasks for a worker; none if there are none for it now.
+        """Return the next jobs for a worker; empty if it has to wait.
 
         Args:
             others: whether other workers are busy.
@@ -121,10 +120,10 @@ class JobBatch:
         self.answers[task.number] = task.answer(found)
 
     def failed(self, tasks: deque[QueuedJob], reason: str, *, certain: bool) -> None:
-        """Puts back the tasks of a worker that is gone, of which the first has no answer.
+        """Take back the jobs of a worker that ended during the first of them.
 
         Args:
-            certain: true if nothing but the job can be at fault.
+            certain: whether only the job can be at fault.
         """
         task, *others = tasks
         self._waiting.extendleft(reversed(others))
@@ -151,10 +150,10 @@ class VerifierServer:
             self._workers.append(self._fork())
 
     def serve(self, jobs: Sequence[Job]) -> list[JobResult]:
-        """The answers to some jobs, in their order.
+        """Return the answers to some jobs, in their order.
 
         Raises:
-            EOFError: the client is gone.
+            EOFError: the client closed the connection.
         """
         batch = JobBatch(jobs)
         while batch.is_left or any(worker.tasks for worker in self._workers):
@@ -163,7 +162,7 @@ class VerifierServer:
             left = min(worker.since for worker in busy) + self._deadline - time.monotonic()
             ready = wait([self._client, *(worker.connection for worker in busy)], max(left, 0))
             if self._client in ready:
-                raise EOFError  # it says nothing before it has its answers
+                raise EOFError  # the client sends nothing while it waits for answers
             for worker in busy:
                 if worker.connection in ready:
                     self._receive(worker, batch)
@@ -180,11 +179,11 @@ class VerifierServer:
                 worker.tasks = batch.take(others=any(other.tasks for other in self._workers))
                 worker.since = time.monotonic()
                 if worker.tasks:
-                    with suppress(OSError):  # it died while it was idle, which `serve` notices
+                    with suppress(OSError):  # the idle worker died; `serve` notices that later
                         worker.connection.send([task.job for task in worker.tasks])
 
     def _receive(self, worker: VerifierProcess, batch: JobBatch) -> None:
-        """Takes an answer of a worker, or notices that it is dead."""
+        """Receive an answer of a worker, or replace the worker if it is dead."""
         try:
             found, worker.computed = worker.connection.recv()
         except (EOFError, OSError):
@@ -196,7 +195,7 @@ class VerifierServer:
             worker.since = time.monotonic()
 
     def _replace(self, worker: VerifierProcess) -> tuple[int, float]:
-        """Ends a worker and starts another; the exit code and CPU seconds of the first."""
+        """Replace a worker; return the exit code and CPU seconds of the old one."""
         os.kill(worker.pid, signal.SIGKILL)
         _, status, usage = os.wait4(worker.pid, 0)
         worker.connection.close()
@@ -212,7 +211,7 @@ class VerifierServer:
             return VerifierProcess(pid, ours)
         status = 1
         try:
-            # Nobody would notice the server's end, or a worker's, while copies are open here.
+            # An open copy here would hide the end of the server, or of a worker, from its peer.
             for connection in (ours, self._client, *(w.connection for w in self._workers)):
                 connection.close()
             _end_with(parent)
@@ -222,7 +221,7 @@ class VerifierServer:
             _work(self._verifier, theirs)
             status = 0
         finally:
-            os._exit(status)  # whatever happened, nothing of the server's may go on here
+            os._exit(status)  # the code of the server must never continue in a worker
 
 
 def _work(verifier: Verifier, connection: Connection) -> None:
@@ -237,10 +236,11 @@ def _work(verifier: Verifier, connection: Connection) -> None:
 
 
 def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | None) -> JobResult:
-    """The answer to a job.
+    """Return the result of a job.
 
     Raises:
-        MemoryError: whose memory was short is not known, so this process ends with it.
+        MemoryError: the completion or the machine may be at fault, so this process ends, and the
+            server tries the job again.
     """
     if completion is None:
         return None if _can_read(verifier, reference) else _unscorable(UNREADABLE_REFERENCE)
@@ -250,7 +250,7 @@ def _judge(verifier: Verifier, reference: ReferenceAnswer, completion: str | Non
         raise
     except (OSError, AdvsweepError) as error:
         return _unscorable(f"the verifier failed ({_text(error)})")
-    except Exception as error:  # noqa: BLE001 (whatever libraries make of what models write)
+    except Exception as error:  # noqa: BLE001 (libraries raise anything on text of a model)
         if not _can_read(verifier, reference):
             return _unscorable(UNREADABLE_REFERENCE)
         return Verdict(Outcome.WRONG, reason=f"the verifier failed ({_text(error)})")
@@ -261,7 +261,7 @@ def _can_read(verifier: Verifier, reference: ReferenceAnswer) -> bool:
         return verifier.reads(reference)
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 (whatever libraries make of data)
+    except Exception:  # noqa: BLE001 (libraries raise anything on bad data)
         return False
 
 
@@ -274,7 +274,7 @@ def _text(error: Exception) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """Has this process killed when its parent ends (on Linux)."""
+    """Let the kernel kill this process when its parent ends (on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -291,7 +291,7 @@ def main(descriptor: int) -> None:
         while True:
             client.send(server.serve(client.recv()))
     except (EOFError, OSError):
-        os._exit(0)  # the client is gone, and the workers go with this process
+        os._exit(0)  # the client closed the connection; the workers end with this process
 
 
 if __name__ == "__main__":

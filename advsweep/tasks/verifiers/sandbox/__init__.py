@@ -1,7 +1,7 @@
-"""Runs programs of a model against tests: here under limits, or on a server.
+"""Runs programs of a model against tests: on this machine under limits, or on a server.
 
-Two processes take part. One runs the program, the other the tests, and only plain values cross
-between them; what each may reach depends on the isolation (see `inside`).
+One process runs the program and another the tests. Only plain values pass between them. What the
+processes can reach depends on the isolation (see `inside`).
 """
 
 from advsweep.tasks.verifiers.sandbox.inside.isolation import hide_memory

@@ -36,7 +36,7 @@ from advsweep.tasks.verifiers.sandbox.submission import ProgramResult, Submissio
 _PACKAGE = "advsweep.tasks.verifiers.sandbox.inside"
 _MODULES = ("wire", "isolation", "program", "tester", "main")  # in order of imports
 
-# Modules that stand in `sys.modules` under their full names are imported from there.
+# The modules register in `sys.modules` under their full names, so their imports find each other.
 _START = """
 import binascii, marshal, sys, types
 package = sys.modules[{package!r}] = types.ModuleType({package!r})
@@ -49,10 +49,10 @@ package.main.main({settings!r})
 """
 
 SANDBOX_TOKEN = "ADVSWEEP_SANDBOX_TOKEN"
-"""The environment variable with the server's access token, if it wants one."""
+"""The environment variable with the server's access token, if it requires one."""
 
 REMOTE_SECONDS = 20.0
-"""What a server may take beyond a program's time."""
+"""Seconds that a server may take in addition to a program's time."""
 
 _UNSHARE = (
     *("--user", "--map-root-user", "--mount", "--net", "--ipc", "--uts"),
@@ -60,13 +60,13 @@ _UNSHARE = (
 )
 _PROBE_SECONDS = 20.0
 STARTING_SECONDS = 2.0
-"""What a program may take beyond its own time: for its processes to start, and to sleep in."""
+"""Wall-clock seconds in addition to a program's time, for the start of its processes."""
 
 _SUPERVISOR_SECONDS = 20.0
-"""What the supervisor may take beyond that: it has to start, and to end all processes."""
+"""Further seconds for the supervisor, which has to start and to end all processes."""
 
 SCRATCH_FILES = 1024
-"""How many files and folders a program may make in namespaces."""
+"""Largest number of files and folders that a program may create in namespaces."""
 
 _FILES_OF_DISK = 8
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -74,9 +74,9 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use: seconds of CPU, bytes of memory and of a file, and processes.
+    """Limits of a program: CPU seconds, bytes of memory and of a file, number of processes.
 
-    They hold for the process of the tests as well. Memory is limited per process.
+    The process of the tests has the same limits. Memory is limited per process.
     """
 
     cpu: float
@@ -86,14 +86,14 @@ class Limits:
 
     @property
     def disk(self) -> int:
-        """Bytes of all files together, in namespaces."""
+        """Largest total size of all files in bytes, in namespaces."""
         return _FILES_OF_DISK * self.file
 
     def to_set(self, namespaces: bool) -> list[tuple[str, int, int]]:
-        """As setrlimit(2) takes them: name, soft and hard limit.
+        """Return the arguments of setrlimit(2): name, soft and hard limit.
 
-        The system counts a user's processes, and those of a user namespace apart. So without
-        namespaces a program has no other process than its own.
+        The system counts all processes of a user together, but those of a user namespace
+        separately. So without namespaces a program may have only its own process.
         """
         seconds = math.ceil(self.cpu)
         processes = self.processes if namespaces else 1
@@ -109,7 +109,7 @@ class Limits:
 
 @functools.cache
 def namespaces_missing() -> str:
-    """Why programs cannot have namespaces of their own here; empty if they can."""
+    """Return why programs cannot have their own namespaces here; empty if they can."""
     if not sys.platform.startswith("linux") or not shutil.which("unshare"):
         return "there is no program unshare (Linux, util-linux)"
     limits = Limits(cpu=_PROBE_SECONDS, memory=2**29, file=2**20, processes=4)
@@ -118,12 +118,12 @@ def namespaces_missing() -> str:
 
 
 class Sandbox:
-    """Runs programs one after the other under a supervisor, which is started when needed.
+    """Runs programs one after the other under a supervisor process, which starts when needed.
 
-    It is for one thread of one process. The supervisor ends with it and with that process.
+    One thread of one process may use it. The supervisor ends with the object and the process.
 
     Args:
-        namespaces: whether programs get a root folder, processes and a network of their own.
+        namespaces: whether programs get their own root folder, processes and network.
     """
 
     def __init__(self, limits: Limits, *, namespaces: bool) -> None:
@@ -133,10 +133,10 @@ class Sandbox:
         self._errors: IO[bytes] | None = None
 
     def run(self, submission: Submission, seconds: float) -> ProgramResult:
-        """Runs a program and its tests in processes of their own, and ends what is left.
+        """Run a program and its tests in separate processes, then end all their processes.
 
         Args:
-            seconds: time that they may take, beside what starting them takes.
+            seconds: time limit, without the time to start the processes.
         """
         seconds += STARTING_SECONDS
         message = json.dumps(submission.message()).encode()
@@ -155,13 +155,13 @@ class Sandbox:
         return ProgramResult(failure=self._failure())
 
     def close(self) -> None:
-        """Ends the supervisor; the next run starts another."""
+        """End the supervisor; the next run starts a new one."""
         if self._supervisor is not None:
             _end(self._supervisor)
             self._supervisor = None
 
     def _answer(self, request: bytes, seconds: float) -> bytes:
-        """The answer to a request; empty where the supervisor failed."""
+        """Return the answer to a request; empty if the supervisor failed."""
         if self._supervisor is None or self._supervisor.poll() is not None:
             self._supervisor = self._start()
         stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
@@ -184,9 +184,9 @@ class Sandbox:
         if self._namespaces:
             settings["root"] = {"python": _python_folders(), "hidden": _homes()}
             settings["scratch"] = {"size": limits.disk, "files": SCRATCH_FILES}
-            # All that programs start is in its process namespace, and ends with it.
+            # Everything that programs start is in its process namespace and ends with it.
             command = ["unshare", *_UNSHARE, "--", *command]
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the supervisor)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the supervisor)
         supervisor = subprocess.Popen(
             [*command, script(settings)],
             stdin=subprocess.PIPE,
@@ -195,13 +195,13 @@ class Sandbox:
             cwd="/",
             env={"PATH": os.defpath, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"},
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 (who judges has one thread)
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 (judging processes have one thread)
         )
         weakref.finalize(self, _end, supervisor)
         return supervisor
 
     def _failure(self) -> str:
-        """Why a program could not be started; ends the supervisor, which may be out of step."""
+        """End the supervisor, which may be out of step; return why a program did not start."""
         assert self._supervisor is not None
         assert self._errors is not None
         self.close()
@@ -212,7 +212,7 @@ class Sandbox:
 
 @functools.cache
 def _python_folders() -> list[str]:
-    """The folders of this Python and of its packages, without what may lie beside them."""
+    """Return the folders of this Python and its packages, without neighbouring folders."""
     inner = ("bin", "lib", "lib64", "pyvenv.cfg")
     paths = [Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in inner]
     standard = sysconfig.get_paths()
@@ -243,10 +243,10 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramResult:
-    """Has a server run a program and its tests, which it gets by the standard input.
+    """Run a program and its tests on a server, which receives them by standard input.
 
-    So neither the tests nor the word stand in a file that the program can read, and the program
-    has a process of its own there as well.
+    So neither the tests nor the word are in a file that the program can read. The program has
+    its own process there too.
     """
     message = json.dumps(submission.message())
     head = {"folder": None, "length": len(message), "seconds": seconds}
@@ -261,7 +261,7 @@ def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramRes
         url, json.dumps(request).encode(), {"Content-Type": "application/json"}
     )
     if token := os.environ.get(SANDBOX_TOKEN):
-        # Not where the server redirects to.
+        # Unredirected, so that a redirect does not receive the token.
         call.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         with urllib.request.urlopen(call, timeout=seconds + REMOTE_SECONDS) as response:
@@ -275,10 +275,11 @@ def run_remotely(url: str, submission: Submission, seconds: float) -> ProgramRes
 
 
 def script(settings: dict[str, Any], *, portable: bool = False) -> str:
-    """A script that runs `inside.main` with some settings.
+    """Return a script that runs `inside.main` with some settings.
 
     Args:
-        portable: for another Python than this one, which starts more slowly.
+        portable: send sources instead of byte code, for another version of Python. Such a script
+            starts more slowly.
     """
     modules = _sources() if portable else _compiled()
     load = "code" if portable else "marshal.loads(binascii.a2b_base64(code))"
@@ -293,7 +294,7 @@ def _sources() -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def _compiled() -> tuple[tuple[str, bytes], ...]:
-    """Each module as text that is short enough for a command line."""
+    """Return each module as text that is short enough for a command line."""
     return tuple(
         (name, binascii.b2a_base64(marshal.dumps(_compile(name, source)), newline=False))
         for name, source in _sources()
@@ -301,5 +302,5 @@ def _compiled() -> tuple[tuple[str, bytes], ...]:
 
 
 def _compile(name: str, source: str) -> CodeType:
-    # Documentation strings are left out.
+    # Optimisation level 2 removes docstrings, which keeps the command line short.
     return compile(source, f"<{name}>", "exec", dont_inherit=True, optimize=2)

@@ -1,8 +1,8 @@
-"""What a sandbox is given and gives back, and what the tests need of a program.
+"""A program with its tests, the result of running it, and the names that tests take from it.
 
-A test such as `assert set(f(x)) == {1}` names what the program defines, `f`, and what it must
-not be able to replace, `set`. Which is which is read from the tests, and from a known solution
-where the data has one.
+A test such as `assert set(f(x)) == {1}` uses names that the program defines, `f`, and names that
+it must not be able to replace, `set`. Both are inferred from the tests, and from a known solution
+if the data has one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from advsweep.tasks.verifiers.sandbox.inside.tester import CONTROL
 
-# What tests without a known solution are taken to have from the standard library.
+# Names of the standard library that tests without a known solution may use without an import.
 _WELL_KNOWN = {
     **dict.fromkeys(
         ("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"
@@ -33,7 +33,7 @@ class Submission:
     """A program and its tests.
 
     Attributes:
-        solution: a program that is known to pass; empty where there is none.
+        solution: a program that is known to pass; empty if there is none.
     """
 
     program: str
@@ -41,14 +41,14 @@ class Submission:
     tests: str
     solution: str = ""
     word: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Written at the end of the tests; an exit code alone would be set more easily."""
+    """A secret that is written at the end of the tests; an exit code would be easier to forge."""
 
     def control(self) -> Submission:
-        """The same program with tests that nothing can pass, see `impossible_tests`."""
+        """Return the same program with tests that nothing can pass; see `impossible_tests`."""
         return Submission(self.program, self.setup, impossible_tests(self.tests), self.solution)
 
     def message(self) -> dict[str, Any]:
-        """As `inside.main` takes it."""
+        """Return the message for `inside.main`."""
         names, imports = _names(f"{self.setup}\n{self.tests}", self.solution)
         return {
             "program": self.program,
@@ -63,11 +63,11 @@ class Submission:
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """How a program did.
+    """The result of running a program.
 
     Attributes:
-        passed: it came to the end of the tests.
-        failure: why it could not be run; empty if it was.
+        passed: whether it reached the end of the tests.
+        failure: why it could not be run; empty if it ran.
     """
 
     passed: bool = False
@@ -75,10 +75,10 @@ class ProgramResult:
 
 
 def impossible_tests(tests: str) -> str:
-    """Tests that evaluate the same operands as others in the same order, and never pass.
+    """Return tests that evaluate the same operands in the same order, but never pass.
 
-    Each assertion compares its operands with an object that nothing is equal to. A program
-    passes only if its values claim to be equal to anything, or if it writes the verdict itself.
+    Each assertion compares its operands with an object to which nothing is equal. A program
+    passes only if its values claim to equal anything, or if it writes the verdict itself.
     """
     tree = ast.fix_missing_locations(_ImpossibleAssertions().visit(ast.parse(tests)))
     return f"{ast.unparse(tree)}\nassert {CONTROL}.passes\n"
@@ -93,10 +93,10 @@ class _ImpossibleAssertions(ast.NodeTransformer):
 
 
 def _names(tests: str, solution: str) -> tuple[list[str], str]:
-    """The names that tests take from the program, and imports that come before them.
+    """Return the names that tests take from the program, and the imports that they need.
 
-    Names of the standard library are the program's only where the tests have no other, and
-    so have to be about them.
+    Names of the standard library count as the program's only if the tests use no other names,
+    because then the tests must be about them.
     """
     tree = ast.parse(tests)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
@@ -123,7 +123,7 @@ def _names(tests: str, solution: str) -> tuple[list[str], str]:
 
 
 def _body(source: str) -> list[ast.stmt]:
-    """The statements of a source; none where it cannot be read."""
+    """Return the statements of a source; empty if it cannot be parsed."""
     try:
         return ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -143,11 +143,11 @@ def _defined(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _imports(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Names that imports bind, each with an import of that name alone."""
+    """Yield the names that imports bind, each with an import of that name alone."""
     for statement in body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             for alias in statement.names:
-                if alias.name == "*":  # not known here, and no name of a test by rule
+                if alias.name == "*":  # its names are unknown here, and tests rarely use them
                     continue
                 name = alias.asname or alias.name.partition(".")[0]
                 if isinstance(statement, ast.Import):

@@ -1,9 +1,9 @@
-"""Takes away from a process what it does not need: resources, capabilities, files, processes.
+"""Isolates a process: limits of resources, no capabilities, own files and processes.
 
-`enter_root` gives it a root folder of its own: system and Python read-only, a small scratch
-folder, nothing else. It runs in user, mount and process namespaces that `unshare` has made, with
-all capabilities in them. Folders that are not named do not exist in the new root: neither home
-folders and data nor the sockets below /run, /var and /tmp.
+`enter_root` gives the process its own root folder: system and Python read-only, a small scratch
+folder, nothing else. It must run in user, mount and process namespaces of `unshare`, with all
+capabilities. Other folders do not exist in the new root: neither home folders and data nor the
+sockets below /run, /var and /tmp.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LANDLOCK_SCOPES = 0b11  # abstract sockets and signals
 _ABI_OF_SCOPES = 6
 
 SCRATCH = "/tmp"
-"""The only folder that can be written."""
+"""The only writable folder."""
 
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
@@ -54,15 +54,15 @@ IS_LINUX = sys.platform == "linux"
 
 
 def libc() -> ctypes.CDLL:
-    """The functions of the C library; `ctypes.get_errno` has their errors."""
+    """Return the functions of the C library; `ctypes.get_errno` has their errors."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int, what: str) -> int:
-    """The result of a function of the C library.
+    """Return the result of a function of the C library.
 
     Raises:
-        OSError: it is -1.
+        OSError: the result is -1.
     """
     if result == -1:
         number = ctypes.get_errno()
@@ -71,19 +71,19 @@ def checked(result: int, what: str) -> int:
 
 
 def hide_memory() -> None:
-    """Keeps processes of the same user from reading the memory and descriptors of this one."""
+    """Forbid other processes of the user to read this process's memory and descriptors."""
     if IS_LINUX:
         checked(libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def limit(limits: Sequence[tuple[str, int, int]]) -> None:
-    """Sets limits of resources, by name, soft and hard limit."""
+    """Set resource limits, each a name with a soft and a hard limit."""
     for name, soft, hard in limits:
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (soft, hard))
 
 
 def drop_capabilities() -> None:
-    """Drops all capabilities, for what this process executes as well."""
+    """Drop all capabilities, also for programs that this process executes."""
     if not IS_LINUX:
         return
     prctl = libc().prctl
@@ -98,14 +98,15 @@ def drop_capabilities() -> None:
 
 
 def leave_other_processes() -> None:
-    """Where the kernel has Landlock: no reading, tracing or signals of processes outside."""
+    """With Landlock in the kernel: forbid to read, trace or signal other processes."""
     if not IS_LINUX:
         return
     syscall = libc().syscall
     version = syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)
     if version < 1:
         return
-    # A domain has to forbid something; a program without capabilities makes no block devices.
+    # A ruleset must forbid something. Block devices are harmless to forbid, because a program
+    # without capabilities cannot make them.
     scopes = _LANDLOCK_SCOPES if version >= _ABI_OF_SCOPES else 0
     ruleset = (ctypes.c_uint64 * 3)(_LANDLOCK_ACCESS_FS_MAKE_BLOCK, 0, scopes)
     size = ctypes.sizeof(ruleset) if scopes else ctypes.sizeof(ctypes.c_uint64)
@@ -115,7 +116,7 @@ def leave_other_processes() -> None:
 
 
 def close_standard() -> None:
-    """Lets the standard descriptors lead nowhere."""
+    """Redirect the standard descriptors to /dev/null."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -123,7 +124,7 @@ def close_standard() -> None:
 
 
 def close_others(kept: Sequence[int]) -> None:
-    """Closes all descriptors but the standard ones and some more."""
+    """Close all descriptors except the standard ones and those in `kept`."""
     first = 3
     for descriptor in sorted(kept):
         os.closerange(first, descriptor)
@@ -132,19 +133,19 @@ def close_others(kept: Sequence[int]) -> None:
 
 
 def end_with_parent() -> None:
-    """Has this process killed when its parent ends, unless it decides otherwise."""
+    """Let the kernel kill this process when its parent ends."""
     if IS_LINUX:
         checked(libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of descendants whose parents have ended."""
+    """Make this process the parent of descendants whose parents have ended."""
     if IS_LINUX:
         checked(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def children() -> list[int]:
-    """The children of this process, as far as the system tells."""
+    """Return the children of this process; empty if the system does not list them."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -153,7 +154,7 @@ def children() -> list[int]:
 
 
 def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
-    """Makes the new root and enters it.
+    """Make the new root and enter it.
 
     Args:
         python: folders of the interpreter and its packages.
@@ -163,7 +164,7 @@ def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
         OSError: the system does not allow it.
     """
     with open(_USER_NAMESPACES, "w") as file:
-        file.write("0")  # a namespace of its own would give a program capabilities again
+        file.write("0")  # a new namespace would give a program capabilities again
     places = {path: os.path.realpath(path) for path in (*_SYSTEM, *python)}
     links = {path: os.readlink(path) for path in _SYSTEM if os.path.islink(path)}
     small = "mode=755,size=1m,nr_inodes=4k"
@@ -200,11 +201,11 @@ def enter_root(python: Sequence[str], hidden: Sequence[str]) -> None:
 
 
 def enter_scratch(size: int, files: int) -> None:
-    """Makes an empty scratch folder for this process and its children; their working folder.
+    """Make an empty scratch folder and use it as working folder of this process.
 
     Args:
-        size: bytes of all files together.
-        files: how many files and folders it may hold.
+        size: largest total size of all files in bytes.
+        files: largest number of files and folders.
     """
     checked(libc().unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     mode = f"mode=777,size={size},nr_inodes={files}"
@@ -213,18 +214,18 @@ def enter_scratch(size: int, files: int) -> None:
 
 
 def separate_children() -> None:
-    """Puts the next process that this one forks in a process namespace of its own."""
+    """Put the next process that this one forks into a new process namespace."""
     checked(libc().unshare(_CLONE_NEWPID), "unshare")
 
 
 def see_own_processes() -> None:
-    """Mounts the /proc of this process's namespace, for it and its children alone."""
+    """Mount the /proc of this process's namespace, for it and its children alone."""
     checked(libc().unshare(_CLONE_NEWNS), "unshare")
     _mount_proc("/proc")
 
 
 def _bind(source: str, path: str) -> None:
-    """Binds a path of the old root into the new one, if it is there."""
+    """Bind a path of the old root into the new one, if it exists."""
     source, target = f"/old{source}", f"/new{path}"
     if not os.path.exists(source) or os.path.exists(target):
         return
@@ -247,7 +248,7 @@ def _mount(source: str, path: str, kind: str | None, flags: int, options: str = 
 
 
 def _make_read_only(path: str) -> None:
-    """Of all mounts below a path; needs Linux 5.12."""
+    """Make all mounts below a path read-only; needs Linux 5.12."""
     attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     result = libc().syscall(

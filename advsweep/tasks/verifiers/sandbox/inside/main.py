@@ -1,7 +1,7 @@
 """The start of a sandbox: a supervisor that forks two processes for each program.
 
-One process runs the tests, and the program has another. The supervisor never reads an order,
-so nothing of this program or of an earlier one is in the memory that they are forked with.
+One process runs the tests, the other the program. The supervisor never reads an order (a program
+with its tests), so the memory that the forked processes inherit holds nothing of any program.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from advsweep.tasks.verifiers.sandbox.inside.tester import Tester
 from advsweep.tasks.verifiers.sandbox.inside.wire import Channel
 
 STARTED = b"+"
-"""Answered when the program is about to start, so that an earlier end is no fault of its own."""
+"""Sent just before the program starts; an end before that is not the program's fault."""
 
 _ANSWER_BYTES = 256
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Runs programs until the standard input ends.
+    """Run programs until the standard input ends.
 
     Each comes as a line of JSON, `{"folder": its working folder or null, "seconds": its time,
     "length": N}`, and an order of N bytes for `Tester`. The answer is a line: `STARTED` if the
@@ -45,7 +45,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def _line() -> bytes:
-    """The next line; read byte by byte, as what follows is for another process."""
+    """Return the next line, read byte by byte because another process reads what follows."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
@@ -71,10 +71,10 @@ def _run(settings: dict[str, Any], head: dict[str, Any]) -> bytes:
 
 
 def _end_all(pid: int, settings: dict[str, Any]) -> None:
-    """Kills the process of the tests, that of the program, and what it has started.
+    """Kill the processes of the tests and of the program, and all their descendants.
 
-    In namespaces this process is the first, and kills all others. Without, it adopts those
-    whose parents have ended.
+    In namespaces this process is the first one and kills all others. Without namespaces it
+    adopts processes whose parents have ended.
     """
     _kill(pid)
     while True:
@@ -92,13 +92,14 @@ def _kill(pid: int) -> None:
 
 
 def _run_tests(settings: dict[str, Any], head: dict[str, Any], answer: int) -> None:
-    """The process of the tests, which forks that of the program; does not return."""
+    """Run the process of the tests, which forks that of the program; does not return."""
     isolation.end_with_parent()
     if settings["root"] is not None:
         isolation.enter_scratch(**settings["scratch"])
         isolation.separate_children()
     else:
-        # Before the fork: the end of this process could send no signal to the program's else.
+        # Before the fork, or else the kernel could not signal the program's process at the end of
+        # this one.
         isolation.drop_capabilities()
         isolation.leave_other_processes()
         if head["folder"] is not None:

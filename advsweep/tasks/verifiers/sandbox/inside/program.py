@@ -1,7 +1,7 @@
-"""The process of the program: runs it, and answers what the tests ask of its names.
+"""The process of the program: runs it and serves the requests of the tests.
 
-Everything here shares a process with the program, which can change all of it. Nothing that it
-answers is trusted: see `tests`.
+Everything here shares a process with the program, which can change all of it. So `tester` does not
+trust any answer of this process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Program:
-    """The names of a program, and the objects of it that the tests hold."""
+    """The names of a program, and its objects to which the tests refer."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -49,7 +49,7 @@ class Program:
         self._callbacks: dict[int, Callable[..., Any]] = {}
 
     def serve(self) -> None:
-        """Answers until the other end is closed."""
+        """Answer requests until the other end is closed."""
         while True:
             self._answer(self._channel.receive())
 
@@ -59,7 +59,7 @@ class Program:
             self._channel.send(reply)
         except EOFError:
             raise
-        except BaseException as error:  # noqa: BLE001 (whatever a program raises, exits included)
+        except BaseException as error:  # noqa: BLE001 (programs raise anything, exits included)
             kinds = [kind.__name__ for kind in type(error).__mro__]
             try:
                 text = str(error)[:_MESSAGE]
@@ -68,17 +68,17 @@ class Program:
             self._channel.send({"error": kinds, "text": text})
 
     def _do_load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Runs the program, and after it what its tests need, among the same names."""
+        """Run the program and then the setup of its tests in the same namespace."""
         sys.modules["__main__"] = self._module
         sys.argv = [""]
         exec(compile(message["program"], "<answer>", "exec"), self._names)
-        with contextlib.suppress(Exception):  # the tests run it too, and it fails there
+        with contextlib.suppress(Exception):  # the tests run it too, and report failures
             exec(compile(message["setup"], "<setup>", "exec"), self._names)
         self._shared = frozenset(message["shared"])
         return {}
 
     def _do_name(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A global name of the program."""
+        """Return a global name of the program."""
         name = message["name"]
         if name not in self._names:
             return {"missing": True}
@@ -88,7 +88,7 @@ class Program:
         return self._reply(value)
 
     def _do_operate(self, message: dict[str, Any]) -> dict[str, Any]:
-        """An operation on values; a reply has the new contents of mutable arguments."""
+        """Apply an operation to values; the reply has the new contents of mutable arguments."""
         decoder = self._decoder(message["table"])
         arguments = decoder.node(message["arguments"])
         named = {name: decoder.node(node) for name, node in message["named"].items()}
@@ -129,7 +129,7 @@ class Program:
         return object.__new__(self._names[name])
 
     def _callback(self, number: int) -> Callable[..., Any]:
-        """A function of the tests, as one of this process."""
+        """Return a function of the tests as a function of this process."""
         if number in self._callbacks:
             return self._callbacks[number]
 
@@ -156,8 +156,8 @@ class Program:
 
 
 def run(channel: Channel) -> None:
-    """Serves a program until its tests are over."""
+    """Serve a program until its tests are over."""
     try:
         Program(channel).serve()
     finally:
-        os._exit(0)  # no handlers of the program, and none of its threads, outlive its tests
+        os._exit(0)  # skip exit handlers and threads of the program

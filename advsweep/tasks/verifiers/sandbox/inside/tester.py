@@ -1,9 +1,9 @@
 """The process of the tests: the program's code never runs here, nor do objects of its classes.
 
-Names of the program are stand-ins that forward each operation to the process of the program.
-What comes back is decoded to exact builtin types, so comparisons in the tests are those of
-Python's own types. Objects of other types stay in the program's process. A test that compares
-one of them with a value gets False.
+Names of the program are proxies that forward each operation to the process of the program.
+Results are decoded to exact builtin types, so comparisons in the tests are those of Python's own
+types. Objects of other types stay in the program's process. A test that compares one of them with
+a value gets False.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from advsweep.tasks.verifiers.sandbox.inside.wire import (
 )
 
 CONTROL = "__control__"
-"""The name of the function that replaces assertions in the control (see `sandbox.sources`)."""
+"""The name of the function that replaces assertions in the control (see `submission`)."""
 
 _ENDS = (StopIteration, StopAsyncIteration)
 
 
 class Proxy:
-    """An object in the process of the program.
+    """A proxy of an object in the process of the program.
 
-    Operations are forwarded. Comparisons are forwarded where both sides are objects of the
-    program, whose own equality the test asks for then; compared with a value, it is unequal.
+    Operations are forwarded. Comparisons are forwarded only if both sides are objects of the
+    program, because then the test needs their own equality. A proxy never equals a value.
     """
 
     __slots__ = ("__forward", "__number")
@@ -76,10 +76,10 @@ for _operation in COMPARISONS:
 
 
 class AssertionControl:
-    """Takes the place of assertions in the control: nothing is equal to what it compares with.
+    """Replaces assertions in the control: it compares values with an object that equals nothing.
 
-    A value that claims to be equal is forged. `passes` is whether every assertion that was
-    reached was passed by such a value.
+    A value that claims to be equal is forged. `passes` is true if such a value passed every
+    assertion that was reached.
     """
 
     def __init__(self) -> None:
@@ -98,11 +98,11 @@ class AssertionControl:
 
 
 class Tester:
-    """Runs tests whose names of the program are stand-ins.
+    """Runs tests in which the names of the program are proxies.
 
     Args:
-        order: `program`, `imports`, `setup` and `tests` are sources, `names` what the tests
-            need of the program, `shared` the classes that the setup defines.
+        order: `program`, `imports`, `setup` and `tests` are sources, `names` are the names that
+            the tests take from the program, `shared` the classes that the setup defines.
     """
 
     def __init__(self, channel: Channel, order: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Tester:
         self._proxies: dict[int, Proxy] = {}
 
     def run(self) -> None:
-        """Returns where all tests pass; an exception of any kind is a failure."""
+        """Run the tests; return if all pass, and raise an exception of any kind if one fails."""
         order = self._order
         self._ask(
             {
@@ -152,7 +152,7 @@ class Tester:
         return self._value(reply, encoder.objects)
 
     def _ask(self, message: dict[str, Any], *, may_end: bool = False) -> dict[str, Any]:
-        """Sends a message; functions of the tests may be called before the reply."""
+        """Send a message; the program may call functions of the tests before the reply."""
         self._channel.send(message)
         while True:
             try:
@@ -160,7 +160,7 @@ class Tester:
                 is_callback = reply.get("do") == "callback"
                 call = self._callback(reply) if is_callback else None
                 error = self._error(reply, may_end) if "error" in reply else None
-            except Exception:  # noqa: BLE001 (however a malformed message is refused)
+            except Exception:  # noqa: BLE001 (any error of a malformed message)
                 os._exit(1)
             if error is not None:
                 raise error
@@ -202,7 +202,7 @@ class Tester:
     def _value(self, reply: dict[str, Any], known: Sequence[Any] = ()) -> Any:
         try:
             return self._decoder(reply["table"], known).node(reply["value"])
-        except Exception:  # noqa: BLE001 (however a malformed value is refused)
+        except Exception:  # noqa: BLE001 (any error of a malformed value)
             os._exit(1)
 
     def _decoder(self, table: Any, known: Sequence[Any] = ()) -> Decoder:
@@ -236,7 +236,7 @@ class Tester:
 
 
 def _exception(kinds: Any) -> type[Exception]:
-    """The nearest builtin exception of a class's bases, which are given by name."""
+    """Return the nearest builtin exception among the names of a class's bases."""
     for name in kinds:
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):

@@ -1,9 +1,9 @@
 """Values and messages between the process of the tests and the process of the program.
 
-A message is JSON. A value is exactly of a builtin type or it is no value: subclasses are
-reduced to their builtin base, other objects stay where they are and are referred to by number.
-Mutable containers stand in the table of a message, so that a call can change its arguments in
-place and shared or circular references survive.
+A message is JSON. Values have exactly a builtin type: instances of subclasses are reduced to their
+builtin base, and other objects stay in their process and are referred to by number. Mutable
+containers are rows of the message's table, so that a call can change its arguments in place, and
+shared or circular references survive.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MESSAGE_BYTES = 16 * 2**20
-"""The longest message."""
+"""Length of the longest message in bytes."""
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-"""Names in `operator` of what compares two objects of a program."""
+"""Names in `operator` of the comparisons of two objects."""
 
 OPERATIONS = (
     *("iter", "next", "len", "bool", "str", "repr", "int", "float", "abs", "reversed", "divmod"),
@@ -27,7 +27,7 @@ OPERATIONS = (
     *("mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift"),
     *("rshift", "enter", "exit"),
 )
-"""Names in `builtins` or `operator` of what else the tests do with an object, by a method."""
+"""Names in `builtins` or `operator` of the other operations of tests on an object."""
 
 _HEADER = 8
 _WORD = 2**63
@@ -47,7 +47,7 @@ _STANDARD: dict[tuple[str, str], Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
-# What makes a value of a builtin type of one of a subclass.
+# Conversions from an instance of a subclass to a value of the builtin type itself.
 _EXACT: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
@@ -70,7 +70,7 @@ class Channel:
         self._writing = writing
 
     def send(self, message: dict[str, Any]) -> None:
-        """Sends a message.
+        """Send a message.
 
         Raises:
             ValueError: it is too long.
@@ -84,11 +84,11 @@ class Channel:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> dict[str, Any]:
-        """The next message.
+        """Return the next message.
 
         Raises:
             EOFError: the other end is closed.
-            ValueError: what came is no message.
+            ValueError: the data is not a message.
         """
         length = int.from_bytes(self._read(_HEADER), "big")
         if length > MESSAGE_BYTES:
@@ -109,8 +109,8 @@ class Encoder:
     """Writes the values of one message.
 
     Args:
-        known: mutable objects that the other side has already, which keep their numbers.
-        other: encodes an object that is no value, or raises TypeError.
+        known: mutable objects that the other side already has; they keep their numbers.
+        other: encodes an object that is not a value, or raises TypeError.
     """
 
     def __init__(self, other: Callable[[Encoder, Any], Any], known: Sequence[Any] = ()) -> None:
@@ -124,14 +124,14 @@ class Encoder:
         return self._objects
 
     def table(self) -> list[Any]:
-        """The contents of the mutable objects; called after the last `node`."""
+        """Return the contents of the mutable objects; call it after the last `node`."""
         rows: list[Any] = []
-        while len(rows) < len(self._objects):  # contents may add objects
+        while len(rows) < len(self._objects):  # encoding contents may add objects
             rows.append(self._contents(self._objects[len(rows)]))
         return rows
 
     def node(self, value: Any) -> Any:
-        """A value as JSON."""
+        """Return a value as JSON."""
         kind = type(value)
         if value is None or kind is bool or kind is str:
             return value
@@ -157,7 +157,7 @@ class Encoder:
         return self._subclass(value)
 
     def reference(self, value: Any) -> Any:
-        """A mutable object as a row of the table."""
+        """Return a reference to a mutable object, which becomes a row of the table."""
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._objects)
@@ -168,7 +168,7 @@ class Encoder:
         for base, exact in _EXACT.items():
             if isinstance(value, base):
                 reduced = exact(value)
-                # A class whose conversions lie would be reduced again and again.
+                # Without the check, a class whose conversion lies would recurse for ever.
                 return self.node(reduced) if type(reduced) is base else self._other(self, value)
         return self._other(self, value)
 
@@ -189,7 +189,7 @@ class Decoder:
     """Reads the values of one message.
 
     Args:
-        table: of the message; None in the place of an object that did not change.
+        table: the table of the message, with None for each unchanged object.
         other: decodes what `Encoder`'s `other` encodes, or raises ValueError.
         instance: an empty instance of a class by its name, or raises ValueError.
         known: mutable objects that the message may change in place.
@@ -215,7 +215,7 @@ class Decoder:
                 self._fill(item, row)
 
     def node(self, node: Any) -> Any:
-        """The value of a node."""
+        """Return the value of a node."""
         if type(node) is not list:
             return node
         tag, *parts = node
