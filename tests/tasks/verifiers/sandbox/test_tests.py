@@ -11,7 +11,7 @@ import pytest
 from advsweep.tasks.verifiers import VERIFIERS, Outcome
 from advsweep.tasks.verifiers.code import Code
 from advsweep.tasks.verifiers.consent import RUN_CODE
-from advsweep.tasks.verifiers.sandbox.submission import Submission
+from advsweep.tasks.verifiers.sandbox.submission import Submission, impossible_tests
 
 NODE = "class Node:\n    def __init__(self, v):\n        self.v, self.left = v, None\n"
 
