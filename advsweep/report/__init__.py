@@ -3,7 +3,22 @@
     report = build_report(open_store(create=False), "demo")
     print(render(report, "markdown"))
 
-Never imports torch.
+The path of a metric point, from the backend to a table's cell:
+
+    1. `sweep.worker.reporter`        the backend's reporter batches points
+    2. `store.metrics.record`         writes them to the table `points`
+    3. `report.data.selection`        selects the runs of the table and its columns
+    4. `store.metrics.means`          reads one number per run from the points
+    5. `report.data.measure`          collects these numbers by column
+    6. `report.tables.rows`           makes each row's `Cell`: mean and interval over seeds
+    7. `report.tables.build`          puts `Row`s, differences and provenance into a `Report`
+    8. `report.tables.layout`         formats every `Cell` as an `Entry` of text
+    9. `report.tables.export` or `.terminal`  writes the entries
+
+`report.tables.types` holds all of these types; `Row` is the only row of numbers.
+`report.api` is the Python API, and the only part that imports pandas (through
+`report.data.frame`): importing pandas takes a fifth of the time of `advsweep report`, so the
+command's own path works on numpy arrays and dictionaries. No part imports torch.
 """
 
 import sys

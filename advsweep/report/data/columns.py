@@ -1,4 +1,4 @@
-"""What a table can have as columns, and how each number is made from a run.
+"""The columns of a table, and how each number is made from a run.
 
     METRIC           mean over all steps of the training
     METRIC@firstN    mean over the first N steps, fewer if the run is shorter
@@ -7,15 +7,15 @@
     pass@K           of the last evaluation: mean over problems of the unbiased estimate
     entropy/answer   of the last evaluation: mean over problems, in nats
 
-METRIC is any metric that the runs recorded, such as `collapse/acr`. Steps whose value is not
-a number are left out of a mean. Numbers of evaluations can say of what they are:
+METRIC is any metric that the runs recorded, such as `collapse/acr`. A mean leaves out steps
+whose value is not a number. Columns of evaluations can name their task and level:
 
     pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
     pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 
-Without a task they are of the runs' own. `*` stands for all that there are: pass@*, pass@1[*],
-pass@1[level=*].
+Without a task they measure the task that the runs were trained on. `*` stands for every k, task
+or level: pass@*, pass@1[*], pass@1[level=*].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 END_STEPS = 10
-"""How many steps `@end` is the mean of."""
+"""How many steps `@end` averages over."""
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
@@ -42,8 +42,8 @@ class MetricDirection(Enum):
     NEITHER = "neither"
 
 
-# All-correct groups teach nothing, but a better model has more of them; entropy and cost are
-# what an estimator trades for accuracy. None of them is better one way.
+# Neither direction is better for the others: all-correct groups teach nothing, but a better model
+# has more of them, and estimators trade entropy and cost for accuracy.
 _DIRECTIONS = {
     "collapse/acr": MetricDirection.LOWER,
     "collapse/acr_after": MetricDirection.LOWER,
@@ -52,7 +52,7 @@ _DIRECTIONS = {
     "reward/mean": MetricDirection.HIGHER,
 }
 
-# Metrics that are shares of something, by their name or what it begins with.
+# Metrics between 0 and 1, by the start of their names.
 _SHARES = (
     "collapse/",
     "pass@",
@@ -88,15 +88,15 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: as programs read it.
-        header: as people read it, short.
+        name: the name in options and data.
+        header: the short name in tables.
         direction: which values are better.
-        metric: the training metric that it is the mean of; None for one of evaluations.
-        first, last: over how many steps from the start or the end; None for all.
-        total: the cost that it is the sum of; None for anything else.
-        k: of pass@k; None for anything else.
-        task: whose evaluation; None for the runs' own task's.
-        level: of the problems that count; None for all.
+        metric: the training metric that it averages; None for columns of evaluations and costs.
+        first, last: how many steps from the start or the end count; None for all.
+        total: the cost that it sums up; None for other columns.
+        k: the k of pass@k; None for other columns.
+        task: the evaluated task; None for the task that the runs were trained on.
+        level: the level of the problems that count; None for all.
         over: `mean` or `iqm` over all tasks; None for one task.
     """
 
@@ -114,12 +114,12 @@ class Column:
 
     @property
     def family(self) -> str:
-        """What stands together when a table is too wide: `collapse`, `pass`, `entropy`."""
+        """Columns of a family stay together in a wide table: `collapse`, `pass`, `entropy`."""
         return re.split(r"[/@]", self.name)[0]
 
     @property
     def quantity(self) -> str:
-        """What is measured, whatever it is of: `pass@8`, `entropy/answer`, `collapse/acr@end`."""
+        """The name without task and level: `pass@8`, `entropy/answer`, `collapse/acr@end`."""
         return self.name.partition("[")[0]
 
     @property
@@ -128,7 +128,7 @@ class Column:
 
 
 def parse_column(name: str) -> Column | None:
-    """The column of a name; None if the name cannot be one."""
+    """Parses the name of a column; returns None if it cannot be one."""
     match = _PATTERN.fullmatch(name)
     if match is None:
         return None
@@ -175,16 +175,16 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
 
 
 def metric_range(name: str) -> tuple[float, float] | None:
-    """The least and the greatest value of a metric or a column that is a share; None for others."""
+    """Returns the bounds of a metric or column that is a share; None for others."""
     return (0.0, 1.0) if name.startswith(_SHARES) else None
 
 
 def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]:
-    """The columns of a table that nobody chose: collapse, pass@k, entropies, cost.
+    """Returns the default columns of a table: collapse, pass@k, entropies, cost.
 
     Args:
-        ks: of the runs' own task.
-        others: tasks that they were evaluated on besides.
+        ks: the k of pass@k on the runs' own task.
+        others: the other evaluated tasks.
     """
     return [
         "collapse/acr@first100",
@@ -202,7 +202,7 @@ def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]
 def expand(
     name: str, *, ks: Iterable[int], tasks: Iterable[str], levels: Iterable[int]
 ) -> list[str]:
-    """The names that one with `*` in it stands for."""
+    """Expands a name with `*` in it."""
     names = [name]
     for before, values in (
         ("pass@", [str(k) for k in ks]),

@@ -1,4 +1,4 @@
-"""The evaluations that a table stands on: of each task those that were made alike."""
+"""Selects the evaluations of a table: on each task, those that were made alike."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Any
 from advsweep.errors import ReportError
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
-# What an evaluation was asked for, but no part of how its samples came to be.
+# Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
-# What settings say of samples that are drawn from the whole distribution, if anything.
+# Sampling from the whole distribution; older settings leave it out.
 _WHOLE = ("top_p", 1.0)
 
 RECORDED_LATER = ("verifier", "system", "max_tokens")
-"""What only later versions record of an evaluation; it goes with the task."""
+"""Settings of the task that older versions did not record."""
 
 _NO_SETTINGS = frozenset({"task", "problems", "sampler", *RECORDED_LATER})
 
 OWN_TASKS = "own"
-"""What the main task is called where each run has another."""
+"""The main task's name where runs were trained on different tasks."""
 
 Protocol = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class TaskEvaluations:
-    """Evaluations on one task, all made in the same way unless mixed ones were asked for.
+    """Evaluations on one task, all made alike unless mixed protocols were accepted.
 
     Attributes:
-        protocol: task, problems and sampling; of mixed ones the values of each key.
-        final: of each run that has one, after its last step.
-        base: of each run that has one, before its first step.
-        along: every one of each run, in order of the steps.
-        models: of models that were evaluated so without a run.
+        protocol: task, problems and sampling; for mixed protocols, lists of each key's values.
+        final: each run's evaluation after its last step.
+        base: each run's evaluation before its first step.
+        along: all evaluations of each run, in the order of their steps.
+        models: evaluations of models without a run, by the same protocol.
     """
 
     protocol: Protocol
@@ -52,8 +52,8 @@ class EvaluationsByTask:
     """The evaluations of a table, by task.
 
     Attributes:
-        main: the task that numbers are of which name none; None if nothing was evaluated.
-        differing: why there are none of a task whose evaluations were not made alike.
+        main: the task of columns that name none; None if nothing was evaluated.
+        differing: for each task whose evaluations were not made alike, the reason.
     """
 
     tasks: Mapping[str, TaskEvaluations]
@@ -66,7 +66,7 @@ class EvaluationsByTask:
 
     @property
     def others(self) -> list[str]:
-        """The tasks besides the main one, in order of their names."""
+        """The tasks other than the main one, sorted."""
         return sorted(set(self.tasks) - {self.main, OWN_TASKS})
 
     @property
@@ -75,10 +75,10 @@ class EvaluationsByTask:
         return [record for task in self.tasks.values() for record in task.final.values()]
 
     def of(self, task: str | None) -> TaskEvaluations | None:
-        """Those on a task, by default the main one; None if there are none.
+        """Returns the evaluations on a task, by default the main one; None if there are none.
 
         Raises:
-            ReportError: there are, but not made alike.
+            ReportError: they were not made alike.
         """
         name = self.main if task is None else task
         if name is None:
@@ -91,17 +91,17 @@ class EvaluationsByTask:
 def select_evaluations(
     store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
 ) -> EvaluationsByTask:
-    """The evaluations of some runs by a protocol that they have in common, for each task.
+    """Selects for each task the evaluations by a protocol that all evaluated runs share.
 
-    Where there are several such, the one that was used last counts. The main task is the one
-    that the runs were trained on, or else the one that was evaluated last.
+    Of several shared protocols the one used last counts. The main task is the task that the runs
+    were trained on, or else the task that was evaluated last.
 
     Args:
-        along: those within the training too.
-        mixed: of each run its last, whatever the protocol.
+        along: read evaluations within the training, too.
+        mixed: select each run's last evaluation, whatever its protocol.
 
     Raises:
-        ReportError: there is none for any task; the message names the keys that differ.
+        ReportError: no task has a shared protocol; the message names the keys that differ.
     """
     steps = {run.id: run.steps for run in runs}
     of_runs = store.evaluations.select(list(steps), ends_only=not along)
@@ -133,12 +133,12 @@ def select_evaluations(
 
 
 def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
-    """How many problems have an evaluation in which none of their samples could be scored."""
+    """Counts the problems that have an evaluation without any scored sample."""
     return len({(record.task, problem) for record in records for problem in record.unjudged})
 
 
 def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[EvaluationRecord]]]:
-    """The evaluations of models without a run, by their protocols."""
+    """Returns the evaluations of models without a run, by protocol."""
     records = store.evaluations.of_models()
     ways = _Protocols([], records)
     found: dict[str, list[EvaluationRecord]] = {}
@@ -155,7 +155,6 @@ def _finals(
 ) -> dict[int, dict[str, EvaluationRecord]]:
     finals: Finals = {}
     for key, record in records:
-        # Every one of them is of a run.
         if record.run_id is not None and record.step == steps[record.run_id]:
             finals.setdefault(record.run_id, {})[key] = record
     return finals
@@ -193,7 +192,7 @@ def _with_main(
     *,
     mixed: bool,
 ) -> EvaluationsByTask:
-    """Finds the main task; runs that were trained on several have one only where mixed."""
+    """Finds the main task; runs trained on several tasks have one only if protocols are mixed."""
     own = {run.id: run.config.get("task", {}).get("name") for run in runs}
     counts = Counter(task for task in own.values() if task in tasks or task in differing)
     if len(counts) > 1 and mixed:
@@ -231,19 +230,20 @@ def _merged(protocols: Sequence[Protocol]) -> Protocol:
 
 
 class _Protocols:
-    """How evaluations were made: a key for each way.
+    """The protocols of evaluations, by a key for each distinct one.
 
     Args:
         of_runs: the evaluations of a table's runs.
-        of_models: those of models; the runs' decide which of them are alike.
+        of_models: the evaluations of models without a run. The runs' evaluations decide which
+            of them are alike.
     """
 
     def __init__(
         self, of_runs: Sequence[EvaluationRecord], of_models: Sequence[EvaluationRecord]
     ) -> None:
         self.by_key: dict[str, Protocol] = {}
-        # Thousands are made in few ways, and records of the same problems share them. The
-        # records are kept, so that no other problems take the place of these in memory.
+        # Thousands of evaluations have few protocols, and records of the same problems share one
+        # tuple, so its id identifies it. Holding the records keeps those ids valid.
         self._records = (of_runs, of_models)
         known: dict[_Short, tuple[Protocol, str]] = {}
         for record in (*of_runs, *of_models):
@@ -270,7 +270,7 @@ def _short(record: EvaluationRecord) -> _Short:
 
 
 def _protocol(record: EvaluationRecord) -> tuple[Protocol, str]:
-    """How an evaluation was made, and a digest of its problems and their prompts."""
+    """Returns an evaluation's protocol, and a digest of its problems and their prompts."""
     settings = {k: v for k, v in record.settings.items() if k not in _NO_PROTOCOL}
     settings = {k: v for k, v in settings.items() if (k, v) != _WHOLE}
     protocol = {"task": record.task, **settings, "problems": len(record.problem_ids)}
@@ -284,7 +284,7 @@ def _not_recorded_by_all(
     of_runs: Sequence[tuple[Protocol, str]],
     of_models: Sequence[tuple[Protocol, str]],
 ) -> set[str]:
-    """Names that tell a protocol from no other: some lack them, all others have one value."""
+    """Returns the later settings that do not distinguish protocols: unrecorded, or one value."""
 
     def alike(others: Sequence[tuple[Protocol, str]], name: str) -> set[Any]:
         own = _recorded_always(protocol)
@@ -312,7 +312,7 @@ def _differing(
     protocols: Mapping[str, Mapping[str, Any]],
 ) -> str:
     keys = sorted({key for found in finals.values() for key in found})
-    # Some are said only where they are not as ever.
+    # Settings with their default value may not be recorded.
     names = {name: None for key in keys for name in protocols[key] if name != "problems"}
     parts = []
     for name in [*names, "problems"]:

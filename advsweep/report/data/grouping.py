@@ -1,9 +1,9 @@
-"""Rows of a table: which runs are replicates, and what tells the rows apart.
+"""Groups runs into the rows of a table, and names the rows.
 
 Runs with the same configuration hash are replicates. A row is named by its estimator and by
-every config key that varies over the table; a component's parameter counts as varying when
-it does so among the rows that have the same component there, since between two estimators
-nearly every parameter differs. Rows may be named by chosen keys instead.
+every config key that varies over the table. A component's parameter varies only if it differs
+among rows with the same component: between two estimators nearly every parameter differs. Rows
+can be named by chosen keys instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from advsweep.store import RunOutline, RunRecord
 from advsweep.store.revisions import HASH
 
 Group = dict[str, Any]
-"""What names a row: config keys, `estimator` first, and their values."""
+"""The name of a row: config keys, `estimator` first, and their values."""
 
 _NODES = (
     *("estimator", "objective", "rollout", "task", "model"),
@@ -34,7 +34,7 @@ _SHOWN = 4  # values of a key in a message
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]:
-    """The replicates of each configuration with its name, in order of first appearance."""
+    """Returns the replicates of each configuration with its name, in order of appearance."""
     replicates = _replicates(runs)
     free = _free_keys(replicates.values())
     leaves = [
@@ -42,7 +42,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]
         for members in replicates.values()
     ]
     names = _names(leaves)
-    # What is named alike has other revisions of a component: from before and after a fix.
+    # Equal names have different revisions of a component, from before and after a fix.
     alike = Counter(map(json.dumps, names))
     names = [
         {**name, HASH_KEY: config_hash[:HASH]} if alike[json.dumps(name)] > 1 else name
@@ -54,15 +54,15 @@ def group_runs(runs: Sequence[RunRecord]) -> list[tuple[Group, list[RunRecord]]]
 def group_by(
     runs: Sequence[RunRecord], keys: Sequence[str], *, pool: bool = False
 ) -> list[tuple[Group, list[RunRecord]]]:
-    """The runs that share the values of some keys, in order of first appearance.
+    """Groups runs by the values of some keys, in order of appearance.
 
     Args:
         keys: dotted config keys, `seed`, or `config_hash`.
-        pool: also where runs of a row differ in other keys.
+        pool: accept rows whose runs differ in other keys.
 
     Raises:
         NotFoundError: no run has one of the keys; the message offers the nearest.
-        ReportError: runs of a row differ in other keys, which the message names.
+        ReportError: runs of a row differ in other keys; the message names them.
     """
     _refuse_unknown(runs, keys)
     groups: dict[str, tuple[Group, list[RunRecord]]] = {}
@@ -76,7 +76,7 @@ def group_by(
 
 
 def refuse_mixtures(groups: Iterable[tuple[Group, Sequence[RunRecord]]]) -> None:
-    """Refuses rows of which runs have several configurations.
+    """Refuses rows whose runs have several configurations.
 
     Raises:
         ReportError: the message names the keys that differ.
@@ -87,7 +87,7 @@ def refuse_mixtures(groups: Iterable[tuple[Group, Sequence[RunRecord]]]) -> None
 
 
 def value_of(run: RunRecord | RunOutline, key: str) -> Any:
-    """What a run has of a config key, or of `seed`, `status`, `sweep` or `config_hash`."""
+    """Returns a run's value of a config key, or of `seed`, `status`, `sweep` or `config_hash`."""
     match key:
         case "seed":
             return run.seed
@@ -101,12 +101,12 @@ def value_of(run: RunRecord | RunOutline, key: str) -> Any:
 
 
 def is_key(runs: Iterable[RunRecord | RunOutline], key: str) -> bool:
-    """Whether some run has a value of a key."""
+    """Tests whether a run has a value of a key."""
     return any(value_of(run, key) is not MISSING for run in runs)
 
 
 def known_keys(runs: Iterable[RunRecord | RunOutline]) -> set[str]:
-    """Every config key that some run has."""
+    """Returns every config key of the runs."""
     known = {"seed"}
     seen = set()
     for run in runs:
@@ -117,7 +117,7 @@ def known_keys(runs: Iterable[RunRecord | RunOutline]) -> set[str]:
 
 
 def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """The keys that can change a result and whose values differ, with these."""
+    """Returns the keys that can change a result and whose values differ, with these values."""
     replicates = _replicates(runs)
     free = _free_keys(replicates.values())
     values: dict[str, dict[str, Any]] = {}
@@ -125,11 +125,11 @@ def varying_keys(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     for key in sorted({key for leaf in leaves for key in leaf} - free, key=key_order):
         for leaf in leaves:
             value = leaf.get(key, MISSING)
-            # A parameter that others do not have follows from their component.
+            # A parameter that only some have follows from their component.
             if value is not MISSING:
                 values.setdefault(key, {})[json.dumps(value)] = value
     varying = {key: list(found.values()) for key, found in values.items() if len(found) > 1}
-    # Where a component varies, what is below it says nothing more.
+    # Where a component varies, its parameters add nothing.
     return {k: found for k, found in varying.items() if not varying.keys() & _above(k)}
 
 
@@ -161,7 +161,7 @@ def _some(values: Sequence[Any]) -> str:
 
 
 def common_group(groups: Sequence[Group]) -> Group:
-    """What some rows have in common, their estimator aside."""
+    """Returns what the names of some rows have in common, except for the estimator."""
     first, *rest = groups
     return {
         key: value
@@ -193,7 +193,7 @@ def _names(leaves: Sequence[Mapping[str, Any]]) -> list[Group]:
 
 
 def _kind(key: str, leaf: Mapping[str, Any]) -> tuple[str, ...]:
-    """The components that a key is below; only among the same ones does it compare."""
+    """Returns the components above a key; the key compares only among equal ones."""
     return tuple(str(leaf.get(node)) for node in _above(key))
 
 
@@ -205,7 +205,7 @@ def _above(key: str) -> tuple[str, ...]:
 
 @functools.cache
 def key_order(key: str) -> tuple[int, int, str]:
-    """Sorts keys: estimator, other components, numbers, then parameters of each component."""
+    """Returns the sort key: estimator, other components, numbers, then components' parameters."""
     node, _, parameter = key.partition(".")
     order = _NODES.index(node) if node in _NODES else len(_NODES)
     if parameter:
@@ -216,14 +216,14 @@ def key_order(key: str) -> tuple[int, int, str]:
 
 
 def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What can make rows differ, as dotted keys; a component's name stands for it."""
+    """Yields the dotted keys that can distinguish rows; a component's value is its name."""
     for key in (*_NODES, *_NUMBERS):
         if key in config:
             yield from _flat(key, config[key])
 
 
 def flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The dotted keys of a config with their values; a component's name stands for it."""
+    """Yields the dotted keys of a config with their values; a component's value is its name."""
     for key, value in config.items():
         yield from _flat(key, value)
 
@@ -237,13 +237,13 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _free_keys(replicates: Iterable[Sequence[RunRecord]]) -> set[str]:
-    """Keys that cannot change a result: they differ between replicates, or are known to."""
+    """Returns the keys that cannot change a result, as replicates or backends show."""
     free = set(_free_backend_keys())
     for members in replicates:
         first = members[0].config
         flat: dict[str, Any] | None = None
         for run in members[1:]:
-            # Nearly always they are alike, and flattening is what takes time.
+            # Flattening takes most of the time, and replicates are nearly always alike.
             if all(run.config.get(key) == first.get(key) for key in (*_NODES, *_NUMBERS)):
                 continue
             flat = dict(_leaves(first)) if flat is None else flat

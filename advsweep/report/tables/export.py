@@ -105,7 +105,7 @@ def _plain_key(value: Any) -> Any:
 
 
 def to_json(report: Report) -> str:
-    """The rows with every value, and where they come from; what is not finite is null."""
+    """Writes the rows with every value, and the provenance; non-finite numbers are null."""
     document = {
         "rows": [
             {
@@ -176,7 +176,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 
 def render(report: Report, format: str = "table") -> str:
-    """A report as text that ends with a line break; the same data give the same bytes.
+    """Writes a report as text that ends with a line break; equal data give equal bytes.
 
     Raises:
         ConfigError: there is no such format.
@@ -185,10 +185,10 @@ def render(report: Report, format: str = "table") -> str:
 
 
 def writer(formats: Mapping[str, Callable[[T], str]], name: str) -> Callable[[T], str]:
-    """What writes a format.
+    """Returns the function that writes a format.
 
     Raises:
-        ConfigError: there is no such format.
+        ConfigError: the format does not exist.
     """
     if name not in formats:
         raise ConfigError(
@@ -219,7 +219,7 @@ _LATEX_SPECIAL = {
 
 
 def to_markdown(document: Document) -> str:
-    """Tables with best means bold and second ones underlined, and what stands below them."""
+    """Writes tables with best means bold and second ones underlined, and the texts below them."""
     blocks = [_markdown_table(table) for table in document.tables]
     legend = [
         f"{_MARKDOWN_LEGEND[mark]}: {_markdown_note(text)}"
@@ -247,7 +247,7 @@ def _markdown_table(table: Table) -> str:
 
 
 def _markdown_note(text: str) -> str:
-    """A sentence as an item of a list; commands of ours in backticks stay code."""
+    """Writes a sentence as a list item; our commands in backticks stay code."""
     parts = _COMMAND.split(text)
     escaped = "".join(part if i % 2 else markdown_text(part) for i, part in enumerate(parts))
     return _BLOCK.sub(r"\1\\\2", escaped, count=1)
@@ -260,7 +260,7 @@ def _markdown_entry(entry: Entry) -> str:
 
 
 def to_latex(document: Document) -> str:
-    r"""A `tabular` for each table, with the booktabs package; what stands below is in comments."""
+    r"""Writes a booktabs `tabular` for each table; the texts below it are comments."""
     document = document.map_texts(_one_line)
     legend = [f"{_LATEX_LEGEND[mark]}: {text}" for mark, text in document.legend.items()]
     below = [*document.notes, *legend, *document.provenance]
@@ -272,7 +272,7 @@ def to_latex(document: Document) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A line break ends a comment, and an empty line a paragraph."""
+    """Joins lines: a line break ends a comment, and an empty line a paragraph."""
     return printable_line(" ".join(text.splitlines()))
 
 
@@ -310,20 +310,20 @@ def _latex_header(table: Table) -> list[str]:
 
 def _latex_line(line: Line) -> str:
     cells = [*map(latex, line.names), *map(_latex_entry, line.entries)]
-    # A bracket at the start of a line would be taken for an option of the \\ before it.
+    # LaTeX reads a bracket at the start of a line as an option of the \\ before it.
     first = f"{{}}{cells[0]}" if cells[0].startswith(("[", "*")) else cells[0]
     return f"  {' & '.join([first, *cells[1:]])} \\\\"
 
 
 def latex(text: str) -> str:
-    """A text with what LaTeX would take for commands escaped."""
+    """Escapes what LaTeX reads as commands."""
     return "".join(_LATEX_SPECIAL.get(character, character) for character in text)
 
 
 def _latex_entry(entry: Entry) -> str:
     if entry.text == NO_NUMBER:
         return "--"
-    # A minus sign, where a number begins with a hyphen.
+    # Math mode makes a minus sign of a hyphen.
     text = f"${entry.text}$" if _is_signed(entry) else latex(entry.text)
     parts = [_LATEX[entry.mark].format(text)]
     parts += [rf"$\pm$ {entry.half_width}"] if entry.half_width else []

@@ -1,4 +1,4 @@
-"""What stands below a table: what its numbers are, what is missing, where they come from."""
+"""Texts below a table: what its numbers are, what is missing, and where they come from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMED = 6  # of what is listed at most
 
 
 def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
-    """What each mark means that a table has."""
+    """Explains the marks of a table."""
     texts = {
         Mark.BEST: "best mean of its column, and the 95 % interval of its difference to every "
         f"other row with at least {SEEDS_FOR_A_MARK} seeds leaves out 0",
@@ -30,7 +30,7 @@ def legend(marked: Collection[Mark | None]) -> dict[Mark, str]:
 
 
 def notes(report: Report, marked: BestMarks) -> list[str]:
-    """Sentences about the numbers."""
+    """Returns sentences about the numbers."""
     counted = "seeds" if any(row.runs > row.n for row in report.rows) else "runs"
     lines = [f"mean ± half the 95 % Student t interval over seeds; n: {counted}"]
     if report.pivot or report.layout is not None:
@@ -80,7 +80,7 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
 
 
 def _unmarked(report: Report, marked: BestMarks) -> list[str]:
-    """Why there is no best in a column that could have one."""
+    """Explains why columns with a better direction have no marked best."""
     if not marked.cells and not marked.undecided:
         return [f"nothing is marked: that takes two rows with {SEEDS_FOR_A_MARK} seeds each"]
     headers = {column.name: column.header for column in report.columns}
@@ -98,10 +98,10 @@ def _unmarked(report: Report, marked: BestMarks) -> list[str]:
 
 
 def _without_spread(report: Report) -> list[str]:
-    """Rows whose seeds are all alike, where more than one is there."""
+    """Lists rows whose seeds all have the same value, if they have several seeds."""
     alike: dict[str, list[str]] = {}
     for column in report.columns:
-        # A cost that no seed changes is no surprise.
+        # Costs that no seed changes are expected.
         if column.direction is not MetricDirection.NEITHER:
             cells = [(row, row.cells[column.name]) for row in report.rows]
             for row, cell in cells:
@@ -118,7 +118,7 @@ def _without_spread(report: Report) -> list[str]:
 
 
 def difference_notes(report: Report) -> list[str]:
-    """What the numbers of the differences are."""
+    """Returns sentences about the differences."""
     if not report.differences:
         trained = sum(not row.is_base for row in report.rows)
         if report.baseline is None and trained > MOST_ROWS:
@@ -154,7 +154,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _pruned(report: Report) -> list[str]:
-    """What early stopping has taken from the table, and which rows it may flatter."""
+    """Describes which runs early stopping removed, and which rows this may flatter."""
     if not report.pruned:
         return []
     rules = ", ".join(f"{n} by stopping={rule}" for rule, n in sorted(report.pruned.items()))
@@ -174,7 +174,7 @@ def _explained(columns: tuple[Column, ...]) -> list[str]:
 
 
 def _matched(rates: Mapping[str, Any]) -> str:
-    """How learning rates were matched, and what came of it."""
+    """Describes how learning rates were matched, and the results."""
     if rates["match"] == NOT_MATCHED:
         return "not matched"
     some = [
@@ -187,7 +187,7 @@ def _matched(rates: Mapping[str, Any]) -> str:
 
 
 def provenance(report: Report) -> list[str]:
-    """Where the numbers come from, in a few lines."""
+    """Describes in a few lines where the numbers come from."""
     p = report.provenance
     where = p.store if p.sweep is None else f"{p.store}, sweep {p.sweep}"
     what = f"{p.runs} runs" if report.over == "seeds" else "models evaluated without a run"

@@ -1,4 +1,4 @@
-"""A report as tables: what stands where, for every format that people read."""
+"""Lays out a report as tables of text, for every format that people read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST = 6
 
 
 def lay_out(report: Report) -> Document:
-    """The report's tables, with what stands below them."""
+    """Lays out the report's tables and the texts below them."""
     marked = find_marks(report)
     if report.layout is not None:
         table = report.layout.lay_out(report.rows, report.columns, marked.cells)
@@ -69,13 +69,13 @@ def _plain(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
 
 
 def _sections(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[tuple[Line, ...], ...]:
-    """Models that were not trained, and the others."""
+    """Separates models that no run trained from the other rows."""
     pairs = groupby(zip(rows, lines, strict=True), key=lambda pair: pair[0].is_base)
     return tuple(tuple(line for _, line in members) for _, members in pairs)
 
 
 def _pivoted(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
-    """One line for the rows that differ in the pivot's keys alone."""
+    """Makes one line of the rows that differ only in the pivot's keys."""
     keys = [key for key in report.keys if key not in report.pivot]
     places = _places(report)
     lines: dict[str, tuple[Row, list[tuple[int, Row]]]] = {}
@@ -110,7 +110,7 @@ def _pivoted(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
 
 
 def _places(report: Report) -> list[Group]:
-    """The values of the pivot's keys, in their order."""
+    """Returns the values of the pivot's keys, in their order."""
     found: dict[str, Group] = {}
     for row in report.rows:
         if not row.is_base:
@@ -144,7 +144,7 @@ def _pivot_entry(
 ) -> Entry:
     for i, row in members:
         own = {key: row.group[key] for key in report.pivot if key in row.group}
-        # A base model that all values share has none of its own.
+        # A base model that all values share has no value of the pivot.
         if own == place or (row.is_base and not own):
             n = row.n if row.is_base else most
             return _entry(row.cells[column.name], n, marked.get((i, column.name)))
@@ -170,7 +170,7 @@ def _entry(cell: Cell, n: int, mark: Mark | None) -> Entry:
 
 
 def _differences(report: Report) -> Table:
-    """A section for each column, a line for each row."""
+    """Lays out the differences: a section for each column, a line for each row."""
     keys = [
         key
         for key in report.keys

@@ -1,4 +1,4 @@
-"""A table for people: as wide as the terminal, or several below each other."""
+"""Writes tables for the terminal; a table that is too wide becomes several."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ _GAP = 2  # spaces between columns
 
 
 def to_table(document: Document, *, width: int | None = None, styled: bool | None = None) -> str:
-    """Best means bold and second ones underlined, or with signs where nothing can be styled.
+    """Writes best means bold and second ones underlined, or with signs where nothing can be styled.
 
-    Control characters of texts are escaped; those that are left are our styles.
-
-    Columns that do not fit go to a table of their own, by families where that is possible.
+    Control characters of texts are escaped; the remaining ones are styles. Columns that do not
+    fit go to a table of their own; families stay together where they can.
 
     Args:
-        width: in characters; by default the terminal's, 120 without one.
-        styled: with escape codes; by default if stdout is a terminal that knows them.
+        width: characters per line; by default the terminal's, 120 without a terminal.
+        styled: use escape codes; by default if stdout is a terminal that knows them.
     """
     if styled is None:
         screen = Console(file=sys.stdout)
@@ -65,7 +64,7 @@ def to_table(document: Document, *, width: int | None = None, styled: bool | Non
 
 
 class _Cells:
-    """The texts of a table, and how wide they are."""
+    """The texts of a table and their widths."""
 
     def __init__(self, table: Table, styled: bool) -> None:
         self._table = table
@@ -83,7 +82,7 @@ class _Cells:
         self._headers = [self._header(i) for i in range(len(table.columns))]
 
     def _header(self, column: int) -> Text:
-        """A line for each level; one that is as its left neighbour's is left empty."""
+        """Makes a line for each level; one that equals its left neighbour's is empty."""
         levels = self._table.columns[column].levels
         before = self._table.columns[column - 1].levels if column else ()
         return Text(
@@ -106,7 +105,7 @@ class _Cells:
         return text
 
     def fitting(self, width: int) -> list[list[int]]:
-        """The columns in as few tables as fit; families stay together where they can."""
+        """Splits the columns into as few tables as fit; families stay together where they can."""
         named = zip(self._table.names, self._names, strict=True)
         room = width - sum(_width(name, texts) + _GAP for name, texts in named) + _GAP
         widths = [
@@ -132,7 +131,7 @@ class _Cells:
         return tables or [[]]
 
     def drawn(self, columns: Sequence[int]) -> RichTable:
-        # The box puts one space between columns itself.
+        # The box itself puts one space between columns.
         padding = (0, _GAP - 1, 0, 0)
         table = RichTable(box=SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
         left = len(self._table.names) - self._table.numbers
