@@ -44,8 +44,8 @@ def executed(code: str, **names: Any) -> dict[str, Any]:
 def test_the_page_is_linked_and_has_no_block_that_is_not_tried() -> None:
     assert "(docs/library.md)" in PAGE.parents[1].joinpath("README.md").read_text(encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
-    sections = ["Using an estimator elsewhere", "In a loop of your own", "Inside TRL"]
-    sections += ["Inside verl", "A package of your own"]
+    sections = ["Using an estimator elsewhere", "In your own loop", "Inside TRL"]
+    sections += ["Inside verl", "Your own package"]
     assert re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M) == sections
     assert [len(blocks(section)) for section in sections] == [1, 2, 1, 1, 2]
 
@@ -58,7 +58,7 @@ def test_in_short() -> None:
 
 
 def test_a_loop_of_ones_own_learns_and_goes_on() -> None:
-    loop, resume = blocks("In a loop of your own")
+    loop, resume = blocks("In your own loop")
     done = executed(loop)
     history, checkpoint = done["history"], done["checkpoint"]
     assert all(math.isfinite(step["loss"]) for step in history)
@@ -331,13 +331,13 @@ def test_the_preset_verl_agrees_with_verl_to_rounding() -> None:
     assert torch.allclose(ours, theirs.view(200, 6), rtol=0, atol=1e-6)
 
 
-# A package of your own
+# Your own package
 
 
 def test_a_package_made_by_the_page_is_an_estimator_like_any_other(
     install: Callable[..., Path],
 ) -> None:
-    module, project = blocks("A package of your own")
+    module, project = blocks("Your own package")
     described = tomllib.loads(project)["project"]
     folder = install(described["name"], described["entry-points"], halved=module)
     program = (
