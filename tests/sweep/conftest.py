@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from advsweep.config.groups import Composition, ConfigGroups
 from advsweep.store import Store, open_store
-from advsweep.sweep.planning import plan as planning
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.registry import config_groups
 
@@ -34,18 +32,11 @@ Planner = Callable[..., Plan]
 def plan() -> Planner:
     """Plans a quick sweep with further overrides; the last one of a key counts."""
     # Hydra takes longer to compose a choice of groups than most of these sweeps take to run.
-    composed: dict[frozenset[tuple[str, str]], Composition] = {}
-
-    def groups(config_dirs: Sequence[str | Path] = ()) -> ConfigGroups:
-        made = config_groups(config_dirs)
-        made._composed = composed
-        return made
+    groups = config_groups()
 
     @functools.cache
     def make(*overrides: str, name: str | None = None) -> Plan:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(planning, "config_groups", groups)
-            return make_plan([*QUICK, *overrides], name=name)
+        return make_plan([*QUICK, *overrides], groups=groups, name=name)
 
     return make
 
