@@ -1,1 +1,0 @@
-"""The history of the store's schema, one file per change."""
