@@ -92,7 +92,7 @@ def _commits(store: Store, peer: tuple[str, str]) -> None:
 
     def beat() -> None:
         for step in range(COMMITS):
-            store.leases.heartbeat(3, step=step, points=[("metric 0", step, 1.0)])
+            store.metrics.record(3, [("metric 0", step, 1.0)], step=step)
 
     show("commits/s of one point", _rate(COMMITS, write), "8,000", *peer)
     store.leases.claim(3, Owner.current())
