@@ -54,11 +54,7 @@ class Analyses(StorePart):
     """Analyses of weights and hidden states: records beside the runs, which stay as they are."""
 
     def add(self, run_id: int, analysis: NewAnalysis) -> None:
-        """Adds an analysis; one of the same identity stays as it is.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
+        """Adds an analysis; one of the same identity stays as it is."""
         row = {
             "run_id": run_id,
             "identity": analysis.identity,

@@ -75,11 +75,7 @@ class Evaluations(StorePart):
             return connection.execute(query).scalar() is not None
 
     def link(self, run_id: int, identity: str, step: int) -> None:
-        """Links an evaluation to a run; a link that exists stays as it is.
-
-        Raises:
-            NotFoundError: there is no such run, or no such evaluation.
-        """
+        """Links an evaluation to a run; a link that exists stays as it is."""
         with self._database.write() as connection:
             self._require_run(connection, run_id)
             evaluation_id = self._require_id(connection, identity)
@@ -133,11 +129,7 @@ class Evaluations(StorePart):
         return [EvaluationRecord(run_id=None, step=0, **parts[e]) for e in ids]
 
     def find(self, identity: str) -> EvaluationRecord:
-        """Returns an evaluation, without the runs that it is linked to.
-
-        Raises:
-            NotFoundError: there is no such evaluation.
-        """
+        """Returns an evaluation, without the runs that it is linked to."""
         with self._database.read() as connection:
             found = self._require_id(connection, identity)
             parts = _read_parts(connection, {found})

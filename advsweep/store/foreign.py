@@ -1,7 +1,8 @@
 """Checks of the rows of another store before a merge copies them.
 
 The author of the other store chose its values and, in SQLite, their types and its tables too.
-Rows that pass could have been written by advsweep, and every database accepts them.
+Rows that pass could have been written by advsweep, and every database accepts them. Each check
+raises `ForeignError`, which names the column, the expected and the actual value.
 """
 
 from __future__ import annotations
@@ -53,11 +54,7 @@ def reading() -> Iterator[None]:
 
 
 def check_run(row: Mapping[str, Any]) -> None:
-    """Checks a row of `runs`.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks a row of `runs`."""
     check_types(Run, row)
     try:
         folder_name(**{k: row[k] for k in ("identity", "attempt", "estimator", "seed")})
@@ -74,11 +71,7 @@ def check_run(row: Mapping[str, Any]) -> None:
 
 
 def check_types(model: type[Base], row: Mapping[str, Any]) -> None:
-    """Checks that the columns of a table can hold the values in every database.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks that the columns of a table can hold the values in every database."""
     for column in model.__table__.columns:
         if column.name not in row:
             continue
@@ -136,11 +129,7 @@ def _is_json(value: Any) -> bool:
 
 
 def check_points(points: Sequence[tuple[Any, Any, Any]]) -> None:
-    """Checks metric points (name, step, value).
-
-    Raises:
-        ForeignError: a point is malformed or duplicated.
-    """
+    """Checks metric points (name, step, value)."""
     for name, step, value in points:
         if not (is_printable(name) and _is_step(step) and _is_number(value)):
             raise ForeignError(
@@ -151,11 +140,7 @@ def check_points(points: Sequence[tuple[Any, Any, Any]]) -> None:
 
 
 def check_summaries(values: Mapping[Any, Any]) -> None:
-    """Checks the summaries of a run.
-
-    Raises:
-        ForeignError: a name or a number is malformed.
-    """
+    """Checks the summaries of a run."""
     for name, value in values.items():
         if not (is_printable(name) and _is_number(value)):
             raise ForeignError(f"summaries: expected names and numbers, got {shown((name, value))}")
@@ -166,9 +151,6 @@ def check_checkpoint(row: Mapping[str, Any], folder: str) -> None:
 
     Args:
         folder: the name of the run's folder.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
     """
     _require(_is_step(row["step"]), "checkpoint's step", "a whole number", row, "step")
     _require(isinstance(row["created"], datetime), "created", "a time", row)
@@ -180,11 +162,7 @@ def check_checkpoint(row: Mapping[str, Any], folder: str) -> None:
 
 
 def check_sweep(row: Mapping[str, Any]) -> None:
-    """Checks a row of `sweeps`.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks a row of `sweeps`."""
     check_types(Sweep, row)
     _require(is_printable(row["name"]), "name", "a short text of one line", row)
     _require(isinstance(row["spec"], dict), "spec", "a mapping", row)
@@ -204,11 +182,7 @@ def without_choices(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Checks the trials of a sweep.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks the trials of a sweep."""
     for row in rows:
         check_types(Trial, row)
         _require(row["number"] >= 0, "number", "a whole number from 0", row)
@@ -219,11 +193,7 @@ def check_trials(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_evaluation(row: Mapping[str, Any]) -> None:
-    """Checks a row of `evaluations` with its `problems`.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks a row of `evaluations` with its `problems`."""
     check_types(Evaluation, row)
     _require(is_hash(row["identity"]), "identity", "64 hexadecimal digits", row)
     for key in ("subject", "task"):
@@ -252,11 +222,7 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
 
 
 def check_link(row: Mapping[str, Any]) -> None:
-    """Checks an evaluation of a run with the `step` of its weights.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks an evaluation of a run with the `step` of its weights."""
     _require(_is_step(row["step"]), "step", "a whole number from 0", row)
     check_evaluation(row)
 
@@ -270,11 +236,7 @@ def _is_problem(problem: Any) -> bool:
 
 
 def check_analysis(row: Mapping[str, Any]) -> None:
-    """Checks a row of `analyses`.
-
-    Raises:
-        ForeignError: names the column, the expected and the actual value.
-    """
+    """Checks a row of `analyses`."""
     check_types(Analysis, row)
     _require(row["step"] >= 0, "step", "a whole number from 0", row)
     for key in ("settings", "result"):

@@ -45,9 +45,6 @@ class Leases(StorePart):
 
         Args:
             holder: a process that hands the run over if it holds the lease.
-
-        Raises:
-            NotFoundError: there is no such run.
         """
         query = select(Run.status, *LEASE_COLUMNS).where(Run.id == run_id).with_for_update()
         began = time.monotonic()
@@ -76,9 +73,6 @@ class Leases(StorePart):
 
         Args:
             sweep: only runs of this sweep.
-
-        Raises:
-            NotFoundError: there is no such sweep.
         """
         with self._database.write() as connection:
             now = self._now()
@@ -137,11 +131,7 @@ class Leases(StorePart):
                 connection.execute(same)
 
     def owner(self, run_id: int) -> Owner | None:
-        """Returns the process that holds, or last held, the lease; None for a fresh run.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
+        """Returns the process that holds, or last held, the lease; None for a fresh run."""
         query = select(Run.host, Run.pid, Run.process_started).where(Run.id == run_id)
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()

@@ -47,11 +47,6 @@ def in_sweep(query: Select[*tuple[Any, ...]], sweep_id: int | None) -> Select[*t
     return query.join(SweepRun, SweepRun.run_id == Run.id).where(SweepRun.sweep_id == sweep_id)
 
 
-def depends_on_lease(status: Status | None) -> bool:
-    """Returns whether a status depends on processes and clocks, which no query can check."""
-    return status in (Status.RUNNING, Status.LOST)
-
-
 def sweep_names(
     connection: Connection, run_ids: Sequence[int] | None = None
 ) -> dict[int, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from advsweep.store.base import StorePart, chunks, insert_or_ignore, peer_ids
 from advsweep.store.owners import LEASE_COLUMNS, host_name
 from advsweep.store.records import NewRun, Peer, RunLine, RunOutline, RunRecord, Status
 from advsweep.store.run_folders import folder_name
-from advsweep.store.run_queries import all_columns, depends_on_lease, in_sweep, to_records
+from advsweep.store.run_queries import all_columns, in_sweep, to_records
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import Run, SweepRun
 
@@ -47,7 +47,6 @@ class Runs(StorePart):
             sweep: a sweep that all of them become part of, in this order.
 
         Raises:
-            NotFoundError: there is no such sweep.
             StoreError: a run has a value that cannot be part of the name of its folder, such as
                 an estimator name with other characters; none of the runs is added.
         """
@@ -98,9 +97,6 @@ class Runs(StorePart):
         """Adds another attempt of a run, which replaces it in its sweeps; returns its id.
 
         The old record stays as it is.
-
-        Raises:
-            NotFoundError: there is no such run.
         """
         with self._database.write_alone() as connection:
             old = self._row(connection, run_id)
@@ -135,7 +131,6 @@ class Runs(StorePart):
         Evaluations that other runs share stay, and so do files.
 
         Raises:
-            NotFoundError: there is no such run.
             StoreError: a process is training one of the runs.
         """
         with self._database.write() as connection:
@@ -172,9 +167,6 @@ class Runs(StorePart):
             ids: only these runs, in this order.
             status: only runs of this status.
             limit: at most this many runs.
-
-        Raises:
-            NotFoundError: there is no such sweep or id.
         """
         with self._database.read() as connection:
             query, order = all_columns(status), Run.id
@@ -182,7 +174,8 @@ class Runs(StorePart):
                 query = in_sweep(query, self._require_sweep(connection, sweep))
                 order = Run.id if newest_first else SweepRun.position
             query = query.order_by(order.desc() if newest_first else order)
-            if limit is not None and ids is None and not depends_on_lease(status):
+            # No query can check leases, on which the difference of running and lost depends.
+            if ids is None and status not in (Status.RUNNING, Status.LOST):
                 query = query.limit(limit)
             rows = (
                 connection.execute(query).all()
@@ -209,26 +202,12 @@ class Runs(StorePart):
         return [rows[i] for i in ids if i in rows]
 
     def count(self, *, sweep: str | None = None, status: Status | None = None) -> int:
-        """Returns the number of runs of a sweep, a status, both or neither.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
-        if depends_on_lease(status):
-            return len(self.select(sweep=sweep, status=status))
-        with self._database.read() as connection:
-            sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
-            query = in_sweep(select(func.count()).select_from(Run), sweep_id)
-            if status is not None:
-                query = query.where(Run.status == status)
-            return int(connection.execute(query).scalar_one())
+        """Returns the number of runs of a sweep, a status, both or neither."""
+        counts = self.count_by_status(sweep)
+        return sum(counts.values()) if status is None else counts[status]
 
     def count_by_status(self, sweep: str | None = None) -> Mapping[Status, int]:
-        """Returns the number of runs in every status, of a sweep or of the store.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Returns the number of runs in every status, of a sweep or of the store."""
         counts: Counter[Status] = Counter()
         with self._database.read() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
@@ -242,21 +221,13 @@ class Runs(StorePart):
         return {status: counts[status] for status in Status}
 
     def lines(self, sweep: str | None = None) -> list[RunLine]:
-        """Returns every run without its config, newest first.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Returns every run without its config, newest first."""
         with self._database.read() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
             return run_queries.select_lines(connection, self._guard, sweep_id)
 
     def outlines(self, sweep: str | None = None) -> list[RunOutline]:
-        """Returns every run in short form, by id or in the order of the sweep's plan.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Returns every run in short form, by id or in the order of the sweep's plan."""
         with self._database.read() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
             return run_queries.select_outlines(connection, self._guard, sweep_id)

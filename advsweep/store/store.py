@@ -79,8 +79,9 @@ class Store:
       that run, which changes nothing.
     - While the database is unreachable or locked, the call is repeated for `patience` seconds.
       A repeated call never takes effect twice.
-    - `StoreError` means that the database could not do it, for instance because its disk is
-      full. Nothing of that call is stored.
+    - `NotFoundError` means that a given run, sweep or evaluation does not exist. `StoreError`
+      means that the database could not do it, for instance because its disk is full. Nothing of
+      that call is stored.
 
     Attributes:
         runs: planned runs, their status, configs and environments.

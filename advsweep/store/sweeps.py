@@ -58,11 +58,7 @@ class Sweeps(StorePart):
         ]
 
     def remove(self, name: str) -> None:
-        """Removes a sweep; its runs stay.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Removes a sweep; its runs stay."""
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, name)
             connection.execute(delete(SweepRun).where(SweepRun.sweep_id == sweep_id))
@@ -86,11 +82,7 @@ class Trials(StorePart):
     """The trials of searches: the points that a search proposed, in order."""
 
     def add(self, sweep: str, number: int, params: Mapping[str, Any], config_hash: str) -> bool:
-        """Adds a trial to a sweep; returns False if one of that number exists.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Adds a trial to a sweep; returns False if one of that number exists."""
         values = {"number": number, "params": dict(params), "config_hash": config_hash}
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, sweep)
@@ -106,11 +98,7 @@ class Trials(StorePart):
             return (known.params, known.config_hash) == (values["params"], config_hash)
 
     def select(self, sweep: str) -> list[TrialRecord]:
-        """Returns the trials of a sweep by number; empty for a sweep without a search.
-
-        Raises:
-            NotFoundError: there is no such sweep.
-        """
+        """Returns the trials of a sweep by number; empty for a sweep without a search."""
         query = select(Trial.number, Trial.params, Trial.config_hash).order_by(Trial.number)
         with self._database.read() as connection:
             sweep_id = self._require_sweep(connection, sweep)

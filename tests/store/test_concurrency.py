@@ -50,9 +50,7 @@ def test_a_reader_does_not_wait_for_a_writer(store, new_run):
     assert [run.step for run in store.runs.select()] == [50]
 
 
-def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
-    tmp_path, new_run, monkeypatch
-):
+def test_a_locked_store_is_an_error_until_it_is_free(tmp_path, new_run, monkeypatch):
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.05)
     with open_store(str(tmp_path / "a.db")) as store, open_store(str(tmp_path / "a.db")) as other:
         with store.database.write():

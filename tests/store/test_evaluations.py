@@ -1,14 +1,12 @@
-"""Evaluations and checkpoints in the store."""
+"""Evaluations in the store."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from advsweep.errors import NotFoundError
-from advsweep.store import NewEvaluation, ProblemCounts, open_store
+from advsweep.store import NewEvaluation, ProblemCounts
 
 
 @pytest.fixture
@@ -50,7 +48,7 @@ def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> New
     )
 
 
-def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
+def test_an_evaluation_is_read_with_its_counts(store, clock, ids):
     assert not store.evaluations.has("e")
     store.evaluations.add(_evaluation("e", ids[0], 100))
     assert store.evaluations.has("e")
@@ -68,7 +66,7 @@ def test_an_evaluation_comes_back_with_its_counts(store, clock, ids):
     assert np.isnan(found.token_entropy[1])
 
 
-def test_the_same_evaluation_again_changes_nothing(store, ids):
+def test_adding_an_evaluation_again_changes_nothing(store, ids):
     first = store.evaluations.add(_evaluation("e", ids[0], 100))
     assert store.evaluations.add(_evaluation("e", ids[0], 100, c=4)) == first
     [found] = store.evaluations.select([ids[0]])
@@ -87,39 +85,8 @@ def test_runs_share_the_evaluation_of_their_base_model(store, ids):
         store.evaluations.link(99, "base", 0)
 
 
-def test_the_ends_of_a_training_can_be_asked_for_alone(store, ids):
+def test_select_only_the_first_and_last_evaluations(store, ids):
     for step in (0, 50, 100):
         store.evaluations.add(_evaluation(f"e{step}", ids[0], step))
     assert [e.step for e in store.evaluations.select(ids)] == [0, 50, 100]
     assert [e.step for e in store.evaluations.select(ids, ends_only=True)] == [0, 100]
-
-
-def test_checkpoints(store, clock, ids):
-    [run] = store.runs.select(ids=[ids[0]])
-    inside, outside = run.directory / "checkpoints" / "step-000050", Path("/elsewhere/step-000100")
-    store.checkpoints.add(ids[0], 100, outside)
-    store.checkpoints.add(ids[0], 50, inside)
-    store.checkpoints.add(ids[0], 50, inside)
-    found = store.checkpoints.select(ids[0])
-    assert [(c.step, c.path, c.created) for c in found] == [
-        (50, inside, clock.now),
-        (100, outside, clock.now),
-    ]
-    store.checkpoints.remove(ids[0], inside)
-    assert [c.step for c in store.checkpoints.select(ids[0])] == [100]
-    assert store.checkpoints.select(ids[1]) == []
-
-
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_a_store_can_be_moved_together_with_its_runs(store, ids, tmp_path):
-    [run] = store.runs.select(ids=[ids[0]])
-    store.checkpoints.add(ids[0], 50, run.directory / "checkpoints" / "step-000050")
-    store.close()
-    moved = tmp_path / "moved"
-    moved.mkdir()
-    (tmp_path / "advsweep.db").rename(moved / "advsweep.db")
-    with open_store(str(moved / "advsweep.db"), create=False) as there:
-        [checkpoint] = there.checkpoints.select(ids[0])
-        [run] = there.runs.select(ids=[ids[0]])
-    assert checkpoint.path == run.directory / "checkpoints" / "step-000050"
-    assert run.directory.is_relative_to(moved)

@@ -1,4 +1,4 @@
-"""Each run belongs to one process at a time."""
+"""Leases: one process at a time trains a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +25,7 @@ def run_id(store, new_run) -> int:
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process of this host that lives until the test ends it."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()
     process.wait()
@@ -52,7 +51,7 @@ def test_a_claim_is_recorded(store, clock, run_id):
     assert run.finished is None
 
 
-def test_a_holder_may_not_know_when_it_started(store, run_id):
+def test_an_owner_without_a_start_time_can_claim(store, run_id):
     assert store.leases.claim(run_id, Owner("elsewhere", 1, None))
     store.leases.heartbeat(run_id, step=3)
     store.metrics.record(run_id, [("reward/mean", 3, 0.5)])
@@ -60,16 +59,16 @@ def test_a_holder_may_not_know_when_it_started(store, run_id):
     assert _status(store, run_id) is Status.DONE
 
 
-def test_a_run_that_somebody_has_cannot_be_had(store, run_id, sleeper):
+def test_a_run_with_a_living_owner_cannot_be_claimed(store, run_id, sleeper):
     assert store.leases.claim(run_id, _owner_of(sleeper))
     assert not store.leases.claim(run_id, Owner.current())
 
 
-def test_a_run_of_a_dead_process_can_be_had_at_once(store, run_id, sleeper):
+def test_a_run_of_a_dead_process_can_be_claimed_at_once(store, run_id, sleeper):
     store.leases.claim(run_id, _owner_of(sleeper))
     sleeper.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    # Dead, but its parent has not taken notice: the pid is still there.
+    # A zombie: its pid still exists.
     assert Path(f"/proc/{sleeper.pid}").exists() or not Path("/proc/self").exists()
     assert _status(store, run_id) is Status.LOST
     assert store.leases.claim(run_id, Owner.current())
@@ -81,7 +80,7 @@ def test_a_later_process_with_the_same_pid_is_another(store, run_id, sleeper):
     assert store.leases.claim(run_id, Owner.current())
 
 
-def test_a_failure_is_kept_with_its_class_until_the_run_is_taken_up_again(store, run_id):
+def test_a_failure_is_stored_until_the_run_is_claimed_again(store, run_id):
     store.leases.claim(run_id, Owner.current())
     store.leases.finish(run_id, Status.FAILED, failure=Failure.OOM, error="no memory")
     [run] = store.runs.select()
@@ -90,7 +89,7 @@ def test_a_failure_is_kept_with_its_class_until_the_run_is_taken_up_again(store,
     assert store.runs.select()[0].failure is None
 
 
-def test_a_clock_that_was_set_back_keeps_no_run_of_another_host_for_ever(store, clock, run_id):
+def test_a_heartbeat_in_the_future_does_not_hold_a_lease_of_another_host(store, clock, run_id):
     store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
     clock.forward(-59)
     assert not store.leases.claim(run_id, Owner.current())
@@ -99,9 +98,7 @@ def test_a_clock_that_was_set_back_keeps_no_run_of_another_host_for_ever(store, 
     assert store.leases.claim(run_id, Owner.current())
 
 
-def test_a_clock_that_was_set_back_takes_no_run_from_a_living_process(
-    store, clock, run_id, sleeper
-):
+def test_a_living_process_keeps_its_lease_when_the_clock_is_set_back(store, clock, run_id, sleeper):
     store.leases.claim(run_id, _owner_of(sleeper))
     clock.forward(-3600)
     assert not store.leases.claim(run_id, Owner.current())
@@ -110,7 +107,7 @@ def test_a_clock_that_was_set_back_takes_no_run_from_a_living_process(
     assert store.leases.claim(run_id, Owner.current())
 
 
-def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id, tmp_path):
+def test_no_write_succeeds_after_the_lease_is_lost(store, clock, run_id, tmp_path):
     checkpoint = tmp_path / "step-000005"
     with open_store(store.url, clock=clock) as late:
         late.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
@@ -134,7 +131,7 @@ def test_a_process_that_was_taken_over_writes_nothing_more(store, clock, run_id,
     assert store.metrics.summaries([run_id]) == {}
 
 
-def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store, clock, run_id):
+def test_a_process_of_another_host_holds_its_lease_until_its_heartbeat_is_old(store, clock, run_id):
     other = Owner("elsewhere", 1, 0.0)
     assert store.leases.claim(run_id, other)
     clock.forward(59)
@@ -148,7 +145,7 @@ def test_a_process_of_another_host_is_believed_until_its_heartbeat_is_old(store,
 
 
 @pytest.mark.parametrize("end", [Status.FAILED, Status.INTERRUPTED])
-def test_a_run_that_was_not_completed_can_be_taken_up_again(store, clock, run_id, end):
+def test_an_unfinished_run_can_be_claimed_again(store, clock, run_id, end):
     store.leases.claim(run_id, Owner.current())
     began = clock.now
     clock.forward(5)
@@ -162,13 +159,13 @@ def test_a_run_that_was_not_completed_can_be_taken_up_again(store, clock, run_id
     assert run.started == began
 
 
-def test_a_run_that_is_done_stays_done(store, run_id):
+def test_a_done_run_cannot_be_claimed(store, run_id):
     store.leases.claim(run_id, Owner.current())
     store.leases.finish(run_id, Status.DONE)
     assert not store.leases.claim(run_id, Owner.current())
 
 
-def test_a_heartbeat_tells_step_and_stage(store, clock, run_id):
+def test_a_heartbeat_records_step_and_stage(store, clock, run_id):
     store.leases.claim(run_id, Owner.current())
     clock.forward(10)
     store.leases.heartbeat(run_id, step=7, stage="training")
@@ -178,7 +175,7 @@ def test_a_heartbeat_tells_step_and_stage(store, clock, run_id):
     assert (run.step, run.stage, run.heartbeat) == (7, "training", clock.now)
 
 
-def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(store, clock, run_id):
+def test_a_process_without_heartbeats_loses_its_lease(store, clock, run_id):
     store.leases.claim(run_id, Owner("elsewhere", 1, 0.0))
     clock.forward(61)
     with open_store(store.url, clock=clock) as other:
@@ -190,10 +187,10 @@ def test_a_process_that_was_silent_for_too_long_learns_that_it_lost_its_run(stor
     assert _status(store, run_id) is Status.DONE
 
 
-def test_a_request_to_stop_lasts_until_it_is_withdrawn(store, run_id):
+def test_a_stop_request_lasts_until_it_is_withdrawn(store, run_id):
     assert not store.leases.stop_requested(run_id)
     store.leases.request_stop(run_id)
-    # One that came before the process had claimed its run is not lost.
+    # A request before the claim is not lost.
     store.leases.claim(run_id, Owner.current())
     assert store.leases.stop_requested(run_id)
     store.leases.finish(run_id, Status.INTERRUPTED)
@@ -202,7 +199,7 @@ def test_a_request_to_stop_lasts_until_it_is_withdrawn(store, run_id):
     assert not store.leases.stop_requested(run_id)
 
 
-def test_the_process_that_has_a_run(store, run_id):
+def test_owner_of_a_run(store, run_id):
     assert store.leases.owner(run_id) is None
     store.leases.claim(run_id, Owner.current())
     assert store.leases.owner(run_id) == Owner.current()
@@ -210,14 +207,14 @@ def test_the_process_that_has_a_run(store, run_id):
         store.leases.owner(5)
 
 
-def test_runs_that_are_not_there(store):
+def test_missing_runs_are_errors(store):
     with pytest.raises(NotFoundError, match="no run 5"):
         store.leases.claim(5, Owner.current())
     with pytest.raises(NotFoundError, match="no run 5"):
         store.leases.request_stop(5)
 
 
-def test_processes_are_told_apart_by_when_they_started(sleeper):
+def test_start_times_identify_processes(sleeper):
     assert process_started(os.getpid()) == Owner.current().started
     assert not Owner.current().has_ended()
     assert not _owner_of(sleeper).has_ended()
@@ -226,7 +223,7 @@ def test_processes_are_told_apart_by_when_they_started(sleeper):
     assert process_started(sleeper.pid) is None
 
 
-def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
+def test_without_proc_pids_identify_processes(sleeper, monkeypatch):
     monkeypatch.setattr("advsweep.store.owners._has_proc", lambda: False)
     assert Owner.current().started == 0.0
     owner = _owner_of(sleeper)
@@ -236,7 +233,7 @@ def test_where_the_system_tells_no_starts_pids_have_to_do(sleeper, monkeypatch):
     assert owner.has_ended()
 
 
-def test_a_run_is_handed_over_by_the_process_that_has_it(store, run_id, sleeper):
+def test_the_holder_hands_its_run_over(store, run_id, sleeper):
     parent = _owner_of(sleeper)
     store.leases.claim(run_id, parent)
     assert not store.leases.claim(run_id, Owner.current(), holder=Owner("elsewhere", 1, 0.0))
@@ -245,75 +242,75 @@ def test_a_run_is_handed_over_by_the_process_that_has_it(store, run_id, sleeper)
     assert run.pid == os.getpid()
 
 
-def _taken(store, sweep: str | None = None) -> list[int]:
-    """The runs that one process takes up after another, until there are none."""
+def _claim_all(store, sweep: str | None = None) -> list[int]:
+    """Claims runs until none is available; returns their ids."""
     taken = []
     while (run_id := store.leases.claim_next(Owner.current(), sweep)) is not None:
         taken.append(run_id)
     return taken
 
 
-def test_the_next_run_is_the_first_of_the_plan_that_nobody_has(store, new_run, sleeper):
+def test_claim_next_takes_the_first_available_run_of_the_plan(store, new_run, sleeper):
     a, b, c, d = (new_run(seed=i) for i in range(4))
     store.sweeps.add("demo", {})
     others = store.runs.add([d])
     ids = store.runs.add([c, a, b], "demo")
     store.leases.claim(ids[1], _owner_of(sleeper))
-    assert _taken(store, "demo") == [ids[0], ids[2]]
+    assert _claim_all(store, "demo") == [ids[0], ids[2]]
     assert {run.status for run in store.runs.select(ids=ids)} == {Status.RUNNING}
-    assert _taken(store) == others
+    assert _claim_all(store) == others
     with pytest.raises(NotFoundError, match="no sweep 'dmo'"):
         store.leases.claim_next(Owner.current(), "dmo")
 
 
-def test_runs_that_ended_early_are_taken_up_again_but_for_those_that_failed(store, new_run):
+def test_claim_next_resumes_interrupted_but_not_failed_runs(store, new_run):
     ids = store.runs.add([new_run(seed=i) for i in range(4)])
     for run_id, end in zip(ids, (Status.INTERRUPTED, Status.FAILED, Status.DONE), strict=False):
         store.leases.claim(run_id, Owner.current())
         store.leases.finish(run_id, end)
-    assert _taken(store) == [ids[0], ids[3]]
+    assert _claim_all(store) == [ids[0], ids[3]]
 
 
-def test_runs_that_were_asked_to_stop_are_left_until_somebody_wants_them(store, new_run):
+def test_claim_next_skips_runs_with_a_stop_request(store, new_run):
     ids = store.runs.add([new_run(seed=i) for i in range(2)])
     store.leases.claim(ids[0], Owner.current())
     for run_id in ids:
         store.leases.request_stop(run_id)
     store.leases.finish(ids[0], Status.INTERRUPTED)
-    assert _taken(store) == []
+    assert _claim_all(store) == []
     assert store.leases.claim(ids[0], Owner.current())
 
 
-def test_lost_runs_are_taken_up_again(store, clock, new_run, sleeper):
+def test_claim_next_takes_lost_runs(store, clock, new_run, sleeper):
     ids = store.runs.add([new_run(seed=i) for i in range(3)])
     store.leases.claim(ids[0], Owner("elsewhere", 1, 0.0))
     store.leases.claim(ids[1], _owner_of(sleeper))
     store.leases.claim(ids[2], _owner_of(sleeper))
     store.leases.finish(ids[2], Status.DONE)
-    assert _taken(store) == []
+    assert _claim_all(store) == []
     sleeper.kill()
     sleeper.wait()
-    assert _taken(store) == [ids[1]]
+    assert _claim_all(store) == [ids[1]]
     clock.forward(61)
     store.leases.heartbeat(ids[1])
-    assert _taken(store) == [ids[0]]
+    assert _claim_all(store) == [ids[0]]
 
 
-def test_the_next_run_may_be_one_whose_heartbeat_is_of_a_clock_that_was_set_back(
+def test_claim_next_takes_runs_of_other_hosts_with_a_heartbeat_in_the_future(
     store, clock, new_run, sleeper
 ):
     ids = store.runs.add([new_run(seed=i) for i in range(2)])
     store.leases.claim(ids[0], _owner_of(sleeper))
     store.leases.claim(ids[1], Owner("elsewhere", 1, 0.0))
     clock.forward(-59)
-    assert _taken(store) == []
+    assert _claim_all(store) == []
     clock.forward(-3600)
-    # The one of this host is seen to live, and beats by the new clock before long.
-    assert _taken(store) == [ids[1]]
+    # The process of this host lives and renews its lease by the new clock soon.
+    assert _claim_all(store) == [ids[1]]
     assert [run.status for run in store.runs.select(ids=ids)] == [Status.RUNNING] * 2
 
 
-def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new_run):
+def test_renew_returns_the_runs_that_were_taken_over(store, clock, new_run):
     ids = store.runs.add([new_run(seed=seed) for seed in range(4)])
     me = Owner.current()
     for run_id in ids:
@@ -328,7 +325,7 @@ def test_one_beat_for_several_runs_tells_which_were_taken_over(store, clock, new
     assert [after[i] == before[i] for i in ids] == [True, True, False, False]
 
 
-def test_requests_to_stop_of_several_runs(store, new_run):
+def test_stop_requests_of_several_runs(store, new_run):
     ids = store.runs.add([new_run(seed=seed) for seed in range(3)])
     store.leases.request_stop(ids[1])
     assert store.leases.stops_requested(ids) == {ids[1]}

@@ -25,7 +25,7 @@ def _same(a: object, b: object) -> bool:
     return repr(a) == repr(b)  # nan is nan
 
 
-def test_points_come_back_by_name_and_step(store, ids):
+def test_points_are_sorted_by_name_and_step(store, ids):
     store.metrics.record(ids[0], [("reward/mean", 2, 0.5), ("collapse/acr", 1, 0.25)])
     store.metrics.record(ids[0], [("reward/mean", 1, 0.125)])
     store.metrics.record(ids[1], [("reward/std", 1, 1.0)])
@@ -41,14 +41,14 @@ def test_points_come_back_by_name_and_step(store, ids):
     assert store.metrics.names(ids[2]) == store.metrics.points(ids[2]) == []
 
 
-def test_of_points_with_the_same_name_and_step_the_last_counts(store, ids):
+def test_a_later_point_replaces_an_earlier_one(store, ids):
     store.metrics.record(ids[0], [("x", 1, 1.0), ("x", 1, 2.0)])
     assert store.metrics.points(ids[0]) == [("x", 1, 2.0)]
     store.metrics.record(ids[0], [("x", 1, 3.0)])
     assert store.metrics.points(ids[0]) == [("x", 1, 3.0)]
 
 
-def test_numbers_come_back_to_the_last_bit(store, ids):
+def test_values_are_stored_exactly(store, ids):
     numbers = [0.1, 1e-308, 0.0, 1 / 3, math.inf, -math.inf, math.nan, 2**53]
     store.metrics.record(ids[0], [("x", step, value) for step, value in enumerate(numbers)])
     assert [repr(float(v)) for _, _, v in store.metrics.points(ids[0])] == [
@@ -58,7 +58,7 @@ def test_numbers_come_back_to_the_last_bit(store, ids):
     assert _same(store.metrics.summaries(ids), {ids[0]: {"inf": math.inf, "nan": math.nan}})
 
 
-def test_going_back_forgets_what_was_past_the_step(store, ids, tmp_path):
+def test_truncate_removes_later_points_and_checkpoints(store, ids, tmp_path):
     for run_id in ids[:2]:
         store.leases.claim(run_id, Owner.current())
         store.leases.heartbeat(run_id, step=9)
@@ -106,7 +106,7 @@ def test_means_over_the_first_and_the_last_steps(store, ids):
     assert store.metrics.means(ids, "y") == {}
 
 
-def test_a_mean_has_the_digits_of_its_points_whatever_their_order(store, ids):
+def test_means_do_not_depend_on_the_order_of_points(store, ids):
     # Added up one after another they come to 0 and to 2, and by any database to something else.
     values = [1.0, 1e100, 1.0, -1e100]
     store.metrics.record(ids[0], [("x", s, v) for s, v in enumerate(values, 1)])
@@ -121,7 +121,7 @@ def test_means_of_infinite_values(store, ids):
     assert store.metrics.means(ids, "x") == {ids[0]: math.inf}
 
 
-def test_means_leave_out_what_is_not_a_number(store, ids):
+def test_means_leave_out_nan(store, ids):
     store.metrics.record(ids[0], [("x", 1, math.nan), ("x", 2, 3.0), ("x", 3, 5.0)])
     store.metrics.record(ids[1], [("x", 1, math.nan)])
     assert store.metrics.means(ids, "x") == {ids[0]: 4.0}

@@ -47,7 +47,7 @@ def oldest(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_list_of_revisions_is_that_of_the_files():
+def test_the_list_of_revisions_matches_the_files():
     scripts = ScriptDirectory.from_config(_config()).walk_revisions()
     assert tuple(script.revision for script in scripts) == REVISIONS[::-1]
 
@@ -59,20 +59,20 @@ def test_migrations_make_the_tables_of_the_models(tmp_path):
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_metric_points_lie_in_the_order_of_their_key(tmp_path):
+def test_metric_points_are_stored_in_the_order_of_their_key(tmp_path):
     open_store(str(tmp_path / "a.db")).close()
     with sqlite3.connect(tmp_path / "a.db") as connection:
         [(made,)] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'points'")
     assert "WITHOUT ROWID" in made
 
 
-def test_an_older_store_asks_for_an_upgrade(oldest):
+def test_an_older_store_needs_an_upgrade(oldest):
     for create in (True, False):
         with pytest.raises(StoreError, match=r"\(0001\) is older .* `advsweep db upgrade --store"):
             open_store(str(oldest), create=create)
 
 
-def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
+def test_an_upgrade_reports_its_changes_and_keeps_the_data(oldest):
     with open_store(str(oldest), create=False, upgrade=True) as store:
         assert store.schema_version() == HEAD
         assert [line[:6] for line in store.upgraded] == [
@@ -91,9 +91,7 @@ def test_an_upgrade_says_what_it_did_and_keeps_the_data(oldest):
 
 
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
-def test_a_store_of_any_earlier_schema_has_the_same_rows_after_its_upgrade(
-    tmp_path, new_run, revision
-):
+def test_an_upgrade_from_any_schema_keeps_all_rows(tmp_path, new_run, revision):
     """What a store of that schema holds is what a new one holds, as far as it could."""
     url = str(tmp_path / "new.db")
     with open_store(url) as store:
@@ -145,6 +143,6 @@ def test_an_upgrade_that_fails_changes_nothing(oldest):
     assert "stage" not in columns
 
 
-def test_there_is_nothing_to_upgrade_where_there_is_no_store(tmp_path):
+def test_a_missing_store_cannot_be_upgraded(tmp_path):
     with pytest.raises(StoreError, match="no store at"):
         open_store(str(tmp_path / "a.db"), create=False, upgrade=True)

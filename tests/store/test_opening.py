@@ -20,7 +20,7 @@ from advsweep.store import NewRun, open_store
 from advsweep.store.schema import HEAD
 
 
-def test_a_new_store_is_made_at_the_newest_schema(tmp_path):
+def test_a_new_store_has_the_newest_schema(tmp_path):
     store = open_store(str(tmp_path / "a.db"))
     assert store.schema_version() == HEAD
     assert store.upgraded == []
@@ -30,7 +30,7 @@ def test_a_new_store_is_made_at_the_newest_schema(tmp_path):
         assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
 
 
-def test_a_store_is_named_by_argument_then_environment_then_default(tmp_path, monkeypatch):
+def test_the_argument_precedes_the_environment_and_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert open_store().url == f"sqlite:///{tmp_path}/advsweep.db"
     monkeypatch.setenv("ADVSWEEP_STORE", "other.db")
@@ -41,21 +41,21 @@ def test_a_store_is_named_by_argument_then_environment_then_default(tmp_path, mo
     )
 
 
-def test_runs_have_a_folder_for_each_store(tmp_path, monkeypatch):
+def test_each_store_has_its_own_folder_of_runs(tmp_path, monkeypatch):
     assert open_store(str(tmp_path / "advsweep.db")).runs_directory == tmp_path / "advsweep-runs"
     assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "other-runs"
     monkeypatch.setenv("ADVSWEEP_RUNS", str(tmp_path / "big-disk"))
     assert open_store(str(tmp_path / "other.db")).runs_directory == tmp_path / "big-disk"
 
 
-def test_what_was_written_is_there_when_opened_again(tmp_path):
+def test_data_persists_after_closing(tmp_path):
     with open_store(str(tmp_path / "a.db")) as store:
         store.sweeps.add("demo", {"seeds": 3})
     with open_store(str(tmp_path / "a.db"), create=False) as store:
         assert [(s.name, s.spec) for s in store.sweeps.select()] == [("demo", {"seeds": 3})]
 
 
-def test_commands_that_read_make_no_store(tmp_path):
+def test_reading_creates_no_store(tmp_path):
     path = tmp_path / "a.db"
     with pytest.raises(StoreError, match=r"no store at .*a\.db; run `advsweep run` first") as error:
         open_store(str(path), create=False)
@@ -67,7 +67,7 @@ def test_commands_that_read_make_no_store(tmp_path):
     assert open_store(str(path)).runs.select() == []
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("line\n" * 2000)
     for create in (True, False):
@@ -120,13 +120,13 @@ def test_a_store_needs_one_row_in_its_version_table(tmp_path, rows):
         ("nonsense://", "expected a store as a path"),
     ],
 )
-def test_urls_that_cannot_be_a_store(url, message):
+def test_invalid_urls_are_refused(url, message):
     with pytest.raises(StoreError, match=message) as error:
         open_store(url)
     assert "secret" not in str(error.value)
 
 
-def test_places_where_no_store_can_be(tmp_path):
+def test_invalid_places_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="is no folder; make it"):
         open_store(str(tmp_path / "missing" / "a.db"))
@@ -173,7 +173,7 @@ def _seeds(path: Path) -> list[int]:
         return [run.seed for run in store.runs.select(newest_first=False)]
 
 
-def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
+def test_a_store_in_a_read_only_folder_is_readable(archive):
     files = sorted(os.listdir(archive.parent))
     assert _seeds(archive) == [1]
     assert sorted(os.listdir(archive.parent)) == files
@@ -183,7 +183,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(archive):
         assert store.sweeps.select() == []
 
 
-def test_a_reader_of_such_a_folder_sees_what_others_write_meanwhile(archive, new_run):
+def test_a_reader_of_a_read_only_folder_sees_new_commits(archive, new_run):
     with open_store(str(archive), create=False) as reader:
         assert len(reader.runs.select()) == 1
         archive.parent.chmod(0o700)
@@ -197,7 +197,7 @@ def test_a_reader_of_such_a_folder_sees_what_others_write_meanwhile(archive, new
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_a_write_ahead_log_in_such_a_folder_is_read(archive, new_run, index, monkeypatch):
+def test_a_write_ahead_log_in_a_read_only_folder_is_read(archive, new_run, index, monkeypatch):
     """What a machine leaves behind that went down in the middle of a sweep."""
     room = Path(tempfile.mkdtemp(dir=archive.parent.parent))
     monkeypatch.setattr(tempfile, "tempdir", str(room))

@@ -1,4 +1,4 @@
-"""Leases while the server is away, while its clock is set, and of hosts that share a name."""
+"""Validity of leases: absent servers, clocks that are set, and hosts with the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = Owner("elsewhere", 1, 0.0)
 
 @pytest.fixture
 def ask(postgres_server, postgres_url) -> Callable[[str], object]:
-    """Asks the store's database."""
+    """Runs a query in the database of the store."""
     database = postgres_url.partition("@/")[2].partition("?")[0]
     return lambda query: postgres_server.ask(database, query)
 
@@ -43,7 +43,7 @@ def test_leases_count_from_the_start_of_the_server(postgres_url, ask, new_run, m
         assert store.leases.claim_next(Owner.current()) == run_id
 
 
-def test_nobody_is_lost_because_the_network_was_away(
+def test_no_lease_ends_while_the_network_is_away(
     postgres_proxy, postgres_url, new_run, ask, monkeypatch
 ):
     monkeypatch.setattr("advsweep.store.postgres_url.CONNECT_SECONDS", 1)
@@ -69,9 +69,7 @@ def test_nobody_is_lost_because_the_network_was_away(
         assert store.leases.claim_next(Owner.current()) is None
 
 
-def test_a_process_that_lived_through_a_dead_one_s_lease_still_takes_its_run_at_once(
-    postgres_url, new_run
-):
+def test_a_long_running_process_claims_the_run_of_a_dead_one_at_once(postgres_url, new_run):
     """What is known of a process of this host needs no time to pass."""
     with open_store(postgres_url) as store:
         [run_id] = store.runs.add([new_run()])
@@ -96,9 +94,7 @@ def set_clock(ask, postgres_url, monkeypatch) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("interval", ["-1 hour", "1 hour"])
-def test_a_server_s_clock_that_is_set_takes_no_run_from_a_living_process(
-    postgres_url, set_clock, new_run, interval
-):
+def test_setting_the_clock_of_the_server_ends_no_lease(postgres_url, set_clock, new_run, interval):
     with open_store(postgres_url) as worker, open_store(postgres_url) as other:
         [run_id] = worker.runs.add([new_run()])
         worker.leases.claim(run_id, ELSEWHERE)
@@ -115,7 +111,7 @@ def test_a_server_s_clock_that_is_set_takes_no_run_from_a_living_process(
         assert status_of(other, run_id) is Status.RUNNING
 
 
-def test_a_process_that_starts_after_the_clock_was_set_back_waits_for_a_heartbeat(
+def test_a_new_process_waits_for_a_heartbeat_after_the_clock_was_set_back(
     postgres_url, set_clock, new_run, monkeypatch
 ):
     with open_store(postgres_url) as worker:
@@ -131,7 +127,7 @@ def test_a_process_that_starts_after_the_clock_was_set_back_waits_for_a_heartbea
             assert fresh.leases.claim_next(Owner.current()) == run_id
 
 
-def test_who_waited_for_a_row_does_not_judge_its_heartbeat(store, clock, new_run, monkeypatch):
+def test_heartbeats_are_not_trusted_after_a_long_wait(store, clock, new_run, monkeypatch):
     [run_id] = store.runs.add([new_run()])
     store.leases.claim(run_id, ELSEWHERE)
     clock.forward(61)
@@ -142,7 +138,7 @@ def test_who_waited_for_a_row_does_not_judge_its_heartbeat(store, clock, new_run
         assert other.leases.claim(run_id, Owner.current())
 
 
-def test_a_host_of_the_same_name_is_another(store, clock, new_run):
+def test_hosts_of_the_same_name_are_different(store, clock, new_run):
     me = Owner.current()
     [run_id] = store.runs.add([new_run()])
     # A pid that no process of this host has.
@@ -156,7 +152,7 @@ def test_a_host_of_the_same_name_is_another(store, clock, new_run):
     assert store.leases.claim_next(me) == run_id
 
 
-def test_leases_of_earlier_versions_name_the_host_alone(store, new_run):
+def test_leases_of_earlier_versions_have_the_bare_host_name(store, new_run):
     me = Owner.current()
     ids = store.runs.add([new_run(seed=seed) for seed in range(2)])
     store.leases.claim(ids[0], Owner(socket.gethostname(), 2**30, 1.0))
@@ -165,7 +161,7 @@ def test_leases_of_earlier_versions_name_the_host_alone(store, new_run):
     assert store.leases.claim_next(Owner("elsewhere", 1, 0.0)) == ids[0]
 
 
-def test_a_host_is_told_by_its_boot_and_its_namespace_of_pids(monkeypatch):
+def test_boot_and_pid_namespace_identify_a_host(monkeypatch):
     assert this_host() == this_host()
     assert host_name(this_host()) == socket.gethostname()
     assert host_name("plain") == "plain"

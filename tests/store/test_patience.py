@@ -84,7 +84,7 @@ def test_a_call_is_repeated_until_it_succeeds():
     assert not patience.is_away
 
 
-def test_patience_ends_and_says_how_long_it_was():
+def test_retries_end_with_their_duration():
     def act() -> None:
         raise StoreUnavailableError("away")
 
@@ -96,7 +96,7 @@ def test_patience_ends_and_says_how_long_it_was():
         patience.call(act)
 
 
-def test_an_outage_is_one_line_at_its_start_and_one_at_its_end(caplog):
+def test_an_outage_logs_its_start_and_its_end(caplog):
     tries = iter([True, True, False])
 
     def act() -> None:
@@ -113,7 +113,7 @@ def test_an_outage_is_one_line_at_its_start_and_one_at_its_end(caplog):
     ]
 
 
-def test_a_call_within_a_repeated_one_is_repeated_with_it():
+def test_a_nested_call_is_repeated_with_the_outer_one():
     patience = Patience(PATIENT)
     tries: list[bool] = []
 
@@ -187,7 +187,7 @@ def break_commit(server_store, monkeypatch) -> Callable[[], None]:
     return lambda: due.append(True)
 
 
-def test_what_was_committed_before_the_connection_broke_is_done_once(
+def test_a_commit_before_the_connection_broke_takes_effect_once(
     server_store, new_run, break_commit
 ):
     store, me = server_store, Owner.current()
@@ -217,7 +217,7 @@ def test_what_was_committed_before_the_connection_broke_is_done_once(
     assert not store.trials.add("demo", 0, {"delta": 0.5}, "0" * 64)
 
 
-def test_a_repeated_call_does_not_take_a_run_back_from_another_process(
+def test_a_repeated_claim_takes_no_run_from_another_process(
     server_store, new_run, break_commit, monkeypatch
 ):
     [run_id] = server_store.runs.add([new_run()])
@@ -335,7 +335,7 @@ def test_a_worker_may_wait_for_its_server_before_it_opens_the_store(postgres_ser
     back.join()
 
 
-def test_errors_that_waiting_cannot_mend_are_errors_at_once(postgres_server):
+def test_permanent_errors_are_not_retried(postgres_server):
     with pytest.raises(StoreError, match="no such database") as error:
         open_store(postgres_server.url("missing"), patience=PATIENT, wait=True)
     assert not isinstance(error.value, StoreUnavailableError)

@@ -27,7 +27,7 @@ def empty_database(postgres_server, postgres_url) -> str:
     return postgres_server.url("empty")
 
 
-def test_a_store_is_made_in_an_empty_database_and_opened_again(empty_database, postgres_server):
+def test_a_store_is_created_in_an_empty_database(empty_database, postgres_server):
     with pytest.raises(StoreError, match=r"no store at postgresql://advsweep@/empty; run"):
         open_store(empty_database, create=False)
     with open_store(empty_database) as store:
@@ -54,7 +54,7 @@ def test_a_database_of_another_program_is_left_alone(empty_database, postgres_se
         open_store(empty_database)
 
 
-def test_a_url_without_a_driver_takes_the_one_that_is_installed(monkeypatch):
+def test_a_url_without_a_driver_uses_the_installed_one(monkeypatch):
     assert locate("postgresql://me@host/db").url.drivername == "postgresql+pg8000"
     found = {"psycopg"}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in found or None)
@@ -81,7 +81,7 @@ def test_urls_that_name_no_database_of_a_server(url, message):
         locate(url)
 
 
-def test_passwords_are_in_no_name():
+def test_names_contain_no_password():
     location = locate("postgresql://me:secret@host:5433/db?password=secret")
     assert location.name == "postgresql://me:***@host:5433/db"
 
@@ -95,9 +95,7 @@ def test_errors_of_a_server_say_what_to_do(postgres_server, tmp_path):
         open_store("postgresql://me@localhost:1/db")
 
 
-def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
-    postgres_url, new_run, monkeypatch
-):
+def test_a_locked_store_is_an_error_until_it_is_free(postgres_url, new_run, monkeypatch):
     monkeypatch.setattr("advsweep.store.connections.BUSY_SECONDS", 0.1)
     with open_store(postgres_url) as store, open_store(postgres_url) as other:
         with (
@@ -110,9 +108,7 @@ def test_a_store_that_stays_locked_is_an_error_and_can_be_used_afterwards(
         assert len(store.runs.select()) == 1
 
 
-def test_two_that_add_the_same_runs_in_opposite_orders_never_block_each_other(
-    postgres_url, new_run
-):
+def test_adding_the_same_runs_in_opposite_orders_causes_no_deadlock(postgres_url, new_run):
     runs = [new_run(seed=i) for i in range(3000)]
     together = threading.Barrier(2)
 
@@ -149,7 +145,7 @@ def test_a_server_that_stays_away_is_an_error(postgres_server, postgres_url, new
         assert store.runs.select() == []
 
 
-def test_times_are_those_of_the_server_whatever_the_clock_here(
+def test_times_come_from_the_clock_of_the_server(
     postgres_server, postgres_url, new_run, monkeypatch
 ):
     class Wrong(datetime):

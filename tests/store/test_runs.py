@@ -13,7 +13,7 @@ from advsweep.store import Owner, Status, open_store, parse_status
 RULE = {"name": "acr", "first": 50, "threshold": 0.5}
 
 
-def test_a_run_comes_back_as_it_was_planned(store, clock, new_run):
+def test_a_run_is_read_as_it_was_planned(store, clock, new_run):
     planned = new_run(seed=3, group_size=16, nested={"list": [1, 2.5, None, "inf"], "on": True})
     [run_id] = store.runs.add([planned])
     [run] = store.runs.select()
@@ -29,7 +29,7 @@ def test_a_run_comes_back_as_it_was_planned(store, clock, new_run):
     assert run.directory == store.runs_directory / f"grpo-seed3-{planned.identity[:12]}"
 
 
-def test_times_of_other_zones_come_back_in_utc(tmp_path, new_run):
+def test_times_are_converted_to_utc(tmp_path, new_run):
     noon_in_tokyo = datetime(2026, 3, 1, 12, 0, tzinfo=timezone(timedelta(hours=9)))
     with open_store(str(tmp_path / "a.db"), clock=lambda: noon_in_tokyo) as store:
         store.runs.add([new_run()])
@@ -37,7 +37,7 @@ def test_times_of_other_zones_come_back_in_utc(tmp_path, new_run):
     assert run.created.isoformat() == "2026-03-01T03:00:00+00:00"
 
 
-def test_adding_runs_again_adds_nothing_and_gives_their_ids_in_order(store, new_run):
+def test_adding_runs_again_returns_their_ids_in_order(store, new_run):
     runs = [new_run(seed=i) for i in range(5)]
     ids = store.runs.add(runs)
     assert len(set(ids)) == 5
@@ -48,7 +48,7 @@ def test_adding_runs_again_adds_nothing_and_gives_their_ids_in_order(store, new_
     assert store.runs.add([]) == []
 
 
-def test_adding_a_run_that_is_done_leaves_it_done(store, new_run):
+def test_adding_a_done_run_leaves_it_done(store, new_run):
     [run_id] = store.runs.add([new_run()])
     store.leases.claim(run_id, Owner.current())
     store.leases.finish(run_id, Status.DONE)
@@ -74,7 +74,7 @@ def test_a_run_takes_new_settings_until_it_is_done(store, clock, new_run, status
     assert store.runs.select()[0].config == (first if kept else given).config
 
 
-def test_choosing_runs(store, new_run):
+def test_select_filters_runs(store, new_run):
     ids = store.runs.add([new_run(seed=i) for i in range(6)])
     store.leases.claim(ids[2], Owner.current())
     store.leases.finish(ids[2], Status.FAILED, error="boom")
@@ -90,7 +90,7 @@ def test_choosing_runs(store, new_run):
         store.runs.select(ids=[1, 77])
 
 
-def test_running_and_lost_are_told_apart_when_runs_are_read(store, clock, new_run):
+def test_running_and_lost_runs_are_distinguished_when_read(store, clock, new_run):
     ids = store.runs.add([new_run(seed=i) for i in range(4)])
     store.leases.claim(ids[0], Owner.current())
     clock.forward(50)
@@ -101,7 +101,7 @@ def test_running_and_lost_are_told_apart_when_runs_are_read(store, clock, new_ru
     assert store.runs.count(status=Status.LOST) == store.runs.count(status=Status.RUNNING) == 1
 
 
-def test_another_attempt_takes_the_place_of_the_first(store, new_run):
+def test_a_new_attempt_replaces_the_first_in_its_sweeps(store, new_run):
     store.sweeps.add("demo", {})
     [first] = store.runs.add([new_run()], "demo")
     store.leases.claim(first, Owner.current())
@@ -144,14 +144,14 @@ def test_runs_that_cannot_be_found(store, new_run):
         store.runs.find("demo")
 
 
-def test_the_start_of_several_identities_is_not_enough(store, new_run):
+def test_an_ambiguous_identity_is_refused(store, new_run):
     store.runs.add([replace(new_run(), identity="abcd" + str(i) * 60) for i in (1, 2)])
     with pytest.raises(NotFoundError, match="several runs \\(abcd111111, abcd222222\\)"):
         store.runs.find("abcd")
     assert store.runs.find("abcd2").id == 2
 
 
-def test_environments_that_are_alike_come_once(store, new_run):
+def test_distinct_environments(store, new_run):
     ids = store.runs.add([new_run(seed) for seed in range(4)])
     for run_id, cores in zip(ids, (2, 4, 2), strict=False):
         store.runs.set_environment(run_id, {"cores": cores, "git": None})
@@ -172,7 +172,7 @@ def test_environments(store, new_run):
         store.runs.set_environment(99, {})
 
 
-def test_a_status_by_its_name():
+def test_parse_status():
     assert parse_status(None) is None
     assert parse_status("failed") is Status.FAILED
     with pytest.raises(ConfigError, match="'faild'; did you mean 'failed'"):
@@ -180,7 +180,7 @@ def test_a_status_by_its_name():
 
 
 @pytest.mark.parametrize("estimator", ["My-Estimator", "../grpo", ""])
-def test_a_run_that_could_not_be_read_again_is_not_added(store, new_run, estimator):
+def test_a_run_that_could_not_be_read_is_not_added(store, new_run, estimator):
     runs = [new_run(seed=0), replace(new_run(seed=1), estimator=estimator)]
     with pytest.raises(StoreError, match="estimator: expected lower-case letters, digits and"):
         store.runs.add(runs)
@@ -211,7 +211,7 @@ def test_only_another_rule_frees_a_pruned_run(store, new_run):
     assert store.leases.claim(run_id, Owner.current())
 
 
-def test_no_rule_frees_a_pruned_run_and_leaves_others_as_they_are(store, new_run):
+def test_removing_the_rule_frees_a_pruned_run(store, new_run):
     pruned = _pruned(store, new_run)
     [pending] = store.runs.add([new_run(1)])
     store.runs.set_stopping([pruned, pending], None)

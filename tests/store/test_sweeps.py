@@ -10,7 +10,7 @@ from advsweep.errors import NotFoundError
 from advsweep.store import Owner, Status
 
 
-def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
+def test_sweeps_share_runs_in_the_order_of_their_plans(store, new_run):
     a, b, c = (new_run(seed=i) for i in range(3))
     store.sweeps.add("first", {"runs": 2})
     store.sweeps.add("second", {"runs": 3})
@@ -27,7 +27,7 @@ def test_sweeps_share_runs_and_keep_the_order_of_their_plans(store, new_run):
     assert store.runs.select(ids=[1])[0].sweeps == ("first", "second")
 
 
-def test_a_sweep_of_the_same_name_is_given_the_new_spec(store, clock):
+def test_adding_a_sweep_again_replaces_its_spec(store, clock):
     sweep_id = store.sweeps.add("demo", {"seeds": 3})
     created = clock.now
     clock.forward(60)
@@ -36,7 +36,7 @@ def test_a_sweep_of_the_same_name_is_given_the_new_spec(store, clock):
     assert (sweep.spec, sweep.created) == ({"seeds": 5}, created)
 
 
-def test_sweeps_tell_the_states_of_their_runs(store, clock, new_run):
+def test_sweeps_count_their_runs_by_status(store, clock, new_run):
     store.sweeps.add("empty", {})
     store.sweeps.add("demo", {})
     ids = store.runs.add([new_run(seed=i) for i in range(5)], "demo")
@@ -55,7 +55,7 @@ def test_sweeps_tell_the_states_of_their_runs(store, clock, new_run):
     assert store.sweeps.select()[1].runs[Status.LOST] == 1
 
 
-def test_runs_of_a_sweep_that_is_not_there(store, new_run):
+def test_a_missing_sweep_is_an_error(store, new_run):
     store.sweeps.add("demo", {})
     for asked in (
         lambda: store.runs.select(sweep="dmo"),
@@ -67,7 +67,7 @@ def test_runs_of_a_sweep_that_is_not_there(store, new_run):
     assert store.runs.select() == []
 
 
-def test_trials_are_counted_in_each_sweep(store):
+def test_trials_are_numbered_within_a_sweep(store):
     store.sweeps.add("a", {})
     store.sweeps.add("b", {})
     added = [("a", 0), ("a", 1), ("b", 0)]
@@ -80,7 +80,7 @@ def test_trials_are_counted_in_each_sweep(store):
         store.trials.add("c", 0, {}, "h")
 
 
-def test_no_two_trials_have_a_number(store):
+def test_trial_numbers_are_unique(store):
     store.sweeps.add("a", {})
     with ThreadPoolExecutor(4) as threads:
         added = list(threads.map(lambda i: store.trials.add("a", i % 5, {"x": i}, "h"), range(20)))

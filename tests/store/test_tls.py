@@ -90,7 +90,7 @@ def uses_tls(url: str) -> bool:
         (NAMED + "sslmode=verify-full&sslrootcert={tls}/ours.crt", True),
     ],
 )
-def test_servers_that_are_what_the_url_expects(tls_server, url, tls):
+def test_verified_servers_are_accepted(tls_server, url, tls):
     assert uses_tls(tls_server(url)) is tls
 
 
@@ -104,17 +104,17 @@ def test_servers_that_are_what_the_url_expects(tls_server, url, tls):
         (UNNAMED + "sslmode=verify-full&sslrootcert={tls}/ours.crt", "IP address mismatch"),
     ],
 )
-def test_servers_whose_certificate_is_refused(tls_server, url, reason):
+def test_servers_with_a_wrong_certificate_are_refused(tls_server, url, reason):
     with pytest.raises(StoreError, match=f"certificate is refused .*{reason}"):
         open_store(tls_server(url), patience=60, wait=True)
 
 
-def test_a_server_without_tls_is_refused_where_the_url_demands_it(postgres_proxy):
+def test_a_server_without_tls_is_refused_if_the_url_requires_it(postgres_proxy):
     with pytest.raises(StoreError, match=r"no connection to the server .*refuses SSL"):
         open_store(f"{postgres_proxy.url('postgres')}?sslmode=require")
 
 
-def test_a_url_says_how_to_connect(tls_server):
+def test_parameters_of_the_url_are_used(tls_server):
     url = (
         tls_server(UNNAMED) + "connect_timeout=5&application_name=mine&options=-c%20work_mem%3D5MB"
     )
@@ -142,7 +142,7 @@ def test_a_url_says_how_to_connect(tls_server):
         ("connect_timeout=0", "connect_timeout: expected a whole number above 0, got '0'"),
     ],
 )
-def test_parameters_that_cannot_be_used(query, message):
+def test_invalid_parameters_are_refused(query, message):
     with pytest.raises(StoreError, match=message) as error:
         open_store(f"postgresql://me:secret@localhost:1/db?{query}")
     assert "secret" not in str(error.value)

@@ -1,9 +1,10 @@
-"""Analyses in the store: kept once, beside runs that stay as they are."""
+"""Checkpoints and analyses in the store."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +23,17 @@ ANALYSIS = NewAnalysis(
 
 
 @pytest.fixture
+def ids(store, new_run) -> list[int]:
+    return store.runs.add([new_run(seed=seed) for seed in range(2)])
+
+
+@pytest.fixture
 def run_id(store, new_run) -> int:
     [found] = store.runs.add([new_run()])
     return found
 
 
-def test_an_analysis_comes_back_with_null_for_what_is_no_number(store, clock, run_id):
+def test_an_analysis_stores_nan_as_null(store, clock, run_id):
     store.analyses.add(run_id, ANALYSIS)
     [found] = store.analyses.select([run_id], "weights")
     assert (found.run_id, found.kind, found.step) == (run_id, "weights", 50)
@@ -40,19 +46,19 @@ def test_an_analysis_comes_back_with_null_for_what_is_no_number(store, clock, ru
     assert found.directions.tolist() == ANALYSIS.directions.tolist()
 
 
-def test_one_without_directions_has_none(store, run_id):
+def test_an_analysis_without_directions(store, run_id):
     store.analyses.add(run_id, dataclasses.replace(ANALYSIS, directions=None))
     assert store.analyses.select([run_id], "weights")[0].directions is None
 
 
-def test_an_analysis_is_kept_once_and_as_it_was_first(store, run_id):
+def test_adding_an_analysis_again_changes_nothing(store, run_id):
     store.analyses.add(run_id, ANALYSIS)
     store.analyses.add(run_id, dataclasses.replace(ANALYSIS, result={"later": True}))
     [found] = store.analyses.select([run_id], "weights")
     assert "matrices" in found.result
 
 
-def test_analyses_come_by_step_and_those_of_another_kind_apart(store, run_id):
+def test_analyses_are_sorted_by_step_and_filtered_by_kind(store, run_id):
     for step in (100, 20, 50):
         store.analyses.add(run_id, dataclasses.replace(ANALYSIS, step=step))
     store.analyses.add(run_id, dataclasses.replace(ANALYSIS, settings={"delta": 0.1}))
@@ -62,12 +68,12 @@ def test_analyses_come_by_step_and_those_of_another_kind_apart(store, run_id):
     assert len(store.analyses.select([run_id])) == 5
 
 
-def test_an_analysis_of_a_run_that_is_not_there_is_refused(store, run_id):
+def test_an_analysis_of_a_missing_run_is_refused(store, run_id):
     with pytest.raises(NotFoundError, match="no run 7"):
         store.analyses.add(7, ANALYSIS)
 
 
-def test_analyses_go_with_their_run(store, run_id, new_run):
+def test_removing_a_run_deletes_its_analyses(store, run_id, new_run):
     [other] = store.runs.add([new_run(seed=1)])
     for of in (run_id, other):
         store.analyses.add(of, ANALYSIS)
@@ -76,7 +82,7 @@ def test_analyses_go_with_their_run(store, run_id, new_run):
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_a_merge_brings_analyses_that_are_missing(store, run_id, new_run, clock, tmp_path):
+def test_merging_adds_missing_analyses(store, run_id, new_run, clock, tmp_path):
     store.analyses.add(run_id, ANALYSIS)
     with open_store(str(tmp_path / "other.db"), clock=clock) as other:
         # One more run, so that ids differ; the second is the same as that of `store`.
@@ -87,3 +93,34 @@ def test_a_merge_brings_analyses_that_are_missing(store, run_id, new_run, clock,
         merge(store, other)
         merge(store, other)
     assert [a.step for a in store.analyses.select([run_id], "weights")] == [50, 100]
+
+
+def test_checkpoints(store, clock, ids):
+    [run] = store.runs.select(ids=[ids[0]])
+    inside, outside = run.directory / "checkpoints" / "step-000050", Path("/elsewhere/step-000100")
+    store.checkpoints.add(ids[0], 100, outside)
+    store.checkpoints.add(ids[0], 50, inside)
+    store.checkpoints.add(ids[0], 50, inside)
+    found = store.checkpoints.select(ids[0])
+    assert [(c.step, c.path, c.created) for c in found] == [
+        (50, inside, clock.now),
+        (100, outside, clock.now),
+    ]
+    store.checkpoints.remove(ids[0], inside)
+    assert [c.step for c in store.checkpoints.select(ids[0])] == [100]
+    assert store.checkpoints.select(ids[1]) == []
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_a_store_can_be_moved_together_with_its_runs(store, ids, tmp_path):
+    [run] = store.runs.select(ids=[ids[0]])
+    store.checkpoints.add(ids[0], 50, run.directory / "checkpoints" / "step-000050")
+    store.close()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "advsweep.db").rename(moved / "advsweep.db")
+    with open_store(str(moved / "advsweep.db"), create=False) as there:
+        [checkpoint] = there.checkpoints.select(ids[0])
+        [run] = there.runs.select(ids=[ids[0]])
+    assert checkpoint.path == run.directory / "checkpoints" / "step-000050"
+    assert run.directory.is_relative_to(moved)
