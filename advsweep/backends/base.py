@@ -330,9 +330,7 @@ class Backend(Component):
     def sampled_tokens(
         self, run: Run, directory: Path, step: int, prompts: int, *, advantages: bool
     ) -> SampledTokens:
-        """Sample rollouts of the weights after `step` steps, with the states of their tokens.
-
-        The prompts are the training problems that the next step starts with.
+        """Sample rollouts of the problems that the next step starts with, with hidden states.
 
         Args:
             prompts: number of prompts; each has `run.group_size` rollouts.

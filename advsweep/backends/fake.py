@@ -82,7 +82,7 @@ class Fake(Backend):
         """Refuses nothing."""
 
     def train(self, run: Run, directory: Path, reporter: Reporter) -> None:
-        training_loop.train(run, _Trainer(run, self), directory, reporter)
+        training_loop.train(run, _Trainer(run), directory, reporter)
 
     def stack_key(self, run: Run) -> StackKey | None:
         if self.stack == 1:
@@ -93,10 +93,12 @@ class Fake(Backend):
         return self.stack
 
     def train_together(self, members: Sequence[StackMember]) -> None:
-        training_loop.train_together(members, _round_robin)
+        training_loop.train_together(
+            members, lambda runs: RoundRobin([_Trainer(run) for run in runs])
+        )
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
-        trainer = _Trainer(run, self)
+        trainer = _Trainer(run)
         trainer.check_levels(task or run.task)
         if step > 0:
             trainer.restore(Checkpoints(directory, run.identity).load(step).files)
@@ -116,9 +118,10 @@ class Fake(Backend):
 class _Trainer:
     """Trains the log-odds of solving a problem of each level."""
 
-    def __init__(self, run: Run, backend: Fake) -> None:
+    def __init__(self, run: Run) -> None:
+        assert isinstance(run.backend, Fake)
         self._run = run
-        self._backend = backend
+        self._backend = run.backend
         self._estimator = copy.deepcopy(run.estimator)
         self._estimator.reset()
         levels = sorted({p.level for split in Split for p in run.task.problems(split)})
@@ -395,8 +398,3 @@ def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
 def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
     """Return KL(uniform ‖ π) of solved or not, in nats."""
     return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)
-
-
-def _round_robin(runs: Sequence[Run]) -> RoundRobin:
-    backends = [run.backend for run in runs if isinstance(run.backend, Fake)]
-    return RoundRobin([_Trainer(run, own) for run, own in zip(runs, backends, strict=True)])

@@ -99,7 +99,7 @@ class Training:
 
     def train(self) -> None:
         newest = self._loop.newest.path if self._loop and self._loop.newest else None
-        newest = self._tell(newest)
+        newest = self._broadcast(newest)
         if newest:
             self._restore(newest)
         self.trainer.train(resume_from_checkpoint=str(newest) if newest else None)
@@ -110,7 +110,7 @@ class Training:
             self._follow()
             return
         self._loop.begin()
-        self._tell(("continue", False))
+        self._broadcast(("continue", False))
 
     def end_update(self) -> bool:
         """Report a finished step; call this after each update. True: the training stops."""
@@ -124,19 +124,19 @@ class Training:
         if self._loop is None:
             return self._follow()
         stopping = self._loop.end_step(step, metrics)
-        self._tell(("continue", stopping))
+        self._broadcast(("continue", stopping))
         return stopping
 
     # Several processes
 
-    def _tell(self, message: Any) -> Any:
+    def _broadcast(self, message: Any) -> Any:
         """Return the first process's message in all processes, which must call this together."""
         return broadcast_object_list([message])[0]
 
     def _follow(self) -> bool:
         """Do what the first process says until it continues; return whether it stops."""
         while True:
-            task, content = self._tell(None)
+            task, content = self._broadcast(None)
             if task == "continue":
                 return bool(content)
             if task == "complete":
@@ -148,7 +148,9 @@ class Training:
         self, problems: Sequence[Problem], temperature: float, seed: int
     ) -> tuple[list[str], TokenStatistics]:
         """Draw one completion per problem in all processes; only the first may call this."""
-        parts = self._complete_share(*self._tell(("complete", (problems, temperature, seed)))[1])
+        parts = self._complete_share(
+            *self._broadcast(("complete", (problems, temperature, seed)))[1]
+        )
         texts = [text for part, _ in parts for text in part][: len(problems)]
         statistics = torch.cat([part for _, part in parts])[: len(problems)]
         return texts, TokenStatistics.unstacked(statistics)
@@ -256,12 +258,10 @@ class Training:
     # Checkpoints
 
     def _save(self, checkpoints: Checkpoints, step: int) -> Path:
-        return checkpoints.save_folder(step, lambda folder: self._write_share(self._told(folder)))
+        return checkpoints.save_folder(step, self._write_all)
 
-    def _told(self, folder: Path) -> Path:
-        _, told = self._tell(("write", folder))
-        assert isinstance(told, Path)
-        return told
+    def _write_all(self, folder: Path) -> None:
+        self._write_share(self._broadcast(("write", folder))[1])
 
     def _write_share(self, folder: Path) -> None:
         """Write this process's files of a checkpoint, and wait for the others."""
