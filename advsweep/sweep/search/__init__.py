@@ -1,4 +1,4 @@
-"""Searches: a sampler asks for trials, the engine trains them, their results are told."""
+"""Searches: Optuna suggests trials, the scheduler trains them, the store has the results."""
 
 from __future__ import annotations
 
