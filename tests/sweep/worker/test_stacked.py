@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.backends import fake
-from advsweep.backends.training_loop import InTurn
+from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
@@ -328,7 +328,7 @@ def test_what_befalls_all_of_them_is_tried_with_each_alone(
     def fail(stack: Any, runs: Any) -> None:
         raise RuntimeError("no room for three")
 
-    monkeypatch.setattr(InTurn, "__init__", fail)
+    monkeypatch.setattr(RoundRobin, "__init__", fail)
     outcome, events = run(plan(*STACK), store)
     assert (outcome.done, outcome.failed) == (3, {})
     assert [kind for _, kind in kinds(events)] == [
