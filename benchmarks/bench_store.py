@@ -24,8 +24,7 @@ from figures import head, show
 
 from advsweep.cli.commands.ls import ls
 from advsweep.store import NewRun, Owner, Status, Store, open_store
-from advsweep.sweep.early_stopping.check import StoppingCheck
-from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule
+from advsweep.sweep.early_stopping.rules import Asha, EarlyAcr, MedianRule, StoppingCheck
 
 BATCH = 1000
 BATCHES = 200

@@ -480,7 +480,7 @@ def test_a_run_that_ends_itself_ends_alone_and_says_how(
     assert sound.status is Status.DONE
     assert outcome.failed == {failed.id: error}
     assert execute(forty, store).done == 1
-    assert "going on after step 5" in log_of(failed)
+    assert "resuming after step 5" in log_of(failed)
     assert_sound(store, undisturbed, forty)
 
 
@@ -500,7 +500,7 @@ def test_a_run_that_takes_ever_more_memory_is_ended(
     assert (run.status, run.failure) == (Status.FAILED, Failure.OOM)
     assert f"above its memory limit of {spell_size(most)}" in outcome.failed[run.id]
     assert execute(forty, store).done == 1
-    assert "going on after step 5" in log_of(run)
+    assert "resuming after step 5" in log_of(run)
     assert_sound(store, undisturbed, forty)
 
 

@@ -144,7 +144,7 @@ def test_parent_and_runs_killed_at_once(
     assert measured(store) == undisturbed
     for run in killed:
         log = (run.directory / "log.txt").read_text(encoding="utf-8")
-        [after] = [line for line in log.splitlines() if "going on after step" in line]
+        [after] = [line for line in log.splitlines() if "resuming after step" in line]
         # At most one interval of five steps was trained twice.
         assert int(after.split()[-1]) >= run.step - 5
 

@@ -41,7 +41,7 @@ PRELOADED = (
     "advsweep.backends.build",
     "advsweep.evaluation.run_evaluator",
     "advsweep.sweep.worker.reporter",
-    "advsweep.sweep.early_stopping.check",
+    "advsweep.sweep.early_stopping.rules",
     "advsweep.sweep.worker.stacked",
     "advsweep.sweep.worker.main",
 )

@@ -103,7 +103,7 @@ def begin_training(
         ConfigError: the config now builds another run than the one that was planned.
         StoreError: the folder belongs to another run.
     """
-    from advsweep.sweep.early_stopping.check import StoppingCheck
+    from advsweep.sweep.early_stopping.rules import StoppingCheck
     from advsweep.sweep.worker.reporter import StoreReporter
 
     run = evaluator.run

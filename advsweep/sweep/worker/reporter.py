@@ -16,7 +16,7 @@ from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
     from advsweep.store import Store
-    from advsweep.sweep.early_stopping.check import StoppingCheck
+    from advsweep.sweep.early_stopping.rules import StoppingCheck
     from advsweep.sweep.stop_request import AnyStopRequest
     from advsweep.tasks.base import Sampler
 
@@ -126,7 +126,7 @@ class StoreReporter:
         self._position(step)
         self.step = self._saved = step
         self._store.leases.heartbeat(self._run_id, step=step, stage="training")
-        self.log(f"going on after step {step}")
+        self.log(f"resuming after step {step}")
 
     def stop_requested(self) -> bool:
         if self._stop.reason is None and not self._is_pruned():

@@ -178,7 +178,7 @@ def test_a_run_whose_time_is_up_is_queued_again_and_goes_on(
     wait_until(lambda: store.runs.select()[0].status is Status.DONE)
     log = (run.directory / "log.txt").read_text(encoding="utf-8")
     assert "interrupted: asked to stop" in log
-    assert "going on after step" in log
+    assert "resuming after step" in log
     steps = [step for _, step, _ in store.metrics.points(run.id, ["reward/mean"])]
     assert steps == list(range(1, 61))
 
@@ -276,7 +276,7 @@ def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Order
     assert run.error == "killed by signal 11 (SIGSEGV)"
     # One of its two retries was made before.
     assert log_of(store, run_id).count(" training grpo") == 2
-    assert log_of(store, run_id).count("going on after step 10") == 1
+    assert log_of(store, run_id).count("resuming after step 10") == 1
 
 
 @pytest.mark.slow

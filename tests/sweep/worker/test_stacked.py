@@ -20,7 +20,7 @@ from advsweep.backends.training_loop import RoundRobin
 from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
-from advsweep.sweep.early_stopping.check import StoppingCheck
+from advsweep.sweep.early_stopping.rules import StoppingCheck
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.exit_codes import STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
