@@ -74,6 +74,8 @@ CHAT = (
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 
+_RESUMED = r"(?:going on|resuming) after step (\d+)"
+
 
 def main(data: Path, folder: Path, width: int, given: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
