@@ -301,14 +301,15 @@ def seeds_note(counts: Sequence[int], what: str) -> list[str]:
 
 def band_records(band: Band) -> list[dict[str, Any]]:
     """Returns the fields of a record for each place of a band."""
-    return [
-        {"mean": float(mean), "low": float(low), "high": float(high), "n": int(n)}
-        for mean, low, high, n in zip(*band, strict=True)
-    ]
+    places = zip(*(part.tolist() for part in band), strict=True)
+    return [dict(zip(band._fields, fields, strict=True)) for fields in places]
 
 
-def estimate_fields(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    """Returns a fitted parameter and the ends of its interval for a record; None without a fit."""
-    if estimate is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+def estimate_fields(fit: object, *names: str) -> dict[str, float | None]:
+    """Returns fitted parameters and the ends of their intervals; None without a fit."""
+    fields: dict[str, float | None] = {}
+    for name in names:
+        estimate: Estimate | None = getattr(fit, name, None)
+        value, low, high = (None, None, None) if estimate is None else estimate
+        fields |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return fields

@@ -79,31 +79,22 @@ class _Line:
     def record(self) -> dict[str, Any]:
         fit = self.fit
         return {
-            **estimate_fields("slope", None if fit is None else fit.slope),
-            **estimate_fields("intercept", None if fit is None else fit.intercept),
-            **estimate_fields("r_squared", None if fit is None else fit.r_squared),
+            **estimate_fields(fit, "slope", "intercept", "r_squared"),
             "p_value": None if fit is None else fit.p_value,
             "n": None if fit is None else fit.n,
             "refused": self.refused,
         }
 
-    def draw(self, axes: Axes) -> None:
-        """Draws the line over the range of its points."""
-        if self.fit is not None:
-            at = np.linspace(*_wider([p.acr for p in self.points]), 100)
-            axes.plot(
-                at,
-                self.fit.band(at)[0],
-                color=self.style.colour,
-                linestyle=self.style.linestyle,
-                linewidth=1.2,
-            )
-
-    def draw_band(self, axes: Axes) -> None:
-        if self.fit is not None:
-            at = np.linspace(*_wider([p.acr for p in self.points]), 100)
-            _, low, high = self.fit.band(at)
-            axes.fill_between(at, low, high, color=self.style.colour, alpha=0.15, linewidth=0)
+    def draw(self, axes: Axes, *, band: bool = False) -> None:
+        """Draws the line over the range of its points, and the band of its mean."""
+        if self.fit is None:
+            return
+        at = np.linspace(*_wider([p.acr for p in self.points]), 100)
+        mean, low, high = self.fit.band(at)
+        style = self.style
+        if band:
+            axes.fill_between(at, low, high, color=style.colour, alpha=0.15, linewidth=0)
+        axes.plot(at, mean, color=style.colour, linestyle=style.linestyle, linewidth=1.2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +185,7 @@ class EarlyCollapse(Chart):
                 self._draw_panel(axes, beside, key, lines)
         else:
             panels = [canvas.add_subplot()]
-            self.line.draw_band(panels[0])
-            self.line.draw(panels[0])
+            self.line.draw(panels[0], band=True)
             for point in self.points:
                 _draw_points(panels[0], [point], point.style)
             add_legend(canvas, {k: handle(style, line=False) for k, style in self._styles.items()})
@@ -208,8 +198,7 @@ class EarlyCollapse(Chart):
         panels[-1].set_xlabel(f"ACR, mean over the first {FIRST} steps")
 
     def _draw_panel(self, axes: Axes, beside: Axes, key: str, lines: Sequence[_Line]) -> None:
-        self.line.draw_band(axes)
-        self.line.draw(axes)
+        self.line.draw(axes, band=True)
         for line in lines:
             _draw_points(axes, line.points, line.style)
             line.draw(axes)

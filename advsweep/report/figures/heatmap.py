@@ -109,10 +109,7 @@ class HeatMap(Chart):
                 self.y: self.ys[row],
                 self.x: self.xs[column],
                 "metric": self.metric,
-                "mean": cell.mean,
-                "low": cell.low,
-                "high": cell.high,
-                "n": cell.n,
+                **cell._asdict(),
             }
             for (row, column), cell in sorted(self.cells.items())
         ]
@@ -123,7 +120,7 @@ def _ticks(values: Sequence[Any]) -> list[str]:
 
 
 def _keys(data: FigureData, options: Options) -> tuple[str, str]:
-    """The two keys that were asked for, or the two that vary."""
+    """Returns the two keys of the options, or the two that vary."""
     swept = list(dict.fromkeys(key for row in data.rows for key in row.group))
     swept = [key for key in swept if len({json.dumps(row.group.get(key)) for row in data.rows}) > 1]
     for name in (options.x, options.y):

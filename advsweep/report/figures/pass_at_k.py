@@ -124,13 +124,8 @@ class PassAtK(Chart):
                 "k": int(k),
                 **fields,
                 "law": None if line.law is None else float(line.law.pass_at_k(k)),
-                **estimate_fields("a", None if line.law is None else line.law.a),
-                **estimate_fields("b", None if line.law is None else line.law.b),
-                **estimate_fields("c", None if line.law is None else line.law.c),
-                **{
-                    name: None if line.law is None else getattr(line.law, name)
-                    for name in ("mse", "r_squared", "resampled")
-                },
+                **estimate_fields(line.law, "a", "b", "c"),
+                **{n: getattr(line.law, n, None) for n in ("mse", "r_squared", "resampled")},
                 "refused": line.refused,
             }
             for line in self.lines
@@ -365,17 +360,9 @@ class Diversity(Chart):
     def records(self) -> list[dict[str, Any]]:
         names = {"accuracy": "pass@1", "reach": f"pass@{self.k}", "entropy": "entropy/answer"}
         return [
-            {
-                "row": cross.label,
-                "metric": metric,
-                "mean": interval.mean,
-                "low": interval.low,
-                "high": interval.high,
-                "n": interval.n,
-            }
+            {"row": cross.label, "metric": metric, **getattr(cross, attribute)._asdict()}
             for cross in self.crosses
             for attribute, metric in names.items()
-            for interval in [getattr(cross, attribute)]
         ]
 
 

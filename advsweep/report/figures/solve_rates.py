@@ -31,6 +31,7 @@ _LINES: dict[int, tuple[str, Any]] = {1: ("one beta", "-"), 2: ("two betas", (0,
 """The label and line style for each number of betas."""
 
 _MOST = max(_LINES)
+_GOODNESS = ("sse", "chi_square", "degrees", "p_value", "aic")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +166,7 @@ class Difficulty(_PanelGrid):
                 "share": float(share),
                 "expected": None if law.fit is None else float(panel.binned(law.fit.shares())[i]),
                 **_parameters(law.fit),
-                **{
-                    name: None if law.fit is None else getattr(law.fit, name)
-                    for name in ("sse", "chi_square", "degrees", "p_value", "aic")
-                },
+                **{name: getattr(law.fit, name, None) for name in _GOODNESS},
                 "refused": law.refused,
             }
             for panel in self.panels
@@ -251,12 +249,13 @@ def _describe_laws(panel: _Panel) -> str:
 
 def _parameters(fit: SolveRateFit | None) -> dict[str, float | None]:
     """Returns the parameters of all components with intervals; None for missing components."""
-    found: dict[str, float | None] = {}
     parts = () if fit is None else fit.components
+    found: dict[str, float | None] = {}
     for place in range(_MOST):
-        for name in ("weight", "alpha", "beta"):
-            estimate = getattr(parts[place], name) if place < len(parts) else None
-            found |= estimate_fields(f"{name}_{place + 1}", estimate)
+        part = parts[place] if place < len(parts) else None
+        for name, value in estimate_fields(part, "weight", "alpha", "beta").items():
+            parameter, *end = name.split("_")
+            found["_".join([parameter, str(place + 1), *end])] = value
     return found
 
 

@@ -42,7 +42,7 @@ _CONTROLLED = "estimator/"
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """The mean curve of one row."""
 
     label: str
@@ -56,7 +56,7 @@ class _Curves(Chart):
 
     uses: ClassVar[frozenset[str]] = frozenset({"smooth"})
 
-    panels: dict[str, list[Line]]
+    panels: dict[str, list[_Line]]
     shared: bool = False  # the panels have one scale
 
     @classmethod
@@ -70,7 +70,7 @@ class _Curves(Chart):
         shared: bool = False,
         notes: Sequence[str] = (),
     ) -> Self:
-        panels = {metric: lines_of(data, metric, options.smooth) for metric in metrics}
+        panels = {metric: _lines_of(data, metric, options.smooth) for metric in metrics}
         counts = [line.curve.band.n.max() for lines in panels.values() for line in lines]
         smoothed = f"each run is smoothed: the mean of its last {options.smooth} steps"
         return cls(
@@ -96,17 +96,27 @@ class _Curves(Chart):
         return 0.35 + panel * rows + legend_height(list(self._labels))
 
     def draw(self, canvas: FigureBase) -> None:
-        draw_panels(canvas, self.panels, shared=self.shared)
+        from matplotlib.ticker import MaxNLocator
+
+        columns = _columns(len(self.panels))
+        grid = canvas.add_gridspec(math.ceil(len(self.panels) / columns), columns)
+        bands = _bands(self.panels, shared=self.shared)
+        first: Axes | None = None
+        for number, (metric, lines) in enumerate(self.panels.items()):
+            axes = canvas.add_subplot(grid[divmod(number, columns)], sharey=first)
+            first = first or (axes if self.shared else None)
+            axes.set_title(metric)
+            for i, line in enumerate(lines):
+                draw_curve(axes, line.curve, line.style, i, len(lines), metric_range(metric))
+            if number >= len(self.panels) - columns:
+                axes.set_xlabel("training step")
+            axes.set_ylim(limits(bands[number]))
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         add_legend(canvas, {label: handle(style) for label, style in self._labels.items()})
 
     def records(self) -> list[dict[str, Any]]:
         return [
-            {
-                "metric": metric,
-                "row": line.label,
-                "step": int(step),
-                **fields,
-            }
+            {"metric": metric, "row": line.label, "step": int(step), **fields}
             for metric, lines in self.panels.items()
             for line in lines
             for step, fields in zip(line.curve.steps, band_records(line.curve.band), strict=True)
@@ -158,43 +168,19 @@ class Controllers(_Curves):
         return cls._collect(data, metrics, options, "controller dynamics")
 
 
-def lines_of(data: FigureData, metric: str, smooth: int) -> list[Line]:
+def _lines_of(data: FigureData, metric: str, smooth: int) -> list[_Line]:
     series = data.series(metric)
     lines = []
     for row in data.distinct_rows():
         own = [series[run.id] for run in row.runs if run.id in series]
         if own and (curve := mean_curve(own, smooth)).band.n.any():
-            lines.append(Line(row.label, row.style, curve))
+            lines.append(_Line(row.label, row.style, curve))
     if not lines:
         raise ReportError(f"{metric} is not a number at any step of any run of {data.name}")
     return lines
 
 
-def draw_panels(
-    canvas: FigureBase, panels: dict[str, list[Line]], *, shared: bool = False
-) -> list[Axes]:
-    """Draws axes for each metric, beside and below each other."""
-    from matplotlib.ticker import MaxNLocator
-
-    columns = _columns(len(panels))
-    grid = canvas.add_gridspec(math.ceil(len(panels) / columns), columns)
-    bands = _bands(panels, shared=shared)
-    drawn: list[Axes] = []
-    for number, (metric, lines) in enumerate(panels.items()):
-        place = grid[divmod(number, columns)]
-        axes = canvas.add_subplot(place, sharey=drawn[0] if shared and drawn else None)
-        axes.set_title(metric)
-        for i, line in enumerate(lines):
-            draw_curve(axes, line.curve, line.style, i, len(lines), metric_range(metric))
-        if number >= len(panels) - columns:
-            axes.set_xlabel("training step")
-        axes.set_ylim(limits(bands[number]))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-        drawn.append(axes)
-    return drawn
-
-
-def _bands(panels: Mapping[str, Sequence[Line]], *, shared: bool) -> list[list[Band]]:
+def _bands(panels: Mapping[str, Sequence[_Line]], *, shared: bool) -> list[list[Band]]:
     """Returns the bands that determine the limits of each panel."""
     own = [[line.curve.band for line in lines] for lines in panels.values()]
     return [list(chain(*own))] * len(own) if shared else own
@@ -206,7 +192,7 @@ def _columns(panels: int) -> int:
 
 _ENTROPIES = ("entropy/token", "entropy/token_sampled")
 _CHANGE, _DRIFT, _COVARIANCE = "entropy/change", "entropy/drift", "entropy/covariance"
-TERMS = {
+_TERMS = {
     "drift": "drift, (m_S - m_F) H",
     "covariance": "-Cov(A, log π)",
     "sum": "drift - Cov(A, log π)",
@@ -235,13 +221,13 @@ class EntropyDynamics(Chart):
     uses: ClassVar[frozenset[str]] = frozenset({"smooth"})
 
     metric: str
-    lines: Sequence[Line]
+    lines: Sequence[_Line]
     clouds: Sequence[_Cloud]
 
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
         metric = next((name for name in _ENTROPIES if name in data.metric_names), _ENTROPIES[0])
-        lines = lines_of(data, metric, options.smooth)
+        lines = _lines_of(data, metric, options.smooth)
         notes = seeds_note([int(line.curve.band.n.max()) for line in lines], "bands") + cut_note(
             [[line.curve.band for line in lines]]
         )
@@ -271,7 +257,7 @@ class EntropyDynamics(Chart):
         return 2.9 + below + legend_height([line.label for line in self.lines])
 
     def draw(self, canvas: FigureBase) -> None:
-        grid = canvas.add_gridspec(2 if self.clouds else 1, len(TERMS))
+        grid = canvas.add_gridspec(2 if self.clouds else 1, len(_TERMS))
         axes = canvas.add_subplot(grid[0, :])
         axes.set_title(f"{self.metric}, nats")
         axes.set_xlabel("training step")
@@ -279,7 +265,7 @@ class EntropyDynamics(Chart):
         for i, line in enumerate(self.lines):
             draw_curve(axes, line.curve, line.style, i, len(self.lines))
         first = None
-        for column, (term, label) in enumerate(TERMS.items() if self.clouds else ()):
+        for column, (term, label) in enumerate(_TERMS.items() if self.clouds else ()):
             axes = canvas.add_subplot(grid[1, column], sharey=first)
             first = first or axes
             for cloud in self.clouds:
@@ -319,14 +305,11 @@ class EntropyDynamics(Chart):
             {
                 "row": line.label,
                 "step": int(step),
-                "entropy": float(mean),
-                "low": float(low),
-                "high": float(high),
-                "n": int(n),
+                **{"entropy" if name == "mean" else name: value for name, value in fields.items()},
                 **_of_step(measured.get(line.label), int(step)),
             }
             for line in self.lines
-            for step, mean, low, high, n in zip(line.curve.steps, *line.curve.band, strict=True)
+            for step, fields in zip(line.curve.steps, band_records(line.curve.band), strict=True)
         ]
 
 
