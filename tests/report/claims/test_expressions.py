@@ -1,4 +1,4 @@
-"""Statements that the data must bear out."""
+"""Assertions about the data of a report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advsweep.report import ClaimVerdict, build_report, evaluate_assertion, pars
 from advsweep.report.claims.expressions import Term
 
 
-def _judged(lab, text, **options):
+def _evaluate(lab, text, **options):
     assertion = parse_assertion(text)
     report = build_report(lab.store, None, columns=assertion.columns, baseline="none", **options)
     return evaluate_assertion(report, assertion)
@@ -29,58 +29,57 @@ def lab(lab, constant):
     return lab
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        # b - a is 0.06 ± 0.0248, t(0.975; 2) s / √3 with s = 0.01.
-        ("reward/mean[b] >= reward/mean[a]", ClaimVerdict.HOLDS),
-        ("reward/mean[b] > reward/mean[a] + 0.03", ClaimVerdict.HOLDS),
-        ("reward/mean[b] >= reward/mean[a] + 0.04", ClaimVerdict.CANNOT_TELL),
-        ("reward/mean[b] >= reward/mean[a] + 0.08", ClaimVerdict.CANNOT_TELL),
-        ("reward/mean[b] >= reward/mean[a] + 0.09", ClaimVerdict.CONTRADICTED),
-        ("reward/mean[a] < reward/mean[b]", ClaimVerdict.HOLDS),
-        ("reward/mean[a] <= reward/mean[b] - 0.1", ClaimVerdict.CONTRADICTED),
-        ("-reward/mean[b] + reward/mean[a] < 0.01 - 0.02", ClaimVerdict.HOLDS),
-        ("reward/mean[c] >= reward/mean[a]", ClaimVerdict.CANNOT_TELL),
-        # 2 b - a is 0.6, 0.72 and 0.54: 0.62 ± 0.23.
-        ("2*reward/mean[b] - reward/mean[a] > 0.38", ClaimVerdict.HOLDS),
-        ("2 * reward/mean[b] - reward/mean[a] > 0.4", ClaimVerdict.CANNOT_TELL),
-        # A column in the place of a row's name, and keys.
-        ("pass@1[level=0][estimator=b] >= 0.5", ClaimVerdict.HOLDS),
-        # The base model has 1 of 4 and 0 of 4; the runs 2 of 4 and 0 of 4.
-        ("pass@1[b] > pass@1[base]", ClaimVerdict.HOLDS),
-        ("pass@1[base] > 0.1", ClaimVerdict.CANNOT_TELL),
-        # All seeds have 0.25, so that nothing is left open.
-        ("pass@1[b] >= 0.25", ClaimVerdict.HOLDS),
-        ("pass@1[b] > 0.25", ClaimVerdict.CONTRADICTED),
-        ("pass@1[b] <= 0.25", ClaimVerdict.HOLDS),
-        ("reward/mean[one] > 0.1", ClaimVerdict.CANNOT_TELL),
-        # No seed in common.
-        ("reward/mean[late] > reward/mean[b] + 0.05", ClaimVerdict.CANNOT_TELL),
-        ("reward/mean[late] > reward/mean[b] - 0.5", ClaimVerdict.HOLDS),
-        ("reward/mean[late] > reward/mean[b] + reward/mean[a]", ClaimVerdict.CANNOT_TELL),
-    ],
-)
-def test_verdicts(lab, text, verdict):
-    assert _judged(lab, text).verdict is verdict
+VERDICTS = {
+    # b - a is 0.06 ± 0.0248, t(0.975; 2) s / √3 with s = 0.01.
+    "reward/mean[b] >= reward/mean[a]": ClaimVerdict.HOLDS,
+    "reward/mean[b] > reward/mean[a] + 0.03": ClaimVerdict.HOLDS,
+    "reward/mean[b] >= reward/mean[a] + 0.04": ClaimVerdict.CANNOT_TELL,
+    "reward/mean[b] >= reward/mean[a] + 0.08": ClaimVerdict.CANNOT_TELL,
+    "reward/mean[b] >= reward/mean[a] + 0.09": ClaimVerdict.CONTRADICTED,
+    "reward/mean[a] < reward/mean[b]": ClaimVerdict.HOLDS,
+    "reward/mean[a] <= reward/mean[b] - 0.1": ClaimVerdict.CONTRADICTED,
+    "-reward/mean[b] + reward/mean[a] < 0.01 - 0.02": ClaimVerdict.HOLDS,
+    "reward/mean[c] >= reward/mean[a]": ClaimVerdict.CANNOT_TELL,
+    # 2 b - a is 0.6, 0.72 and 0.54: 0.62 ± 0.23.
+    "2*reward/mean[b] - reward/mean[a] > 0.38": ClaimVerdict.HOLDS,
+    "2 * reward/mean[b] - reward/mean[a] > 0.4": ClaimVerdict.CANNOT_TELL,
+    # A column in the place of a row's name, and keys.
+    "pass@1[level=0][estimator=b] >= 0.5": ClaimVerdict.HOLDS,
+    # The base model has 1 of 4 and 0 of 4; the runs 2 of 4 and 0 of 4.
+    "pass@1[b] > pass@1[base]": ClaimVerdict.HOLDS,
+    "pass@1[base] > 0.1": ClaimVerdict.CANNOT_TELL,
+    # All seeds have 0.25, so nothing is left open.
+    "pass@1[b] >= 0.25": ClaimVerdict.HOLDS,
+    "pass@1[b] > 0.25": ClaimVerdict.CONTRADICTED,
+    "pass@1[b] <= 0.25": ClaimVerdict.HOLDS,
+    "reward/mean[one] > 0.1": ClaimVerdict.CANNOT_TELL,
+    # No seed in common.
+    "reward/mean[late] > reward/mean[b] + 0.05": ClaimVerdict.CANNOT_TELL,
+    "reward/mean[late] > reward/mean[b] - 0.5": ClaimVerdict.HOLDS,
+    "reward/mean[late] > reward/mean[b] + reward/mean[a]": ClaimVerdict.CANNOT_TELL,
+}
+
+
+def test_verdicts(lab):
+    assert {text: _evaluate(lab, text).verdict for text in VERDICTS} == VERDICTS
 
 
 def test_the_sentence_has_the_numbers(lab):
-    assert _judged(lab, "reward/mean[b] >= reward/mean[a]").text == (
+    assert _evaluate(lab, "reward/mean[b] >= reward/mean[a]").text == (
         "holds: reward/mean[b] >= reward/mean[a]: left side - right side = +0.0600, 95 % interval "
         "[+0.0352, +0.0848] over 3 seeds (reward/mean[b] = 0.560, reward/mean[a] = 0.500)"
     )
-    text = _judged(lab, "reward/mean[c] >= reward/mean[a]").text
+    text = _evaluate(lab, "reward/mean[c] >= reward/mean[a]").text
     # 0.1 with s = 0.2: 34 seeds by the noncentral t distribution.
     assert text.endswith(
         "; the interval holds 0, and 34 seeds would tell with a chance of 80 %, were the "
         "difference as found"
     )
-    assert "of each, unpaired" in _judged(lab, "reward/mean[late] > reward/mean[b] - 0.5").text
-    assert "that takes two seeds or more that" in _judged(lab, "reward/mean[one] > 0").text
+    assert "of each, unpaired" in _evaluate(lab, "reward/mean[late] > reward/mean[b] - 0.5").text
+    assert "that takes two seeds or more that" in _evaluate(lab, "reward/mean[one] > 0").text
 
 
-def test_what_a_statement_is():
+def test_parses_terms_and_constants():
     assertion = parse_assertion(" 0.5 - 2*pass@1[gsm8k][fade] <= -pass@1[grpo] + 1e-2 ")
     assert assertion.terms == (Term(-2.0, "pass@1[gsm8k]", "fade"), Term(1.0, "pass@1", "grpo"))
     assert assertion.constant == pytest.approx(0.49)
@@ -106,40 +105,42 @@ def test_what_a_statement_is():
         ("1.2.3 > pass@1[a]", "got '1.2.3' in"),
     ],
 )
-def test_what_is_no_statement(text, message):
+def test_invalid_assertions_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_assertion(text)
 
 
-def test_rows_and_columns_that_are_not_there(lab):
+def test_unknown_rows_and_columns_are_refused(lab):
     with pytest.raises(NotFoundError, match="no row is called 'lat'; did you mean 'late'"):
-        _judged(lab, "reward/mean[lat] > 0")
+        _evaluate(lab, "reward/mean[lat] > 0")
     with pytest.raises(NotFoundError, match="a metric 'reward/men'; did you mean"):
-        _judged(lab, "reward/men[b] > 0")
+        _evaluate(lab, "reward/men[b] > 0")
 
 
-def test_a_name_of_several_rows(lab, constant):
+def test_an_ambiguous_row_is_refused(lab, constant):
     for seed in range(2):
         points = constant(reward__mean=0.1)
         lab.run("a", seed, points=points, sweep=None, group_size=4)
     with pytest.raises(ConfigError) as error:
-        _judged(lab, "reward/mean[a] > 0")
+        _evaluate(lab, "reward/mean[a] > 0")
     assert str(error.value) == (
         "--assert: [a] could be [estimator=a group_size=8] and [estimator=a group_size=4]; give "
         "more of its keys"
     )
-    assert _judged(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is ClaimVerdict.HOLDS
+    assert (
+        _evaluate(lab, "reward/mean[estimator=a group_size=4] < 0.2").verdict is ClaimVerdict.HOLDS
+    )
 
 
-def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+def test_equal_values_for_every_seed_are_noted(lab, constant):
     for estimator, reward in (("d", 0.8), ("e", 0.7)):
         for seed in range(3):
             points = constant(reward__mean=reward, cost__rollouts=reward)
             lab.run(estimator, seed, points=points, sweep=None)
-    found = _judged(lab, "reward/mean[d] > reward/mean[e]")
+    found = _evaluate(lab, "reward/mean[d] > reward/mean[e]")
     assert found.text.endswith(
         "is the same for every seed, so that this is no interval: do seeds differ?"
     )
-    assert "every seed" not in _judged(lab, "reward/mean[b] > reward/mean[e]").text
-    # A cost that no seed changes is no surprise.
-    assert "every seed" not in _judged(lab, "cost/rollouts[d] > cost/rollouts[e]").text
+    assert "every seed" not in _evaluate(lab, "reward/mean[b] > reward/mean[e]").text
+    # Seeds do not change costs.
+    assert "every seed" not in _evaluate(lab, "cost/rollouts[d] > cost/rollouts[e]").text

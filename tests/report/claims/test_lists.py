@@ -1,4 +1,4 @@
-"""Lists of claims, and what a store says of them."""
+"""Lists of claims, and their evaluation on a store."""
 
 from __future__ import annotations
 
@@ -87,26 +87,26 @@ def test_statements_by_hand(lab):
     )
 
 
-@pytest.mark.parametrize(
-    ("claim", "verdict"),
-    [
-        (_compared("higher"), ClaimVerdict.HOLDS),
-        (_compared("higher", 0.03), ClaimVerdict.HOLDS),
-        (_compared("higher", 0.09), ClaimVerdict.CONTRADICTED),
-        (_compared("lower", 0.01), ClaimVerdict.CONTRADICTED),
-        (_compared("lower", of="a", than="b"), ClaimVerdict.HOLDS),
-        (_compared("not lower", 0.02), ClaimVerdict.HOLDS),
-        (_compared("not higher", 0.09), ClaimVerdict.HOLDS),
-        (_compared("not higher", 0.07), ClaimVerdict.CANNOT_TELL),
-        (_compared("within", 0.1), ClaimVerdict.HOLDS),
-        (_compared("within", 0.03), ClaimVerdict.CONTRADICTED),
-        (_compared("within", 0.07), ClaimVerdict.CANNOT_TELL),
-        (_compared("within", 0.3, of="c"), ClaimVerdict.CANNOT_TELL),
-        (_compared("higher", than=0.1), ClaimVerdict.HOLDS),
-    ],
-)
-def test_directions(lab, claim, verdict):
-    assert _verdicts(lab, claim, sweep="main") == [verdict]
+DIRECTIONS = [
+    (_compared("higher"), ClaimVerdict.HOLDS),
+    (_compared("higher", 0.03), ClaimVerdict.HOLDS),
+    (_compared("higher", 0.09), ClaimVerdict.CONTRADICTED),
+    (_compared("lower", 0.01), ClaimVerdict.CONTRADICTED),
+    (_compared("lower", of="a", than="b"), ClaimVerdict.HOLDS),
+    (_compared("not lower", 0.02), ClaimVerdict.HOLDS),
+    (_compared("not higher", 0.09), ClaimVerdict.HOLDS),
+    (_compared("not higher", 0.07), ClaimVerdict.CANNOT_TELL),
+    (_compared("within", 0.1), ClaimVerdict.HOLDS),
+    (_compared("within", 0.03), ClaimVerdict.CONTRADICTED),
+    (_compared("within", 0.07), ClaimVerdict.CANNOT_TELL),
+    (_compared("within", 0.3, of="c"), ClaimVerdict.CANNOT_TELL),
+    (_compared("higher", than=0.1), ClaimVerdict.HOLDS),
+]
+
+
+def test_directions(lab):
+    claims, verdicts = zip(*DIRECTIONS, strict=True)
+    assert _verdicts(lab, *claims, sweep="main") == list(verdicts)
 
 
 def test_of_several_statements_all_must_hold(lab):
@@ -117,7 +117,7 @@ def test_of_several_statements_all_must_hold(lab):
     ) == [ClaimVerdict.HOLDS, ClaimVerdict.CANNOT_TELL, ClaimVerdict.CONTRADICTED]
 
 
-def test_fewer_seeds_than_asked_for_cannot_tell(lab):
+def test_fewer_seeds_than_required_cannot_tell(lab):
     [result] = _evaluate(lab, _compared("higher"), sweep="main", seeds=5)
     assert (result.verdict, result.more) == (ClaimVerdict.CANNOT_TELL, 2)
     assert result.reason.startswith("cannot tell: reward/mean[")
