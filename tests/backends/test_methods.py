@@ -145,6 +145,7 @@ def test_a_preset_is_no_part_of_a_run() -> None:
     assert planned("method=dr_grpo").identity == planned(*spelt).identity
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["asym_grpo", "a_grae_on_dr_grpo", "dr_grpo", "fade", "maxrl", "power_alpha"]
 )

@@ -334,6 +334,7 @@ def test_the_preset_verl_agrees_with_verl_to_rounding() -> None:
 # Your own package
 
 
+@pytest.mark.slow
 def test_a_package_made_by_the_page_is_an_estimator_like_any_other(
     install: Callable[..., Path],
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_toy_is_algorithm_1(
     assert parameters_after(run, tmp_path, 1)[0].tolist() == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_the_toy_has_two_stages(bandit: MakeRun, train: Any, tmp_path: Path) -> None:
     """First the likely and fair action gains, then the best takes over."""
     run = bandit(
@@ -231,6 +232,7 @@ def _features(run: Run, base: Tensor) -> Tensor:
     return (logits.of(torch.eye(model.rank, base.shape[1])[None]) - base)[0, :, : model.rank]
 
 
+@pytest.mark.slow
 def test_a_shared_map_may_cost_pass_at_64_what_it_gains_at_1(bandit: MakeRun) -> None:
     """What all prompts share raises the behaviours of most, and those of some are lost."""
     found = {}

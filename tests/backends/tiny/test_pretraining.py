@@ -264,6 +264,7 @@ def _build_and_die(recipe: dict[str, Any]) -> None:
     base_weights(TinyModel(**recipe), Countdown())
 
 
+@pytest.mark.slow
 def test_a_builder_that_dies_frees_its_lock(cache: Path, model: TinyModel, task: Countdown) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_build_and_die, args=(RECIPE,))
     process.start()

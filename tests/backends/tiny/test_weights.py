@@ -49,6 +49,7 @@ def test_the_folder_is_complete(folder: Path) -> None:
     assert json.loads((folder / "config.json").read_text())["model_type"] == "qwen2"
 
 
+@pytest.mark.slow
 def test_logits_are_equal_for_padded_batches(
     folder: Path,
     any_model: TinyModel,
