@@ -156,8 +156,10 @@ class Database:
         def connect(dialect: Dialect, _record: Any, _arguments: Any, options: Any) -> Any:
             return dialect.connect(str(file), **options)
 
+        # Pooled connections are to the old file.
         self.dispose()
         for engine in (self.writer, self.reader):
+            # `insert` puts it before the handler of read-only files.
             event.listen(engine, "do_connect", connect, insert=True)
         try:
             yield
@@ -196,6 +198,7 @@ def _sqlite_engine(url: URL, *, writes: bool, read_only: bool = False) -> Engine
     engine = create_engine(
         url,
         connect_args=arguments,
+        # A new connection each time, because the files may have changed.
         poolclass=pool.NullPool if read_only else None,
         json_deserializer=parse_document,
     )

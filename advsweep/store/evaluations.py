@@ -156,6 +156,7 @@ def insert_evaluation(
         digest: sha256 of the problems as JSON.
         problems: a list of [id, prompt, level].
     """
+    # Evaluations of the same problems share one set, prompts included.
     problem_set = {"digest": digest, "problems": problems}
     connection.execute(insert_or_ignore(connection, ProblemSet, "digest"), problem_set)
     query = select(ProblemSet.id).where(ProblemSet.digest == digest)

@@ -242,6 +242,7 @@ def check_analysis(row: Mapping[str, Any]) -> None:
     for key in ("settings", "result"):
         _require(isinstance(row[key], dict), key, "a mapping", row)
     _require(is_name(row["kind"]), "kind", "a kind of analysis", row)
+    # The identity is a digest of the settings, so it can be checked.
     described = NewAnalysis(
         kind=row["kind"], step=row["step"], settings=row["settings"], result=row["result"]
     )

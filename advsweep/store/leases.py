@@ -46,6 +46,7 @@ class Leases(StorePart):
         Args:
             holder: a process that hands the run over if it holds the lease.
         """
+        # On a server, FOR UPDATE makes claims atomic. SQLite has one writer at a time anyway.
         query = select(Run.status, *LEASE_COLUMNS).where(Run.id == run_id).with_for_update()
         began = time.monotonic()
         with self._database.write() as connection:
@@ -57,6 +58,7 @@ class Leases(StorePart):
                 return False
             if row.status is Status.RUNNING:
                 has = Owner(row.host, row.pid, row.process_started)
+                # A repeated call may find the claim of its own first try.
                 hands_over = has == holder or (has == owner and self._patience.repeats)
                 if not hands_over and self._guard.is_held(row, waited=time.monotonic() - began):
                     return False
@@ -85,6 +87,7 @@ class Leases(StorePart):
             query = query.order_by(order).with_for_update(of=Run, skip_locked=True)
             left = Run.status.in_([Status.PENDING, Status.INTERRUPTED]) & ~Run.stop_requested
             available = left | (Run.status == Status.RUNNING) & self._is_silent(now)
+            # The last query is the slowest: it checks the processes of this host one by one.
             row = self._claimed_before(connection, owner)
             row = row or connection.execute(query.where(available).limit(1)).one_or_none()
             row = row or self._orphan(connection, query)
@@ -239,6 +242,7 @@ def _take(connection: Connection, run_id: int, owner: Owner, now: datetime) -> N
             pid=owner.pid,
             process_started=owner.started,
             heartbeat=now,
+            # A resumed run keeps the time of its first claim.
             started=func.coalesce(Run.started, now),
             finished=None,
             stage=None,

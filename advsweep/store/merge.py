@@ -254,8 +254,10 @@ class _RunMerger:
         self, theirs: RunRecord, row: AnyRow, ours: RunRecord | None, parts: _RunParts
     ) -> str | None:
         """Adds a run, or replaces the target's; returns why it did not."""
+        # The lease keeps other processes from training the run while it is replaced.
         if ours is not None and not self._target.leases.claim(ours.id, Owner.current()):
             return "a process has just taken it up in this one"
+        # The folder first: a run without its folder could not be resumed.
         has_folder = self._copy_folder(theirs)
         # In a JSON column, None would become JSON's null.
         values = {k: null() if v is None else v for k, v in row._mapping.items() if k != "id"}
@@ -328,6 +330,7 @@ class _RunMerger:
                     self.rows.refuse(f"{where}", "a link, a special file or a folder too deep")
                 if final.exists():
                     shutil.rmtree(final)
+                # Renamed as a whole, so that an interruption leaves no half folder.
                 copy.rename(final)
         except OSError as error:
             raise StoreError(

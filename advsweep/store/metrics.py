@@ -119,6 +119,7 @@ class Metrics(StorePart):
         """Removes the metric points and checkpoint records after a step that a run resumes from."""
         with self._database.write() as connection:
             self._guard.require(connection, run_id)
+            # The run will record these steps again.
             for model in (Point, Checkpoint):
                 connection.execute(
                     delete(model).where(model.run_id == run_id, model.step > after_step)

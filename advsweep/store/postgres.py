@@ -145,6 +145,8 @@ def server_engines(url: URL, name: str, seconds: float) -> tuple[Engine, Engine]
     connect = _Connector(name, seconds)
     logging.getLogger("sqlalchemy.pool.impl.QueuePool").addFilter(_shorten)
     engines = []
+    # A writer that waited for a lock has to see what others committed meanwhile; a reader has to
+    # see one state of the store throughout.
     for level in ("READ COMMITTED", "REPEATABLE READ"):
         engine = create_engine(
             url, connect_args=arguments, isolation_level=level, pool_pre_ping=True

@@ -147,6 +147,7 @@ def _write_manifest(folder: Path, identity: str) -> None:
     new = folder / f".{MANIFEST}-{secrets.token_hex(8)}"
     with open_private(new, "x", encoding="utf-8") as file:
         json.dump({"format": FORMAT, "run": identity}, file)
+    # Renamed into place, so that no process reads half a manifest.
     new.replace(folder / MANIFEST)
 
 

@@ -56,8 +56,10 @@ class Runs(StorePart):
             # A row that is refused when it is read would make the whole store unreadable.
             folder_name(identity=run.identity, attempt=1, estimator=run.estimator, seed=run.seed)
         new = [self._values(run, attempt=1) for run in runs]
+        # Alone: on a server, two processes that add the same runs in other orders would deadlock.
         with self._database.write_alone() as connection:
             sweep_id = None if sweep is None else self._require_sweep(connection, sweep)
+            # Runs up to this id existed before; only their configs may need an update.
             before = connection.execute(select(func.max(Run.id))).scalar() or 0
             connection.execute(insert_or_ignore(connection, Run, "identity", "attempt"), new)
             latest: dict[str, int] = {}
@@ -98,6 +100,7 @@ class Runs(StorePart):
 
         The old record stays as it is.
         """
+        # Alone, because the number of the attempt follows from those that exist.
         with self._database.write_alone() as connection:
             old = self._row(connection, run_id)
             attempts = select(func.max(Run.attempt)).where(Run.identity == old.identity)
@@ -121,6 +124,7 @@ class Runs(StorePart):
                 query = select(Run.id, Run.stopping).where(Run.id.in_(ids))
                 others = [i for i, known in connection.execute(query) if known != plain]
                 change = update(Run).where(Run.id.in_(others))
+                # None would become JSON's null instead of NULL.
                 connection.execute(change.values(stopping=null() if plain is None else plain))
                 pruned = change.where(Run.status == Status.PRUNED)
                 connection.execute(pruned.values(status=Status.INTERRUPTED))

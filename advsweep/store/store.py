@@ -54,6 +54,7 @@ def open_store(
     def opened() -> list[str]:
         return prepare(database, create=create, upgrade=upgrade)
 
+    # Commands fail at once if the server is down; workers wait for it to return.
     upgraded = database.patience.call(opened) if wait else opened()
     return Store(database, clock or database.clock or utc_now, upgraded)
 

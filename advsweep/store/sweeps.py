@@ -61,6 +61,7 @@ class Sweeps(StorePart):
         """Removes a sweep; its runs stay."""
         with self._database.write() as connection:
             sweep_id = self._require_sweep(connection, name)
+            # Rows that refer to the sweep first, because of the foreign keys.
             connection.execute(delete(SweepRun).where(SweepRun.sweep_id == sweep_id))
             connection.execute(delete(Trial).where(Trial.sweep_id == sweep_id))
             connection.execute(delete(Sweep).where(Sweep.id == sweep_id))

@@ -328,7 +328,7 @@ def test_a_store_is_not_merged_into_itself(store):
 
 
 _RUNS = st.dictionaries(
-    st.integers(0, 5),
+    st.integers(0, 3),
     st.tuples(st.sampled_from([Status.DONE, Status.FAILED, Status.INTERRUPTED]), st.integers(1, 4)),
 )
 
