@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from advsweep.config import space
 from advsweep.config.overrides import parse_overrides
-from advsweep.config.space import Delete
-from advsweep.config.sweep_file import read_space
+from advsweep.config.space import Delete, PublishedTime
+from advsweep.config.sweep_file import read_published, read_space
 from advsweep.errors import ConfigError
 
 
@@ -157,3 +157,49 @@ def test_a_space_has_the_product_of_each_blocks_lists(
     sizes = [math.prod(len(v) for v in (common | block).values()) for block in blocks]
     assert len(found) == seeds * sum(sizes)
     assert all(set(common) <= set(point) for point in found)
+
+
+TIME = {"gpu_hours": 20, "steps": 500, "source": "Table 7"}
+OTHER = {"gpu_hours": 3.5, "steps": 100, "source": "Table 4"}
+NODE = {
+    "common": {"printed": TIME},
+    "blocks": [
+        {"estimator": ["grpo", "fade"]},
+        {"estimator": "aapo", "printed": OTHER},
+    ],
+}
+
+
+def published(*overrides: str) -> list[PublishedTime | None]:
+    space = read_space(NODE, parse_overrides(overrides))
+    return [block.published for block in space.blocks]
+
+
+def test_a_block_has_its_own_time_or_the_common_one() -> None:
+    assert published() == [PublishedTime(**TIME), PublishedTime(**OTHER)]
+    assert [len(list(block.assignments())) for block in read_space(NODE, []).blocks] == [2, 1]
+
+
+@pytest.mark.parametrize("override", ["seed=0,1", "steps=9", "estimator=grpo", "task.data=here"])
+def test_it_stays_where_an_override_keeps_the_pace(override: str) -> None:
+    assert published(override) == [PublishedTime(**TIME), PublishedTime(**OTHER)]
+
+
+@pytest.mark.parametrize("override", ["model.path=tiny", "backend=fake", "group_size=4"])
+def test_it_is_of_no_use_for_another_kind_of_run(override: str) -> None:
+    assert published(override) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (12, r"^at: expected a mapping of gpu_hours, steps, source, got 12$"),
+        ({"gpu_hours": 12, "steps": 3}, r"^at: expected .* which lacks source$"),
+        ({**TIME, "gpu_hours": 0}, r"^at\.gpu_hours: expected > 0, got 0$"),
+        ({**TIME, "steps": "many"}, r"^at\.steps: expected an integer, got 'many'$"),
+        ({**TIME, "gpus": 8}, r"^at\.gpus: printed has no parameter 'gpus'"),
+    ],
+)
+def test_a_published_time_that_does_not_fit_is_refused(node: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_published(node, "at")

@@ -1,0 +1,168 @@
+"""Config groups: their members, and what a choice of members composes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends.base import PARAMETERS
+from advsweep.config import groups as config_module
+from advsweep.config.compose import patch
+from advsweep.config.groups import PRESET_GROUPS, ConfigGroups, conf_directory
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.registry import Registry
+from advsweep.sweep.registry import GROUPS, config_groups
+
+MEMBERS = sorted(
+    (path.parent.name, path.stem) for path in conf_directory().glob("*/*.yaml") if path.is_file()
+)
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[ConfigGroups]:
+    with config_groups() as opened:
+        yield opened
+
+
+def write(directory: Path, member: str, text: str) -> None:
+    path = directory / f"{member}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_the_defaults_have_every_group_and_number(groups: ConfigGroups) -> None:
+    config = groups.compose({}).config
+    assert set(config) == {*GROUPS, *PARAMETERS}
+    assert all(config[group]["name"] for group in GROUPS)
+    assert (config["group_size"], config["steps"], config["seed"]) == (8, 200, 0)
+
+
+@pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] not in PRESET_GROUPS])
+def test_every_member_of_a_group_builds(group: str, member: str, groups: ConfigGroups) -> None:
+    node = groups.compose({group: member}).config[group]
+    assert GROUPS[group].build(node, where=group).name == node["name"]
+
+
+@pytest.mark.parametrize(("group", "member"), [m for m in MEMBERS if m[0] in PRESET_GROUPS])
+def test_every_preset_can_be_built(group: str, member: str, groups: ConfigGroups) -> None:
+    config = groups.compose({group: member}).config
+    for name, registry in GROUPS.items():
+        registry.build(config[name], where=name)
+
+
+def test_every_component_has_a_member() -> None:
+    registered = {(group, name) for group, registry in GROUPS.items() for name in registry}
+    assert registered <= set(MEMBERS)
+
+
+def test_a_choice_beats_a_preset(groups: ConfigGroups) -> None:
+    config = groups.compose({"method": "dr_grpo", "estimator": "fade"}).config
+    assert config["estimator"]["name"] == "fade"
+    assert config["objective"]["aggregation"] == "constant"
+
+
+def test_a_choice_is_composed_once(groups: ConfigGroups) -> None:
+    choice = {"estimator": "fade", "task": "countdown"}
+    assert groups.compose(choice) is groups.compose(dict(reversed(choice.items())))
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("estimator", "grop", r"^estimator: no estimator is called 'grop'; did you mean 'grpo'"),
+        ("method", "gprpo", r"^method: no method is called 'gprpo'; did you mean"),
+        ("experiment", "demp", r"did you mean 'demo'"),
+        ("estimator", ["grpo"], r"^estimator: expected the name of one estimator"),
+        ("estimator", None, r"^estimator: expected the name of one estimator"),
+        ("estimator", "ngrpo", r"^estimator: 'ngrpo' cannot be built: "),
+        ("search", "hyperopt", r"known: none, optuna"),
+    ],
+)
+def test_a_member_that_is_none_is_refused(
+    group: str, value: Any, message: str, groups: ConfigGroups
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        groups.member(group, value)
+
+
+def test_an_alias_is_the_member_it_stands_for(groups: ConfigGroups) -> None:
+    assert groups.member("estimator", "mean_grpo") == "dr_grpo"
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("estimatr", r"^estimatr: no config group or key .* did you mean 'estimator'\?"),
+        ("stpes", r"did you mean 'steps'\?"),
+        ("optimiser.lr", r"did you mean 'optimizer'\?"),
+        ("method.clip", r"^method.clip: method sets other groups"),
+        ("estimator.name", r"choose by estimator=NAME"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(key: str, message: str, groups: ConfigGroups) -> None:
+    with pytest.raises(ConfigError, match=message):
+        groups.check_key(key)
+
+
+def test_folders_of_the_user_are_searched_first(tmp_path: Path) -> None:
+    write(tmp_path, "estimator/mine", "name: fade\n")
+    write(tmp_path, "optimizer/adamw", "name: adamw\nlr: 0.25\n")
+    write(tmp_path, "experiment/study/first", "# @package _global_\nsteps: 7\n")
+    with config_groups([tmp_path]) as groups:
+        assert "mine" in groups.members("estimator")
+        assert groups.compose({"estimator": "mine"}).config["estimator"] == {"name": "fade"}
+        assert groups.compose({}).config["optimizer"]["lr"] == 0.25
+        first = groups.member("experiment", "study/first")
+        assert groups.compose({"experiment": first}).config["steps"] == 7
+        with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
+            groups.member("estimator", "mien")
+    with config_groups() as groups:
+        assert "mine" not in groups.members("estimator")
+
+
+def test_a_config_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--config-dir: expected a folder"):
+        config_groups([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize("text", ["name: [\n", "defaults:\n  - nothing: here\n", "name: ${\n"])
+def test_a_broken_file_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    write(tmp_path, "task/broken", text)
+    with config_groups([tmp_path]) as groups, pytest.raises(ConfigError) as caught:
+        patch(groups, groups.compose({"task": "broken"}), {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_component_without_a_file_can_be_chosen() -> None:
+    registry: Registry[Any] = Registry("task", {"plugged_in": "some.package"})
+    with ConfigGroups({**GROUPS, "task": registry}, PARAMETERS) as groups:
+        assert groups.member("task", "plugged_in") == "plugged_in"
+        config = groups.compose({"task": "plugged_in"}).config
+    assert config["task"] == {"name": "plugged_in"}
+
+
+def test_the_hydra_of_the_caller_is_left_as_it_was(groups: ConfigGroups) -> None:
+    from hydra.core.global_hydra import GlobalHydra
+
+    callers = GlobalHydra.instance().hydra
+    assert callers is not None
+    with config_groups() as inner:
+        inner.compose({})
+        assert GlobalHydra.instance().hydra is not callers
+    assert GlobalHydra.instance().hydra is callers
+
+
+@pytest.mark.parametrize("place", ["site-packages/advsweep/conf", "site-packages/conf"])
+def test_a_wheel_and_a_checkout_have_them(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "site-packages" / "advsweep" / "config" / "directory.py"
+    monkeypatch.setattr(config_module, "__file__", str(module))
+    with pytest.raises(ConfigError, match="install advsweep again"):
+        conf_directory()
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "config.yaml").touch()
+    assert conf_directory() == tmp_path / place
