@@ -277,9 +277,7 @@ def figures(store: Store, record: RunRecord, base: Path, exported: Path) -> dict
         "training problems": {"base": sampled(run, base), "trained": sampled(run, exported)},
         "rollouts": course,
         "held out": {"base": before, "trained": after},
-        "resumed after step": [
-            int(step) for step in re.findall(r"(?:going on|resuming) after step (\d+)", log)
-        ],
+        "resumed after step": [int(step) for step in re.findall(_RESUMED, log)],
     }
 
 
