@@ -214,7 +214,7 @@ LastValues = Mapping[int, Mapping[str, float]]
 def read_last_values(store: Store, runs: Sequence[RunRecord]) -> LastValues:
     """Reads the last value of every metric of some runs."""
     names: set[str] = set()
-    # Replicates record the same metrics, so one run of each group tells their names.
+    # Replicates record the same metrics, so one run of each group has all names.
     for _, members in group_runs(runs):
         names |= set(store.metrics.names(members[0].id))
     return store.metrics.last_values([run.id for run in runs], sorted(names))
