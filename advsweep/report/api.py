@@ -75,7 +75,7 @@ def load_metrics(
     names: str | Sequence[str] | None = None,
     wide: bool = False,
 ) -> pd.DataFrame:
-    """Loads the metric points of runs: `run`, what tells the runs apart, `metric`, `step`, `value`.
+    """Loads metric points: `run`, the config keys that differ, `seed`, `metric`, `step`, `value`.
 
     Args:
         sweep, where: as of `load_runs`.

@@ -66,7 +66,7 @@ def test_each_value_is_compared_with_the_baseline_of_its_own(sizes):
     ]
 
 
-def test_rows_by_a_key_refuse_runs_that_differ_in_another(sizes):
+def test_refuses_rows_that_differ_in_another_key(sizes):
     with pytest.raises(ReportError) as error:
         build_report(sizes.store, "demo", rows=["estimator"])
     assert str(error.value).startswith(
@@ -122,7 +122,7 @@ def test_estimators_as_columns(sizes):
     ]
 
 
-def test_levels_and_all_that_there_are(demo):
+def test_levels_and_wildcards(demo):
     report = build_report(demo.store, "demo", columns=["pass@*[level=*]"])
     assert [column.name for column in report.columns] == [
         *("pass@1[level=0]", "pass@1[level=1]", "pass@2[level=0]", "pass@2[level=1]")
@@ -169,7 +169,7 @@ def test_tasks_beside_the_runs_own_have_a_column_by_themselves(tasks):
     assert names == ["pass@1", "pass@2", "pass@1[aime24]", "pass@1[math]", "entropy/answer"]
 
 
-def test_a_task_that_was_not_evaluated_alike_is_refused_where_it_is_asked_for(tasks):
+def test_refuses_a_column_of_a_task_with_different_evaluations(tasks):
     run = tasks.run("fade", 0, solved=(2, 0), task={"name": "countdown"})
     tasks.evaluate(run, "c", 20, (4, 4), task="math", n=16, k=[1])
     assert "pass@1[math]" not in [c.name for c in build_report(tasks.store, "demo").columns]
@@ -180,7 +180,7 @@ def test_a_task_that_was_not_evaluated_alike_is_refused_where_it_is_asked_for(ta
     assert [sorted(e["n"]) for e in mixed.provenance.evaluations] == [[8, 16]]
 
 
-def test_runs_of_several_tasks_are_refused_unless_asked_for(lab):
+def test_refuses_runs_of_several_tasks_unless_mixed(lab):
     first = lab.run("grpo", 0, solved=None, task={"name": "math"})
     lab.evaluate(first, "a", 20, (4, 0), task="math")
     lab.run("fade", 0, solved=(4, 4), task={"name": "countdown"})
@@ -201,12 +201,12 @@ def test_runs_of_several_tasks_are_refused_unless_asked_for(lab):
         ("group_siz", NotFoundError, "a metric 'group_siz'; did you mean 'group_size'"),
     ],
 )
-def test_columns_of_evaluations_that_are_not_there(demo, column, error, message):
+def test_unknown_columns_of_evaluations(demo, column, error, message):
     with pytest.raises(error, match=message):
         build_report(demo.store, "demo", columns=[column])
 
 
-def test_rows_that_are_not_there(demo):
+def test_unknown_rows(demo):
     with pytest.raises(NotFoundError, match="no run has a key 'estimater'; did you mean"):
         build_report(demo.store, "demo", rows=["estimater"])
 

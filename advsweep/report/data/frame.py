@@ -140,7 +140,7 @@ def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
     """A row per run, evaluation and problem: `n` samples of which `c` are correct.
 
     Evaluations of the base model are at step 0. `evaluation` is the start of the evaluation's
-    identity: it tells evaluations of one run on the same task apart.
+    identity: one run can have several evaluations on the same task.
     """
     records = store.evaluations.select([run.id for run in runs])
     columns = ["run", "step", "task", "evaluation", "problem", "level", "n", "c", "distinct"]
@@ -170,7 +170,7 @@ def _problems(record: EvaluationRecord) -> pd.DataFrame:
 
 
 def _with_names(runs: Sequence[RunRecord], frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with what tells its runs apart: the keys that name a report's rows, and seeds."""
+    """Adds the columns that identify runs: the keys that name a report's rows, and seeds."""
     named = pd.DataFrame(
         [
             {

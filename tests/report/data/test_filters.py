@@ -37,12 +37,12 @@ from advsweep.store import Status
         ("a!=x", ("w", "x"), False),
     ],
 )
-def test_what_holds(text, value, holds):
+def test_matches_values(text, value, holds):
     [filter] = parse_where(text)
     assert filter.holds(value) is holds
 
 
-def test_several_conditions():
+def test_several_filters():
     filters = parse_where("estimator=fade,grpo and group_size >= 8 pass@1[gsm8k]>0.3")
     assert [c.key for c in filters] == ["estimator", "group_size", "pass@1[gsm8k]"]
     assert [c.operator for c in filters] == ["=", ">=", ">"]
@@ -61,7 +61,7 @@ def test_several_conditions():
         ("a='x", "quote that does not end"),
     ],
 )
-def test_what_is_no_condition(text, message):
+def test_wrong_filters(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_where(text)
 
@@ -139,7 +139,7 @@ def test_reads_outlines_of_runs_that_filters_leave_out(demo, monkeypatch):
         ("pass@1[gsm8k]>0", "no run has a key or a metric"),
     ],
 )
-def test_keys_that_are_not_there(demo, text, message):
+def test_unknown_keys(demo, text, message):
     with pytest.raises(NotFoundError, match=message.replace("[", r"\[")):
         _report(demo, text)
 
@@ -152,7 +152,7 @@ def test_filters_that_no_run_matches(demo):
         _report(demo, "estimator=fade seed=7")
 
 
-def test_hashes_are_texts_whatever_they_look_like():
+def test_hashes_are_texts():
     [filter] = parse_where("config_hash!=12345678,00e12345,1e999999")
     assert filter.values == ("12345678", "00e12345", "1e999999")
     assert not filter.holds("12345678")

@@ -19,7 +19,7 @@ def _rows(report):
     return {row.group["estimator"]: row for row in report.rows}
 
 
-def test_every_number_can_be_checked_on_paper(demo):
+def test_numbers_of_a_small_report(demo):
     report = build_report(demo.store, "demo")
     assert [c.name for c in report.columns] == [
         "collapse/acr@first100",
@@ -120,14 +120,14 @@ def _accuracies(lab, constant, **rewards):
     return report, found
 
 
-def test_the_best_is_told_from_every_other_row_not_from_the_next_alone(lab, constant):
+def test_best_differs_from_every_other_row(lab, constant):
     # b is behind a by 0.05, 0.06, 0.07 (± 0.025), and c, further behind, by 0.1 ± 0.78.
     noisy = [0.5, 0.1, 0.6]
     _, found = _accuracies(lab, constant, a=[0.5, 0.5, 0.5], b=[0.45, 0.44, 0.43], c=noisy)
     assert found == {}
 
 
-def test_second_is_marked_where_it_is_told_from_those_behind(lab, constant):
+def test_second_differs_from_the_rows_behind_it(lab, constant):
     # b is before c by -0.01, 0.02 and 0.01, which is nothing; the third row changes nothing.
     a, b, c = [0.90, 0.91, 0.92], [0.80, 0.82, 0.81], [0.81, 0.80, 0.80]
     assert _accuracies(lab, constant, a=a, b=b, c=c)[1] == {"a": Mark.BEST}
@@ -137,7 +137,7 @@ def test_second_is_marked_where_it_is_told_from_those_behind(lab, constant):
     assert list(find_marks(report).cells.values()) == [Mark.BEST, Mark.SECOND]
 
 
-def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
+def test_rows_without_shared_seeds_compare_unpaired(lab, constant):
     for estimator, first, values in (("a", 0, (0.9, 0.91, 0.92)), ("b", 5, (0.5, 0.51, 0.52))):
         for seed, value in enumerate(values, start=first):
             lab.run(estimator, seed, points=constant(reward__mean=value))
@@ -147,7 +147,7 @@ def test_rows_of_other_seeds_are_told_apart_unpaired(lab, constant):
     assert not difference.comparison.paired
 
 
-def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
+def test_notes_rows_whose_seeds_are_equal(lab, constant):
     report, found = _accuracies(lab, constant, a=[0.5] * 3, b=[0.25] * 3)
     # A difference without spread leaves out 0, but was never tested.
     assert found == {"a": Mark.BEST, "b": Mark.SECOND}
@@ -160,7 +160,7 @@ def test_seeds_that_are_all_alike_are_said_to_be(lab, constant):
     )
 
 
-def test_rows_are_told_apart_by_what_varies(lab):
+def test_varying_keys_name_rows(lab):
     lab.run("fade", 0, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
     lab.run("fade", 1, estimator__h_star=0.3, group_size=16, optimizer={"name": "adamw", "lr": 1})
     lab.run("fade", 0, estimator__h_star=0.5, group_size=8, optimizer={"name": "adamw", "lr": 1})
@@ -185,7 +185,7 @@ def test_parameters_of_a_wrapped_estimator_compare_within_the_same_one(lab):
     ]
 
 
-def test_what_cannot_change_a_result_makes_no_rows(lab):
+def test_keys_without_effect_make_no_rows(lab):
     # Declared so by the backends; and replicates that differ in a key show that it is free.
     for seed in range(2):
         free = {"backend__checkpoint_every": 10 + seed, "task__folder": f"/data/{seed}"}
@@ -197,7 +197,7 @@ def test_what_cannot_change_a_result_makes_no_rows(lab):
     ]
 
 
-def test_results_from_before_and_after_a_fix_are_kept_apart(lab):
+def test_revisions_have_rows_of_their_own(lab):
     # The same config with another hash: a component's revision was raised.
     ids = [lab.run("grpo", 0), lab.run("grpo", 0, group_size=9)]
     with lab.store.database.write() as connection:
@@ -220,7 +220,7 @@ def test_each_base_model_has_a_row_named_by_what_its_runs_share(lab):
     ]
 
 
-def test_base_models_that_nothing_tells_apart_are_named_by_their_keys(lab):
+def test_base_models_with_equal_names_show_their_keys(lab):
     lab.run("grpo", 0, base="base:aaaaaaaaaaaa")
     lab.run("grpo", 1, base="base:bbbbbbbbbbbb")
     assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
@@ -240,7 +240,7 @@ def test_runs_that_are_not_done_are_left_out_and_counted(lab):
     assert report.provenance.runs == 1
 
 
-def test_of_several_attempts_the_newest_that_is_done_counts(lab):
+def test_newest_finished_attempt_counts(lab):
     first = lab.run("grpo", 0, solved=(2, 0))
     second = lab.store.runs.new_attempt(first)
     assert build_report(lab.store, None).provenance.runs == 1
@@ -293,7 +293,7 @@ def test_samples_that_could_not_be_scored_count_as_not_correct(lab):
     assert last.scores()["evaluation/unscorable"] == 3 / 8
 
 
-def test_problems_of_which_nothing_could_be_scored_are_left_out_of_pass_at_k(lab):
+def test_pass_at_k_leaves_out_problems_without_scored_samples(lab):
     lab.unscorable = (0, 4)
     lab.run("grpo", 0, solved=(2, 0))
     report = build_report(lab.store, "demo")
@@ -307,7 +307,7 @@ def test_problems_of_which_nothing_could_be_scored_are_left_out_of_pass_at_k(lab
     assert "evaluation/unscorable" not in lab.store.evaluations.select([1])[-1].scores()
 
 
-def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
+def test_refuses_runs_with_different_evaluations(lab):
     lab.run("grpo", 0)
     lab.samples = 8
     lab.run("fade", 0)
@@ -316,7 +316,7 @@ def test_runs_that_were_evaluated_differently_are_not_put_in_one_table(lab):
     assert "temperature" not in str(error.value)
 
 
-def test_runs_that_different_programs_sampled_from_are_not_put_in_one_table(lab):
+def test_refuses_runs_with_different_samplers(lab):
     lab.run("grpo", 0)
     other = lab.run("fade", 0, solved=None)
     lab.evaluate(other, "fade", 20, (2, 0), sampler="vllm")
@@ -333,9 +333,7 @@ def test_runs_that_different_programs_sampled_from_are_not_put_in_one_table(lab)
         ("system", "1a2b3c4d", "none"),
     ],
 )
-def test_runs_whose_answers_were_made_to_count_differently_are_not_put_in_one_table(
-    lab, key, first, second
-):
+def test_refuses_runs_with_different_verifiers(lab, key, first, second):
     runs = [lab.run(estimator, 0, solved=None) for estimator in ("grpo", "fade")]
     for run_id, value in zip(runs, (first, second), strict=True):
         lab.evaluate(run_id, f"{run_id}@20", 20, (2, 0), **{key: value})
@@ -363,7 +361,7 @@ def test_models_stand_above_runs_that_the_same_verifier_judged(lab):
     assert report.provenance.evaluations[0]["verifier"] == "numeric"
 
 
-def test_of_protocols_that_all_runs_share_the_last_used_counts(lab):
+def test_last_used_shared_protocol_counts(lab):
     ids = [lab.run("grpo", 0, solved=(2, 0)), lab.run("fade", 0, solved=(2, 0))]
     for run_id in ids:
         # Made later: evaluations of the same age would be told apart by nothing.
@@ -397,7 +395,7 @@ def test_nothing_to_report(lab):
         build_report(lab.store, "dem")
 
 
-def test_columns_of_ones_own(demo):
+def test_named_columns(demo):
     names = ["collapse/acr@first5", "pass@3", "collapse/acr"]
     report = build_report(demo.store, "demo", columns=names)
     assert [column.name for column in report.columns] == names
@@ -413,12 +411,12 @@ def test_columns_of_ones_own(demo):
         ("collapse/acr@start", "no column is called"),
     ],
 )
-def test_columns_that_are_not_there(demo, name, message):
+def test_unknown_columns(demo, name, message):
     with pytest.raises(NotFoundError, match=message):
         build_report(demo.store, "demo", columns=[name])
 
 
-def test_what_a_column_is():
+def test_parses_columns():
     column = parse_column("collapse/acr@first100")
     assert (column.metric, column.first, column.last) == ("collapse/acr", 100, None)
     assert (column.header, column.direction) == ("ACR 1-100", MetricDirection.LOWER)
@@ -430,7 +428,7 @@ def test_what_a_column_is():
     assert parse_column("collapse/all_correct@end").direction is MetricDirection.NEITHER
 
 
-def test_where_the_numbers_come_from(demo):
+def test_provenance(demo):
     p = build_report(demo.store, "demo").provenance
     assert (p.store, p.sweep, p.runs, p.dirty) == ("advsweep.db", "demo", 7, False)
     assert p.commits == ["0123456789abcdef"]
@@ -474,7 +472,7 @@ def test_how_learning_rates_were_matched(lab, constant):
     ]
 
 
-def test_rows_that_were_matched_otherwise_are_told_apart(lab, constant):
+def test_matching_of_learning_rates_names_rows(lab, constant):
     lab.run("grpo", 0, optimizer=_adamw(), points=constant(optim__lr=3e-4))
     lab.run("grpo", 0, optimizer=_adamw("mass"), points=constant(optim__lr=2e-4))
     lab.run("grpo", 0, optimizer=_adamw("mass", "rloo"), points=constant(optim__lr=1e-4))
@@ -491,7 +489,7 @@ def test_rows_that_were_matched_otherwise_are_told_apart(lab, constant):
     )
 
 
-def test_a_reference_that_was_not_used_makes_no_rows(lab):
+def test_unused_reference_makes_no_rows(lab):
     unused = {"optimizer__match_reference__name": "grpo"}
     lab.run("fade", 0, optimizer=_adamw())
     lab.run("fade", 1, optimizer=_adamw(), identity_free=unused)
@@ -500,7 +498,7 @@ def test_a_reference_that_was_not_used_makes_no_rows(lab):
     assert _rates(report) == "not matched"
 
 
-def test_versions_that_differ_are_all_named(lab):
+def test_provenance_lists_all_versions(lab):
     first, second = lab.run("grpo", 0), lab.run("grpo", 1)
     lab.store.runs.set_environment(
         first, {"git": {"commit": "bbb", "dirty": True}, "python": "3.12.0"}

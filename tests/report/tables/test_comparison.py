@@ -24,7 +24,7 @@ def rewards(lab, constant):
     return added
 
 
-def test_a_difference_can_be_checked_on_paper(rewards):
+def test_numbers_of_a_difference(rewards):
     report = rewards(a=[0.5, 0.6, 0.4], b=[0.55, 0.66, 0.47])
     [d] = report.differences
     c = d.comparison
@@ -64,7 +64,7 @@ def test_permutations_from_six_pairs_on(rewards):
     assert "p perm: of flipped signs, from 6 pairs on" in lay_out(report).notes
 
 
-def test_seeds_for_a_difference_of_ones_own(rewards):
+def test_seeds_for_a_given_difference(rewards):
     report = rewards({"target": 0.01}, a=[0.5, 0.6, 0.4], b=[0.55, 0.66, 0.47])
     [d] = report.differences
     # As large as its standard deviation: 10 pairs by the noncentral t distribution.
@@ -73,7 +73,7 @@ def test_seeds_for_a_difference_of_ones_own(rewards):
     assert "pairs that would show a difference of 0.01 with a chance of 80 %" in notes
 
 
-def test_differences_too_small_to_see(rewards):
+def test_seeds_for_tiny_differences(rewards):
     report = rewards(a=[0.5, 0.6, 0.4], b=[0.6, 0.5, 0.4 + 1e-9])
     assert lay_out(report).tables[1].lines[0].entries[-1].text == ">10,000"
 
@@ -98,7 +98,7 @@ def test_one_estimator_is_compared_with_its_first_setting(rewards):
     assert report.rows[d.row].group["group_size"] == 8
 
 
-def test_a_baseline_of_ones_own(rewards):
+def test_named_baseline(rewards):
     report = rewards({"baseline": "b"}, a=[0.5, 0.6], b=[0.6, 0.8], c=[0.1, 0.2])
     assert {report.rows[d.row].group["estimator"] for d in report.differences} == {"a", "c"}
     assert rewards({"baseline": "none"}).differences == ()
@@ -118,12 +118,12 @@ def test_a_baseline_of_ones_own(rewards):
         ("group_size>=8", ReportError, "expected KEY=VALUE, got 'group_size>=8'"),
     ],
 )
-def test_baselines_that_are_not_there(rewards, baseline, error, message):
+def test_unknown_baselines(rewards, baseline, error, message):
     with pytest.raises(error, match=message):
         rewards({"baseline": baseline}, a=[0.5, 0.6], b=[0.6, 0.8])
 
 
-def test_a_baseline_that_could_be_several_rows(lab):
+def test_ambiguous_baseline(lab):
     for seed in range(2):
         for eps in (0.0, 0.1):
             lab.run("grpo", seed, estimator__eps=eps)
@@ -134,7 +134,7 @@ def test_a_baseline_that_could_be_several_rows(lab):
     assert build_report(lab.store, "demo").baseline == "grpo, estimator.eps=0"
 
 
-def test_large_tables_are_compared_where_a_baseline_is_named(lab):
+def test_large_tables_need_a_named_baseline(lab):
     for i in range(31):
         for seed in range(2):
             lab.run(f"e{i}", seed)

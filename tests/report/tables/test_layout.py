@@ -25,7 +25,7 @@ from advsweep.report.tables.layout import show, show_interval, show_p
         (math.inf, math.nan, ("inf", "")),
     ],
 )
-def test_half_an_interval_has_two_digits_and_the_mean_ends_with_them(mean, half_width, shown):
+def test_intervals_have_two_significant_digits(mean, half_width, shown):
     assert show_interval(mean, half_width) == shown
 
 

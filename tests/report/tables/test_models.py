@@ -51,7 +51,7 @@ def test_intervals_are_over_problems(models):
         assert "b/large" in render(report, name)
 
 
-def test_columns_of_ones_own(models):
+def test_named_columns(models):
     report = build_model_report(models.store, ["pass@1[*]", "pass@1[mean]"])
     assert [c.header for c in report.columns] == ["math500 p@1", "aime24 p@1", "mean p@1"]
     assert report.rows[0].cells["pass@1[mean]"].mean == pytest.approx(0.125)
@@ -90,7 +90,7 @@ def test_a_model_that_solves_nothing_or_everything_has_an_interval(lab):
     assert "Clopper-Pearson" in text
 
 
-def test_intervals_of_models_that_solve_something_are_as_ever(models):
+def test_intervals_of_models_that_solve_some_problems(models):
     text = render(build_model_report(models.store, ["pass@1[math500]"]), "table")
     assert "Clopper-Pearson" not in text
     assert "±" in text
@@ -127,9 +127,7 @@ def _groups(lab) -> list[dict[str, object]]:
         ("system", "none", "1a2b3c4d"),
     ],
 )
-def test_a_model_has_a_row_for_each_way_that_its_answers_were_made_to_count(
-    lab, key, first, second
-):
+def test_a_model_has_a_row_for_each_verifier(lab, key, first, second):
     _made(lab, "one", **{key: first})
     _made(lab, "one", **{key: second})
     assert _groups(lab) == [{"model": "one", key: first}, {"model": "one", key: second}]
@@ -151,7 +149,7 @@ def test_tasks_with_verifiers_of_their_own_share_the_row_of_a_model(lab):
     assert row.group == {"model": "one"}
 
 
-def test_evaluations_that_do_not_say_their_verifier_are_alike_with_the_one_that_does(lab):
+def test_unrecorded_verifier_equals_the_recorded_one(lab):
     _made(lab, "old")
     _made(lab, "new", verifier="numeric", max_tokens=512, system="none")
     assert _groups(lab) == [{"model": "old"}, {"model": "new"}]

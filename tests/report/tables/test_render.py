@@ -91,7 +91,7 @@ def test_csv_is_data_alone(report, tmp_path):
         assert word not in "\n".join(lines)
 
 
-def test_json_says_null_for_what_is_not_finite(lab, constant):
+def test_json_has_null_for_non_finite_numbers(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=math.inf, reward__mean=math.nan))
     lab.run("grpo", 1, points=constant(collapse__acr=0.5))
     report = build_report(lab.store, "demo", columns=["collapse/acr"])
@@ -152,7 +152,7 @@ def test_on_a_terminal_marks_are_styles(report):
     assert "bold: best mean" in text
 
 
-def test_what_is_missing_is_said(lab, constant):
+def test_notes_missing_values(lab, constant):
     lab.run("grpo", 0, points=constant(collapse__acr=0.5))
     lab.run("grpo", 1)
     for name in ("table", "markdown", "latex"):
@@ -170,17 +170,17 @@ def test_what_is_missing_is_said(lab, constant):
         ("{a}^~\\", r"\{a\}\textasciicircum{}\textasciitilde{}\textbackslash{}"),
     ],
 )
-def test_latex_takes_no_text_for_commands(text, escaped):
+def test_latex_escapes_commands(text, escaped):
     assert latex(text) == escaped
 
 
-def test_markdown_takes_no_text_for_columns(lab):
+def test_markdown_escapes_columns(lab):
     lab.run("grpo", 0, estimator__text="a|b")
     lab.run("grpo", 0, estimator__text="c")
     lines = render(build_report(lab.store, "demo"), "markdown").splitlines()
     assert lines[3].startswith(r"| grpo | a\|b | 1 |")
 
 
-def test_a_format_that_is_not_there(report):
+def test_unknown_format(report):
     with pytest.raises(ConfigError, match=r"'mardown'; did you mean 'markdown'"):
         render(report, "mardown")

@@ -38,7 +38,7 @@ def _at(lab, text, *columns):
     return build_report(lab.store, "demo", columns=columns, at=parse_cutoff(text))
 
 
-def test_what_was_spent(costly):
+def test_costs(costly):
     columns = ["total/steps", "total/rollouts", "total/tokens", "total/seconds"]
     report = build_report(costly.store, "demo", columns=columns)
     assert _cells(report, "total/steps")["grpo"] == (20.0, 20.0)
@@ -65,7 +65,7 @@ def test_equal_rollouts(costly):
     )
 
 
-def test_as_many_rollouts_as_all_have(costly):
+def test_rollouts_of_the_cheapest_run(costly):
     report = _at(costly, "rollouts", "total/rollouts")
     assert set(_cells(report, "total/rollouts").values()) == {(640.0, 640.0)}
 
@@ -77,7 +77,7 @@ def test_large_costs_are_written_out(lab, constant):
     assert "where it had spent 98720 rollouts" in remark
 
 
-def test_the_last_steps_are_those_before_the_moment(costly):
+def test_last_steps_end_at_the_cutoff(costly):
     # ACR of the steps 6 to 15.
     report = _at(costly, "steps=15", "collapse/acr@end", "collapse/acr@first2")
     assert _cells(report, "collapse/acr@end")["grpo"] == pytest.approx((10.5 / 20,) * 2)
@@ -103,7 +103,7 @@ def test_where_a_metric_is_equal(costly):
     assert {d.column for d in report.differences} == {"total/steps"}
 
 
-def test_runs_that_never_get_there_are_left_out_and_counted(costly):
+def test_leaves_out_and_counts_runs_that_never_reach_the_cutoff(costly):
     report = _at(costly, "pass@1=0.75", "total/steps")
     assert all(math.isnan(value) for value in _cells(report, "total/steps")["fade"])
     assert "2 of 4 runs do not come to it and are left out of its numbers" in report.remarks[0]
@@ -133,18 +133,18 @@ def test_where_a_training_metric_is_equal(costly):
         ("collapse/acr@end=1", NotFoundError, "expected a metric or a pass@k"),
     ],
 )
-def test_moments_that_are_not_there(costly, text, error, message):
+def test_wrong_cutoffs(costly, text, error, message):
     with pytest.raises(error, match=message):
         _at(costly, text, "total/steps")
 
 
-def test_costs_that_were_not_recorded(lab):
+def test_unrecorded_costs(lab):
     lab.run("grpo", 0)
     with pytest.raises(ReportError, match="no run of the table recorded what it takes"):
         build_report(lab.store, "demo", at=parse_cutoff("seconds"))
 
 
-def test_rows_are_not_compared_in_what_makes_them_equal(costly):
+def test_does_not_compare_the_column_of_the_cutoff(costly):
     report = _at(costly, "pass@1=0.2", "pass@1")
     [note] = [note for note in lay_out(report).notes if note.startswith("not compared")]
     assert note == "not compared with grpo: no column has an interval"
