@@ -255,9 +255,9 @@ class TestForked:
 _LATE = """
 import importlib, sys
 from advsweep.store import open_store
-from advsweep.sweep.environment import describe_environment
+from advsweep.sweep.worker.environment import describe_environment
 from advsweep.sweep.executors.local import PRELOADED
-from advsweep.sweep.plan import make_plan
+from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 
 plan = make_plan(sys.argv[2:])
