@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advsweep.errors import ConfigError
-from advsweep.report import read_claims
+from advsweep.report import read_claim_list
 from advsweep.sweep.registry import config_groups
 from advsweep.yaml_files import read_yaml
 
@@ -34,7 +34,7 @@ def test_bomb_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_yaml(path)
     with pytest.raises(ConfigError, match=words):
-        read_claims(path)
+        read_claim_list(path)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_faults_are_named_with_file_and_line(tmp_path: Path, text: str, words: s
     folder.mkdir()
     (folder / "odd.yaml").write_text(text)
     with pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"):
-        read_claims(folder / "odd.yaml")
+        read_claim_list(folder / "odd.yaml")
     with (
         config_groups([tmp_path]) as groups,
         pytest.raises(ConfigError, match=rf"odd\.yaml(, )?{words}|odd\.yaml: .*{words}"),
@@ -74,7 +74,7 @@ def test_text_in_another_encoding(tmp_path: Path) -> None:
 def test_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "odd.yaml")
     with pytest.raises(ConfigError, match="expected a file of YAML"):
-        read_claims(tmp_path / "odd.yaml")
+        read_claim_list(tmp_path / "odd.yaml")
 
 
 def test_few_aliases_are_read(tmp_path: Path) -> None:

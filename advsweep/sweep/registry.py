@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from advsweep.backends.base import PARAMETERS
 from advsweep.backends.build import NODES
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from advsweep.sweep.early_stopping.base import Stopping
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.tracking.base import Tracking
+
+
+@dataclass(kw_only=True)
+class NoSearch(Component):
+    """The default: the sweep has the runs that its space has."""
+
+    name: ClassVar[str] = "none"
+
 
 EXECUTORS: Registry[Executor] = Registry(
     "executor",
@@ -29,7 +38,7 @@ EXECUTORS: Registry[Executor] = Registry(
 )
 RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
 SEARCHES: Registry[Component] = Registry(
-    "search", {"none": "advsweep.sweep.search", "optuna": "advsweep.sweep.search.optuna"}
+    "search", {"none": __name__, "optuna": "advsweep.sweep.search.optuna"}
 )
 STOPPINGS: Registry[Stopping] = Registry(
     "stopping",

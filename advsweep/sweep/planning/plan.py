@@ -26,8 +26,7 @@ from advsweep.store.revisions import alike, component_name, run_list
 from advsweep.sweep.early_stopping.base import Stopping
 from advsweep.sweep.executors.base import Executor
 from advsweep.sweep.planning.no_effect import EffectChecks, ineffective_rule
-from advsweep.sweep.registry import SETTINGS, config_groups
-from advsweep.sweep.search import NoSearch
+from advsweep.sweep.registry import SETTINGS, NoSearch, config_groups
 from advsweep.sweep.tracking.base import Tracking, tracking_spec
 
 if TYPE_CHECKING:

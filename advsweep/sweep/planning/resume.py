@@ -20,8 +20,7 @@ from advsweep.errors import ConfigError
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun
-from advsweep.sweep.registry import SETTINGS
-from advsweep.sweep.search import NoSearch
+from advsweep.sweep.registry import SETTINGS, NoSearch
 from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 

@@ -17,8 +17,7 @@ from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.store import Status
 from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.planning.plan import Plan, PlannedRun, make_plan
-from advsweep.sweep.registry import SEARCHES, config_groups
-from advsweep.sweep.search import NoSearch
+from advsweep.sweep.registry import SEARCHES, NoSearch, config_groups
 from advsweep.sweep.search.dimensions import (
     Dimension,
     fits,
