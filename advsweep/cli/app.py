@@ -1,8 +1,8 @@
-"""The typer application and what every command shares: options, errors, exit codes.
+"""The typer application: its commands, and how errors become messages and exit codes.
 
-Exit codes: 0 all is well, or the reader of stdout has left (`| head`); 1 a run failed; 2 the
-user can mend it (one line on stderr says what was expected, what was got and what to do);
-130 interrupted.
+Exit codes: 0 success, or the reader of stdout closed the pipe (`| head`); 1 a run failed; 2 an
+error that the user can correct (one line on stderr states the expected value, the actual value
+and the remedy); 130 interrupted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from advsweep.printable import printable, printable_line
 
 
 class _Group(TyperGroup):
-    """Commands whose options that do not fit say what was expected and what was got."""
+    """Commands that report a bad option value as expected and actual value."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -70,7 +70,7 @@ class _Group(TyperGroup):
 
 
 def _plain_reason(error: typer.BadParameter) -> str:
-    """The reason without the words of the library that typer checks options with."""
+    """Returns the reason without the wording of pydantic, which typer validates options with."""
     message = error.message.removeprefix("Value error, ")
     if not message.startswith("Input should be ") or not isinstance(error.__cause__, ValueError):
         return message
@@ -147,12 +147,12 @@ def _format_warning(
 def _print_exception(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints a traceback: messages of errors quote what was read."""
+    """Prints a traceback with control characters escaped: error messages quote foreign data."""
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main() -> None:
-    """The console script: errors of the user become one line and exit code 2."""
+    """Runs the console script; an AdvsweepError or OSError becomes one line and exit code 2."""
     open_closed_streams()
     tolerate_broken_stderr()
     warnings.formatwarning = _format_warning
@@ -160,7 +160,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        # Calling `app` itself would put typer's hook for tracebacks in place of ours.
+        # Calling `app` itself would replace our exception hook by typer's.
         command = typer.main.get_command(app)
         command([a for a in arguments if a != "--debug"], prog_name="advsweep")
     except AdvsweepError as error:
@@ -169,7 +169,7 @@ def main() -> None:
         echo_line(f"advsweep: {error}", err=True)
         sys.exit(2)
     except SystemExit as end:
-        # typer turns a broken pipe into exit code 1 without a word.
+        # typer turns a broken pipe into exit code 1 without a message.
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         if stdout_has_no_reader():
@@ -179,7 +179,7 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
-        # A full disk, a folder that may not be written: nothing that a traceback explains.
+        # A full disk or a read-only folder: a traceback would not help.
         echo_line(f"advsweep: {error}", err=True)
         discard_stdout()
         sys.exit(2)

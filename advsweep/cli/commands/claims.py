@@ -1,4 +1,4 @@
-"""`advsweep claims`: what the store says of a list of claims."""
+"""`advsweep claims`: evaluate a list of claims against a store."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def claims(
         str,
         typer.Argument(
             metavar="LIST",
-            help="A YAML file of claims, or the name of a list that comes along (demo).",
+            help="A YAML file of claims, or the name of a shipped list (demo).",
             autocompletion=complete_claims,
         ),
     ],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 1 unless every claim holds.")
+        bool, typer.Option("--strict", help="Exit with code 1 unless every claim holds.")
     ] = False,
     store: options.Store = None,
     output: Annotated[
-        ClaimsFormat, typer.Option("--format", help="How to print them.")
+        ClaimsFormat, typer.Option("--format", help="Choose the output format.")
     ] = ClaimsFormat.TABLE,
 ) -> None:
-    """Judge claims by the runs of a store: each holds, is contradicted, or cannot be told."""
+    """Evaluate claims against the runs of a store: holds, contradicted, or cannot tell."""
     from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
     from advsweep.store import open_store
 
@@ -52,10 +52,10 @@ def claims(
 
 
 def find_claims(name: str) -> Path:
-    """The file of a list of claims, by its path or by the name of one that comes along.
+    """Returns the file of a list of claims, given its path or the name of a shipped list.
 
     Raises:
-        ConfigError: there is none; the message offers the nearest name.
+        ConfigError: no shipped list has this name; the message suggests the nearest one.
     """
     from advsweep.errors import ConfigError, nearest
     from advsweep.report import claim_lists

@@ -1,4 +1,4 @@
-"""`advsweep db`: the store's schema."""
+"""`advsweep db`: upgrade the store's schema or print its version."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.output import echo, echo_line
 
-app = typer.Typer(help="Look after the store's schema.", no_args_is_help=True)
+app = typer.Typer(help="Manage the store's schema.", no_args_is_help=True)
 
 
 @app.callback()
 def root() -> None:
-    """Look after the store's schema."""
+    """Manage the store's schema."""
 
 
 @app.command("upgrade")
 def upgrade(store: options.Store = None) -> None:
-    """Bring an older store up to date and say what was done."""
+    """Upgrade a store to the current schema and list the changes."""
     from advsweep.store import open_store
 
     opened = open_store(store, create=False, upgrade=True)

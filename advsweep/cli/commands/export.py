@@ -1,4 +1,4 @@
-"""`advsweep export`: a run's weights in a form that other programs load."""
+"""`advsweep export`: write a run's weights in a format that other programs load."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from advsweep.cli.shared.output import echo, echo_line
 
 
 class ExportFormat(Enum):
-    """What an export is made for."""
+    """Format of an export."""
 
     HF = "hf"
 
 
 def export(
     run: options.RunKey,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to create.")],
     to: Annotated[
         ExportFormat, typer.Option("--to", help="hf: a folder that transformers loads.")
     ] = ExportFormat.HF,
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, help="Weights after this step (default: last; 0: base)."),
+        typer.Option(
+            "--step", min=0, help="Use the weights after this step (default: last; 0: base model)."
+        ),
     ] = None,
     store: options.Store = None,
 ) -> None:
@@ -39,5 +41,5 @@ def export(
     spec = build_run(record.config)
     last = record.step if step is None else step
     spec.backend.export(spec, record.directory, last, directory)
-    echo_line(f"wrote run {record.id} after step {last} to {directory}", err=True)
+    echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
     echo(str(directory))

@@ -1,4 +1,4 @@
-"""`advsweep hidden-states`: how far tokens of correct and of failed rollouts agree."""
+"""`advsweep hidden-states`: compare hidden states of correct and failed rollouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DirectionName(Enum):
-    """What is projected off; see `diagnostics.hidden_states.Direction`."""
+    """Direction to project out; see `diagnostics.hidden_states.Direction`."""
 
     HIDDEN = "hidden"
     GRADIENT = "gradient"
@@ -31,20 +31,22 @@ def hidden_states(
         typer.Option(
             "--prompts",
             min=1,
-            help="Training problems, each with the run's group size of rollouts (default: as many "
-            "as a step of the run has).",
+            help="Sample this many training problems, each with the run's group size (default: "
+            "the number of a training step).",
         ),
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, help="Weights after this step (default: last; 0: base)."),
+        typer.Option(
+            "--step", min=0, help="Use the weights after this step (default: last; 0: base model)."
+        ),
     ] = None,
     direction: Annotated[
         DirectionName,
         typer.Option(
             "--direction",
-            help="What is projected off: the direction that all hidden states share, that of "
-            "the batch gradient at the output head, or that of the head's change.",
+            help="Project out this direction: the mean hidden state, the batch gradient at the "
+            "output head, or the head's change in weights.",
         ),
     ] = DirectionName.HIDDEN,
     run_code: options.RunCode = False,
@@ -52,12 +54,12 @@ def hidden_states(
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Compare hidden states of correct and of failed rollouts, beyond what all share.
+    """Compare hidden states of correct and failed rollouts after removing a shared direction.
 
-    rho is the mean cosine between tokens of a group, residual the norm of its mean gradient at
-    the output head, without advantages; ratio is that of the failed over that of the correct
-    ones, beside what it would be if their tokens were alike and independent (clt). Analyses are
-    kept in the store.
+    rho is the mean cosine between tokens of a group. residual is the norm of the group's mean
+    gradient at the output head, without advantages. ratio is the residual of failed rollouts
+    over that of correct ones; clt is its value if tokens were identically distributed and
+    independent. The store keeps the analyses.
     """
     from contextlib import closing
 
@@ -88,11 +90,11 @@ def hidden_states(
             except (BatchError, CheckpointError, ConfigError) as error:
                 if len(runs) == 1:
                     raise
-                warn(f"run {record.id} is left out: {error}")
+                warn(f"skipping run {record.id}: {error}")
                 continue
             rows.append(_row(record, record.step if step is None else step, found))
     if not rows:
-        raise ConfigError("expected a run with hidden states, got none")
+        raise ConfigError("expected at least one run with hidden states, got none")
     if output is ListFormat.TABLE:
         rows = [{name: _shown(value) for name, value in row.items()} for row in rows]
     print_listing(rows, output)

@@ -1,4 +1,4 @@
-"""`advsweep ls`: the runs of a store."""
+"""`advsweep ls`: list the runs of a store."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ NEWEST = 50
 def ls(
     sweep: options.SweepName = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="Only runs in this state, such as failed.")
+        str | None, typer.Option("--status", help="List only runs with this status.")
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help=f"The newest so many (a table shows {NEWEST})."),
+        typer.Option("--limit", min=1, help=f"List the newest N (default of a table: {NEWEST})."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them in a table, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="List all runs, also in a table.")
+    ] = False,
     models: Annotated[
         bool,
-        typer.Option("--models", help="Models that `advsweep eval --model` has evaluated instead."),
+        typer.Option("--models", help="List models evaluated by `advsweep eval --model` instead."),
     ] = False,
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
@@ -50,21 +52,21 @@ def ls(
     for mixed in find_mixed_revisions(opened, runs):
         echo_line(f"advsweep: {mixed.text}", err=True)
     if output is ListFormat.JSON:
-        print_listing([_whole(r, sweep) for r in runs], output)
+        print_listing([_record(r, sweep) for r in runs], output)
         return
     print_listing([_row(r) for r in runs], output)
     left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
-        echo_line(f"... and {left} older ones (--all shows them)", err=True)
+        echo_line(f"{left} older runs not shown; --all shows them.", err=True)
     if not runs:
-        echo("no runs", err=True)
+        echo("No runs found.", err=True)
 
 
 def _refuse_filters(sweep: str | None, status: str | None) -> None:
     from advsweep.errors import ConfigError
 
     if sweep is not None or status is not None:
-        raise ConfigError("--models: expected no sweep and no --status, which models do not have")
+        raise ConfigError("--models: models belong to no sweep and have no status; omit both")
 
 
 def _model(evaluation: EvaluationRecord) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _whole(run: RunRecord, sweep: str | None) -> dict[str, Any]:
+def _record(run: RunRecord, sweep: str | None) -> dict[str, Any]:
     return {
         **_row(run),
         "identity": run.identity,

@@ -1,4 +1,4 @@
-"""`advsweep merge`: what another store holds, put into this one."""
+"""`advsweep merge`: copy the contents of another store into this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo_line, warn
 from advsweep.errors import StoreError
 
 if TYPE_CHECKING:
@@ -29,28 +29,27 @@ def merge(
     other_runs: Annotated[
         Path | None,
         typer.Option(
-            "--other-runs", metavar="DIR", help="The folder of its runs (default: beside it)."
+            "--other-runs", metavar="DIR", help="Its folder of runs (default: next to the store)."
         ),
     ] = None,
     folders: Annotated[
         bool,
-        typer.Option("--folders/--no-folders", help="Copy the runs' folders, with checkpoints."),
+        typer.Option("--folders/--no-folders", help="Copy the runs' folders with checkpoints."),
     ] = True,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would change; change nothing.")
     ] = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Put the runs, evaluations and sweeps of another store into this one.
+    """Copy the runs, evaluations and sweeps of another store into this one.
 
-    A run is known by its identity. One that is done in both stays as it is here, and the
-    results are compared; a done one takes the place of an unfinished one, and of two unfinished
-    ones the one with more steps stays. Runs that are being trained are left out, and so is
-    whatever advsweep cannot have written. Executors and trackers of sweeps are left behind.
-    Merging again changes nothing, and the other store stays as it is.
+    Runs are matched by identity. If both stores have the run done, this store's copy stays and
+    the results are compared. A done run replaces an unfinished one; of two unfinished ones the
+    one with more steps stays. Running runs and invalid data are skipped. Executors and trackers
+    of sweeps are not copied. Merging again changes nothing; the other store never changes.
 
-    The folders of the runs that are taken, with logs and checkpoints, are copied as well. With
-    --no-folders such runs can be reported, but not exported, and unfinished ones begin anew.
+    The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders,
+    copied runs can be reported but not exported, and unfinished ones restart from step 0.
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store
@@ -71,15 +70,15 @@ def merge(
 
 
 def _folder(other: str, source: Store, chosen: Path | None) -> Path:
-    """The folder of the other store's runs; $ADVSWEEP_RUNS is that of the store merged into."""
+    """Returns the other store's folder of runs; $ADVSWEEP_RUNS belongs to the target store."""
     if chosen is not None:
         return chosen.absolute()
     beside = Path(other).absolute()
     beside = beside.with_name(f"{beside.stem}-runs")
     if beside.is_symlink():
         raise StoreError(
-            f"{beside}: expected a folder, got a link, which may lead anywhere; if you made it, "
-            f"give --other-runs {beside.resolve()}, else --no-folders"
+            f"{beside}: expected a folder, got a symbolic link; if you created it, pass "
+            f"--other-runs {beside.resolve()}, otherwise pass --no-folders"
         )
     return beside if beside.is_dir() else source.runs_directory
 
@@ -116,16 +115,12 @@ def _print(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     for part in parts:
         echo_line(f"  {part}")
     for run_id, reason in merged.left_out.items():
-        echo_line(f"advsweep: its run {run_id} was left out: {reason}", err=True)
+        warn(f"skipped run {run_id} of the other store: {reason}")
     for line in merged.refused[:LISTED]:
-        echo_line(f"advsweep: left out: {line}", err=True)
+        warn(f"skipped: {line}")
     if (more := len(merged.refused) - LISTED) > 0:
-        echo_line(f"advsweep: left out: {more} more; --format json has them all", err=True)
+        warn(f"skipped {more} more; --format json lists all")
     for run_id, difference in merged.differing.items():
-        echo_line(f"advsweep: its run {run_id} is done in both and differs: {difference}", err=True)
+        warn(f"run {run_id} of the other store is done in both and differs: {difference}")
     if merged.without_folder:
-        echo(
-            f"advsweep: {len(merged.without_folder)} runs came without their folder (checkpoints "
-            "and logs)",
-            err=True,
-        )
+        warn(f"{len(merged.without_folder)} runs copied without their folder of checkpoints and logs")

@@ -1,4 +1,4 @@
-"""What a shell offers after TAB; typer's `--install-completion` sets it up."""
+"""Shell completion of arguments; `--install-completion` sets it up."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     from advsweep.store import Store
 
 OFFERED = 50
-"""Runs to choose from; of more than these a user types the id."""
+"""Number of newest runs offered; older ones must be typed."""
 
 _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
 
 def complete_estimator(incomplete: str) -> list[str]:
-    """Estimators by their names."""
+    """Completes an estimator's name."""
     from advsweep.estimators import estimator_names
 
     return _starting(estimator_names(), incomplete)
 
 
 def complete_tracker(incomplete: str) -> list[str]:
-    """Trackers by their names."""
+    """Completes a tracker's name."""
     from advsweep.sweep.registry import TRACKINGS
 
     return _starting([name for name in TRACKINGS if name != "none"], incomplete)
 
 
 def complete_claims(incomplete: str) -> list[str]:
-    """Our own lists of claims by their names."""
+    """Completes the name of a shipped list of claims."""
     from advsweep.report.claims.lists import claim_lists
 
     return _starting(claim_lists(), incomplete)
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
-    """What an override's group can be: of `+experiment=tw`, the experiments that begin so.
+    """Completes the member of a config group: `+experiment=tw` offers matching experiments.
 
-    Of several (`estimator=grpo,fa`) the last is completed. Keys that are no groups are left alone.
+    In a list (`estimator=grpo,fa`) the last item is completed. Other keys have no completion.
     """
     from advsweep.sweep.registry import config_groups
 
     words = [word for word in context.params.get("overrides") or [] if word != "="]
     key, equals, value = incomplete.partition("=")
-    if not equals:  # bash takes the sign for a word's end, and wants what follows it alone
+    if not equals:  # bash splits words at "=" and expects the value alone
         key, value = words[-1] if words else "", incomplete
     chosen, comma, begun = value.rpartition(",")
     head = f"{key}=" if equals else ""
@@ -59,12 +59,12 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
             group = key.lstrip("+")
             members = groups.members(group) if group in groups.names else []
     except AdvsweepError:
-        return []  # as for a store
+        return []  # completion cannot show an error
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
 
 
 def complete_figure(incomplete: str) -> list[str]:
-    """Figures by their names, the last of several after a comma."""
+    """Completes a figure's name; in a comma-separated list the last one."""
     from advsweep.report.figures.registry import FIGURES
 
     before, comma, last = incomplete.rpartition(",")
@@ -72,17 +72,17 @@ def complete_figure(incomplete: str) -> list[str]:
 
 
 def complete_sweep(context: typer.Context, incomplete: str) -> list[str]:
-    """The store's sweeps."""
+    """Completes a sweep's name."""
     return _starting(_sweeps(_store(context)), incomplete)
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The store's newest runs by their ids, with what they are."""
+    """Completes the id of one of the newest runs; describes each."""
     return [run for run in _runs(_store(context)) if run[0].startswith(incomplete)]
 
 
 def complete_target(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Sweeps and runs."""
+    """Completes a sweep's name or a run's id."""
     store = _store(context)
     sweeps = [(name, "sweep") for name in _starting(_sweeps(store), incomplete)]
     return sweeps + [run for run in _runs(store) if run[0].startswith(incomplete)]
@@ -93,17 +93,17 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _store(context: typer.Context) -> Store | None:
-    """The store that the command line names; None where there is none to be had."""
+    """Opens the store named on the command line; returns None if it cannot be opened."""
     from advsweep.store import open_store
 
     try:
         return open_store(context.params.get("store"), create=False)
     except AdvsweepError:
-        return None  # a shell that completes has no place for an error
+        return None  # completion cannot show an error
 
 
 def _sweeps(store: Store | None) -> list[str]:
-    """Names that a shell reads as one plain word: what is completed is run by it."""
+    """Returns the sweep names that need no quoting: the shell executes the completed word."""
     names = [] if store is None else [sweep.name for sweep in store.sweeps.select()]
     return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they are spelt and explained alike."""
+"""Options that several commands share, defined once so that names and help texts agree."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ ConfigDir = Annotated[
     typer.Option(
         "--config-dir",
         metavar="DIR",
-        help="A folder of config groups of your own, searched first; may be repeated.",
+        help="Search this folder of config groups first; may be repeated.",
     ),
 ]
 NewSweepName = Annotated[
     str | None,
-    typer.Option("--name", help="The sweep's name (default: the experiment's, or a hash)."),
+    typer.Option("--name", help="Name the sweep (default: the experiment's name, or a hash)."),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Runs side by side (default: the cores)."),
+    typer.Option("--jobs", "-j", min=1, help="Run at most this many at once (default: one a core)."),
 ]
 TrustStore = Annotated[
     bool,
     typer.Option(
         "--trust-store",
-        help="Use the executors and trackers that the store has for its sweeps; they may run "
-        "commands here and send results elsewhere.",
+        help="Use the executors and trackers recorded in the store; they may run commands on "
+        "this machine and send results elsewhere.",
     ),
 ]
 RunKey = Annotated[
@@ -75,15 +75,15 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="EXPR",
-        help="Only runs that are so: 'estimator=fade,grpo group_size>=8 pass@1>0.3'; keys of the "
-        "config, seed, status, sweep, or a column; may be repeated.",
+        help="Select runs: 'estimator=fade,grpo group_size>=8 pass@1>0.3'. A key is a config key, "
+        "seed, status, sweep, or a column; may be repeated.",
     ),
 ]
 SweepName = Annotated[
     str | None,
     typer.Argument(metavar="[SWEEP]", help="Only this sweep.", autocompletion=complete_sweep),
 ]
-_TARGETS = "Runs (ids, starts of identities, 'last'), or all those of a sweep."
+_TARGETS = "Runs (ids, starts of identities, 'last'), or a sweep for all its runs."
 Targets = Annotated[
     list[str],
     typer.Argument(metavar="RUN...|SWEEP", help=_TARGETS, autocompletion=complete_target),
@@ -109,7 +109,7 @@ EstimatorOptions = Annotated[
         "-o",
         "--option",
         metavar="FIELD=VALUE",
-        help="A parameter of the estimator, delta=0.5 or base.name=dr_grpo; may be repeated.",
+        help="Set a parameter of the estimator: delta=0.5 or base.name=dr_grpo; may be repeated.",
     ),
 ]
 
@@ -119,8 +119,8 @@ Retries = Annotated[
         "--retries",
         min=0,
         metavar="N",
-        help="How often a failed run is tried again, from its last checkpoint and after a pause "
-        "that doubles each time.",
+        help="Retry a failed run up to N times from its last checkpoint; the pause before each "
+        "retry doubles.",
     ),
 ]
 RetryOn = Annotated[
@@ -128,9 +128,9 @@ RetryOn = Annotated[
     typer.Option(
         "--retry-on",
         metavar="CLASS,...",
-        help="The failures after which it is: oom (no memory left), timeout (--time-limit), "
-        "killed (a signal, or no sign of life), disk (full, or files may not grow), error (an "
-        "exception, and all else).",
+        help="Retry only these failures: oom (out of memory), timeout (--time-limit), killed (a "
+        "signal, or a lost heartbeat), disk (full, or a file-size limit), error (an exception, "
+        "and everything else).",
     ),
 ]
 TimeLimit = Annotated[
@@ -138,8 +138,8 @@ TimeLimit = Annotated[
     typer.Option(
         "--time-limit",
         metavar="DURATION",
-        help="What one try of a run may take, such as 90s, 15m or 1h30m; it then ends with a "
-        "checkpoint, or is killed 20 s later.",
+        help="Limit each attempt of a run, such as 90s, 15m or 1h30m. At the limit the run writes "
+        "a checkpoint and ends; after 20 s more it is killed.",
     ),
 ]
 MemoryLimit = Annotated[
@@ -147,9 +147,8 @@ MemoryLimit = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="What a run's process and those that it has started may hold in memory together "
-        "(resident, not reserved; what they share counts once), such as 512M or 8G; above that "
-        "they are killed.",
+        help="Kill a run whose processes together use more resident memory than this, such as "
+        "512M or 8G; shared memory counts once.",
     ),
 ]
 StorePatience = Annotated[
@@ -158,8 +157,8 @@ StorePatience = Annotated[
         "--store-patience",
         envvar="ADVSWEEP_STORE_PATIENCE",
         metavar="DURATION",
-        help="How long to wait for a store that does not answer, is locked or, on a server, has "
-        "no room; the runs go on to their next checkpoint.",
+        help="Wait this long for a store that does not respond, is locked, or is out of "
+        "connections; runs continue until their next checkpoint.",
         show_envvar=True,
     ),
 ]
@@ -169,7 +168,7 @@ RunCode = Annotated[
     bool,
     typer.Option(
         "--run-code",
-        help="Allow programs that a model wrote to run here, where the verifier is 'code' "
+        help="Allow the verifier 'code' to run programs that a model wrote on this machine "
         "(or ADVSWEEP_RUN_CODE=1).",
     ),
 ]
@@ -177,13 +176,13 @@ RunCodeAsRoot = Annotated[
     bool,
     typer.Option(
         "--run-code-as-root",
-        help="Allow them to run even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
+        help="Allow these programs even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
     ),
 ]
 
 
 def give_consent(run_code: bool, as_root: bool) -> None:
-    """Allows this process and its children what `RunCode` and `RunCodeAsRoot` are given for."""
+    """Records the consent given by `--run-code` for this process and its children."""
     from advsweep.tasks.verifiers import consent
 
     if run_code or as_root:

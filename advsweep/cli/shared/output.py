@@ -1,7 +1,7 @@
-"""What is printed: JSON without NaN, CSV, plain aligned tables, and lines of text.
+"""Print JSON without NaN, CSV, plain aligned tables, and lines of text.
 
-Everything that a command prints goes through `echo`, which escapes control characters: names,
-errors, prompts and logs may come from somebody else's store, data file or model.
+Commands print through `echo`, which escapes control characters: names, errors, prompts and logs
+may come from a store, a data file or a model that the user does not control.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from advsweep.printable import printable, printable_json, printable_line, spread
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints a text of any number of lines, whose other control characters are escaped.
+    """Prints text; escapes all control characters except line breaks and tabs.
 
     Args:
         err: print on stderr.
@@ -35,17 +35,17 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def echo_line(text: str, *, err: bool = False) -> None:
-    """Prints one line: a line break in a name or an error must not look like a line of ours."""
+    """Prints one line; escapes line breaks, so that foreign text cannot fake a line of output."""
     echo(printable_line(text), err=err)
 
 
 def echo_rendered(text: str) -> None:
-    """Prints what a renderer of `advsweep.report` made: it escapes its data and may style it."""
+    """Prints the output of a renderer of `advsweep.report`, which escapes its data itself."""
     typer.echo(text, nl=False)  # noqa: TID251 - the styles' escape codes are ours
 
 
 def jsonable(value: Any) -> Any:
-    """A value in JSON types: NaN and infinity are null, enums and times are texts."""
+    """Converts a value to JSON types: NaN and infinity become null, enums and times strings."""
     if type(value) in (str, int, bool, type(None)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -68,13 +68,13 @@ def jsonable(value: Any) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, and nothing else, on stdout."""
+    """Prints one JSON document."""
     text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
     echo(printable_json(text))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Comma-separated data with one header line; nothing is rounded, and no text a formula."""
+    """Prints CSV with a header line; numbers are unrounded, and no cell can act as a formula."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerows([spreadsheet_cell(value) for value in row] for row in (columns, *rows))
@@ -82,7 +82,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None:
-    """A list of records with the same keys, as the user asked for it."""
+    """Prints records with the same keys in the chosen format."""
     if how is ListFormat.JSON:
         print_json(records)
         return
@@ -95,7 +95,7 @@ def print_listing(records: Sequence[Mapping[str, Any]], how: ListFormat) -> None
 
 
 def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns wide enough for what is in them; the last one is left ragged."""
+    """Prints left-aligned columns without trailing spaces."""
     table = [[printable_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(_width(row[i]) for row in table) for i in range(len(columns))]
     lines = []
@@ -106,20 +106,20 @@ def print_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 
 def _width(text: str) -> int:
-    """Characters that take room; the hat of p̂ takes none."""
+    """Returns the width on a terminal; combining characters (the hat of p̂) take no cell."""
     if text.isascii():
         return len(text)
     return sum(not unicodedata.combining(character) for character in text)
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in GitHub's Markdown, of cells in Markdown."""
+    """Returns a table in GitHub's Markdown; the cells must already be Markdown."""
     lines = [columns, [":--"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def show_number(value: float) -> str:
-    """A number for people, in six digits; `-` where there is none."""
+    """Formats a number with six digits; NaN as `-`."""
     return "-" if math.isnan(value) else f"{value:.6g}"
 
 

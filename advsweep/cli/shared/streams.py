@@ -1,7 +1,7 @@
-"""Standard streams that are closed or broken end no command.
+"""Keep commands alive when a standard stream is closed or breaks.
 
-A daemon or cron may start a command without them, and what reads a long sweep's messages, a
-terminal or `tee`, may end before the sweep does.
+A daemon or cron may start a command without standard streams, and the reader of a long sweep's
+messages (a terminal or `tee`) may exit before the sweep does.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 
 
 def open_closed_streams() -> None:
-    """Puts the null device in place of standard streams that are closed.
+    """Opens the null device in place of each closed standard stream.
 
-    A file that is opened later would have their descriptors otherwise, and be written to by
-    whatever writes messages there.
+    Otherwise a file opened later would get descriptor 1 or 2, and messages would go into it.
     """
     for descriptor in _STREAMS:
         try:
@@ -32,9 +31,9 @@ def open_closed_streams() -> None:
 
 
 def discard_stdout() -> None:
-    """Sends what is still to be written to stdout, at the end of the process too, nowhere.
+    """Discards all further output to stdout, including the flush at process exit.
 
-    Where something else stands in place of stdout, as in tests, it stays.
+    Leaves `sys.stdout` alone if it was replaced, as in tests.
     """
     own = sys.__stdout__
     if own is not None and sys.stdout is own:
@@ -42,7 +41,7 @@ def discard_stdout() -> None:
 
 
 def stdout_has_no_reader() -> bool:
-    """Whether stdout is a pipe whose other end is closed."""
+    """Returns whether stdout is a pipe whose other end is closed."""
     own = sys.__stdout__
     if own is None:
         return False
@@ -52,9 +51,9 @@ def stdout_has_no_reader() -> bool:
 
 
 def tolerate_broken_stderr() -> None:
-    """Lets messages get lost, and the command go on, once stderr cannot be written.
+    """Makes the command continue without messages once writing to stderr fails.
 
-    Where something else stands in place of stderr, as in tests, it stays.
+    Leaves `sys.stderr` alone if it was replaced, as in tests.
     """
     own = sys.__stderr__
     if own is None or sys.stderr is not own:
@@ -66,7 +65,7 @@ def tolerate_broken_stderr() -> None:
 
 
 class _Messages(io.FileIO):
-    """A stream that sends everything nowhere after the first failure to write."""
+    """A stream that discards everything after the first failed write."""
 
     def write(self, data: Any, /) -> int:
         try:

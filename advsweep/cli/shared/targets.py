@@ -1,4 +1,4 @@
-"""Which runs a command is about: runs one by one, or a sweep's."""
+"""Find the runs that a command's arguments name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Targets:
-    """What was named.
+    """Runs and sweeps that the arguments name.
 
     Attributes:
-        runs: each once, in the order given; a sweep's in the order of its plan.
-        named: the ids of those that were named one by one.
-        sweeps: the sweeps that were named.
+        runs: each run once, in the order given; a sweep's runs in plan order.
+        named: ids of the runs that were named individually.
+        sweeps: names of the sweeps that were named.
     """
 
     runs: Sequence[RunRecord]
@@ -28,16 +28,16 @@ class Targets:
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What names runs or sweeps, and what changes settings: KEY=VALUE."""
+    """Splits arguments into names of runs or sweeps and KEY=VALUE overrides."""
     names = [argument for argument in arguments if "=" not in argument]
     return names, [argument for argument in arguments if "=" in argument]
 
 
 def find_targets(store: Store, keys: Sequence[str]) -> Targets:
-    """The runs that are meant by sweeps' names, ids, starts of identities, and `last`.
+    """Finds runs by sweep name, id, start of an identity, or `last`.
 
     Raises:
-        NotFoundError: a key means nothing, or both a sweep and a run.
+        NotFoundError: a key matches nothing, or both a sweep and a run.
     """
     names = {sweep.name for sweep in store.sweeps.select()}
     runs: dict[int, RunRecord] = {}
@@ -61,6 +61,6 @@ def _refuse_ambiguous(store: Store, name: str) -> None:
     except NotFoundError:
         return
     raise NotFoundError(
-        f"'{name}' is a sweep and means run {run.id} too; name the run by {run.identity[:10]}, or "
-        "the sweep's runs by their ids"
+        f"'{name}' matches both a sweep and run {run.id}; name the run as {run.identity[:10]}, "
+        "or name the sweep's runs by their ids"
     )

@@ -1,4 +1,4 @@
-"""Analyses of weights as tables: in all, matrix by matrix, and how directions align."""
+"""Tables of weight changes: totals, one row per matrix, and alignment of directions."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Row = dict[str, Any]
 Tables = Mapping[str, Sequence[Row]]
 
 _LISTED = 3
-"""Matrices that are named of those left out."""
+"""Number of skipped matrices that the note names."""
 
 
 @dataclass(frozen=True)
-class Analysed:
-    """A run with what it changed, by step; never without any."""
+class AnalysedRun:
+    """A run and its weight changes by step; at least one step."""
 
     run: RunRecord
     steps: Sequence[StepChange]
@@ -47,22 +47,22 @@ class Analysed:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What is to be printed: `table`, `markdown`, `csv` or `json`, and which table alone."""
+class TableChoice:
+    """The format (`table`, `markdown`, `csv` or `json`) and the only table to print, if any."""
 
     format: str
     table: str | None
 
 
-def print_pair(change: WeightChange, base: Path, tuned: Path, shown: Shown) -> None:
-    """Two folders."""
+def print_pair(change: WeightChange, base: Path, tuned: Path, shown: TableChoice) -> None:
+    """Prints the change between two folders."""
     tables = {"total": _totals(change), "matrices": _matrices(change)}
-    _print(tables, {"base": base, "tuned": tuned, **_facts(change)}, shown, "matrices")
+    _print(tables, {"base": base, "tuned": tuned, **_metadata(change)}, shown, "matrices")
     _print_notes(change)
 
 
-def print_run(analysed: Analysed, shown: Shown) -> None:
-    """One run, at each of its checkpoints; as a table, the matrices of the last one."""
+def print_run(analysed: AnalysedRun, shown: TableChoice) -> None:
+    """Prints one run at each checkpoint; table formats show the last checkpoint alone."""
     listed = shown.format in ("table", "markdown")
     at = analysed.steps[-1:] if listed else analysed.steps
     tables = {
@@ -73,15 +73,15 @@ def print_run(analysed: Analysed, shown: Shown) -> None:
         tables["alignment"] = list(_over_steps(analysed.steps))
     run = analysed.run
     about = {"run": run.id, "identity": run.identity, "estimator": run.estimator, "seed": run.seed}
-    _print(tables, {**about, **_facts(analysed.last.change)}, shown, "matrices")
+    _print(tables, {**about, **_metadata(analysed.last.change)}, shown, "matrices")
     _print_notes(analysed.last.change)
 
 
-def print_runs(analysed: Sequence[Analysed], shown: Shown) -> None:
-    """Several runs, each after its last step, and how their directions align."""
+def print_runs(analysed: Sequence[AnalysedRun], shown: TableChoice) -> None:
+    """Prints several runs after their last steps, and the alignment between them."""
     pairs = list(_between(analysed))
     tables: dict[str, Sequence[Row]] = {
-        "total": [_line(each) for each in analysed],
+        "total": [_run_row(each) for each in analysed],
         "matrices": [
             {"run": each.run.id, "step": each.last.step, **row}
             for each in analysed
@@ -96,7 +96,9 @@ def print_runs(analysed: Sequence[Analysed], shown: Shown) -> None:
     _print(tables, {}, shown, "total")
     bases = {each.last.base for each in analysed}
     if len(bases) > 1:
-        echo_line(f"{len(bases)} base models: only runs of the same one are aligned", err=True)
+        echo_line(
+            f"{len(bases)} base models: only runs of the same base model are compared", err=True
+        )
 
 
 def _totals(change: WeightChange) -> list[Row]:
@@ -107,8 +109,7 @@ def _matrices(change: WeightChange) -> list[Row]:
     return [dataclasses.asdict(matrix) for matrix in change.matrices]
 
 
-def _line(analysed: Analysed) -> Row:
-    """A run in a row."""
+def _run_row(analysed: AnalysedRun) -> Row:
     parts = {part.part: part for part in analysed.last.change.parts}
     head, layers = (parts.get(part) for part in (HEAD, "layers"))
 
@@ -133,7 +134,7 @@ def _line(analysed: Analysed) -> Row:
 
 
 def _over_steps(steps: Sequence[StepChange]) -> Iterable[Row]:
-    """Each checkpoint beside the one before it, and beside the last."""
+    """Compares each checkpoint with the previous one and with the last one."""
     for before, after in pairwise(steps):
         yield {
             "step": after.step,
@@ -150,7 +151,7 @@ def _over_steps(steps: Sequence[StepChange]) -> Iterable[Row]:
         }
 
 
-def _between(analysed: Sequence[Analysed]) -> Iterable[Row]:
+def _between(analysed: Sequence[AnalysedRun]) -> Iterable[Row]:
     for a, b in combinations(analysed, 2):
         if a.last.base == b.last.base:
             yield {
@@ -168,7 +169,7 @@ def _cosines(a: StepChange, b: StepChange) -> Row:
 
 
 def _by_estimator(pairs: Sequence[Row]) -> Iterable[Row]:
-    """Means over the pairs of runs of each two estimators."""
+    """Averages over the pairs of runs of each pair of estimators."""
     cosines = ("head", "layers", "early", "middle", "late")
     grouped: dict[tuple[str, str], list[Row]] = {}
     for pair in pairs:
@@ -182,7 +183,7 @@ def _by_estimator(pairs: Sequence[Row]) -> Iterable[Row]:
         yield {"estimator": a, "other_estimator": b, "pairs": len(members), **means}
 
 
-def _facts(change: WeightChange) -> Row:
+def _metadata(change: WeightChange) -> Row:
     return {
         "identical": all(matrix.norm == 0 for matrix in change.matrices),
         "tied": change.tied,
@@ -192,7 +193,7 @@ def _facts(change: WeightChange) -> Row:
     }
 
 
-def _print(tables: Tables, about: Row, shown: Shown, csv_table: str) -> None:
+def _print(tables: Tables, about: Row, shown: TableChoice, csv_table: str) -> None:
     if shown.table is not None:
         tables = {shown.table: tables[shown.table]}
     if shown.format == "json":
@@ -209,7 +210,7 @@ def _print(tables: Tables, about: Row, shown: Shown, csv_table: str) -> None:
 def _print_table(title: str, rows: Sequence[Row], how: str, *, first: bool) -> None:
     if not rows:
         return
-    cells = [_for_people(row) for row in rows]
+    cells = [_readable(row) for row in rows]
     columns = list(cells[0])
     lines = [[row[c] for c in columns] for row in cells]
     if not first:
@@ -229,8 +230,8 @@ _TITLES = {
 }
 
 
-def _for_people(row: Row) -> dict[str, str]:
-    """A row in few columns: shapes, errors and bounds stand with what they are of."""
+def _readable(row: Row) -> dict[str, str]:
+    """Formats a row; shapes, errors and bounds join the column of their value."""
     cells = dict(row)
     shown: dict[str, str] = {}
     for name, value in cells.items():
@@ -256,7 +257,7 @@ def _for_people(row: Row) -> dict[str, str]:
 
 
 def _gap_error(cells: Row) -> float:
-    """What the errors of s₁ and s₂ come to in s₁/s₂."""
+    """Returns the error bound of s₁/s₂ from those of s₁ and s₂."""
     if not cells.get("s2_error") or not cells["s2"]:
         return 0.0
     relative = cells["s1_error"] / cells["s1"] + cells["s2_error"] / cells["s2"]
@@ -284,12 +285,12 @@ def _is_nan(value: Any) -> bool:
 
 
 def _print_notes(change: WeightChange) -> None:
-    """What the tables do not tell, on stderr."""
+    """Prints notes beside the tables on stderr."""
     if all(matrix.norm == 0 for matrix in change.matrices):
-        echo("no matrix differs", err=True)
+        echo("The weights are equal: no matrix differs.", err=True)
     if change.left_out:
         some = [f"{name} ({why})" for name, why in list(change.left_out.items())[:_LISTED]]
         more = (
             f" and {len(change.left_out) - _LISTED} more" if len(change.left_out) > _LISTED else ""
         )
-        echo_line(f"left out: {', '.join(some)}{more}", err=True)
+        echo_line(f"Skipped matrices: {', '.join(some)}{more}", err=True)

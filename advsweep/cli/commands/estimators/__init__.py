@@ -1,4 +1,4 @@
-"""`advsweep estimators`: what can be compared, and what it does, before anything is trained."""
+"""`advsweep estimators`: list estimators, and show, apply and plot one without training."""
 
 from advsweep.cli.commands.estimators.apply import apply
 from advsweep.cli.commands.estimators.listing import app

@@ -1,4 +1,4 @@
-"""`advsweep estimators apply`: the advantages of rewards that the user types."""
+"""`advsweep estimators apply`: compute advantages from rewards on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advsweep.cli.shared.options import ListFormat
 from advsweep.cli.shared.output import echo, print_columns, print_csv, print_json, show_number
 from advsweep.errors import BatchError
 
-# The last digits of a float depend on how a processor's vector units round.
+# Processors round the last digits of a float differently.
 _DIGITS = {"float32": 6, "float64": 12}
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Precision(Enum):
-    """The type of the rewards' tensor."""
+    """Data type of the rewards."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -38,8 +38,8 @@ def apply(
         str,
         typer.Option(
             metavar="ROWS",
-            help="Rewards of a group, 1,0,0,1; several groups with ; between them; - for a "
-            "rollout that is missing or could not be scored.",
+            help="Rewards of a group: 1,0,0,1. Separate groups with ; and write - for a missing "
+            "or unscorable rollout.",
         ),
     ],
     fields: options.EstimatorOptions = None,
@@ -48,24 +48,24 @@ def apply(
         typer.Option(
             "--input",
             metavar="NAME=ROWS",
-            help="What it reads beside rewards: lengths=3,5,2,2, or one number for all, "
+            help="Give another input: lengths=3,5,2,2, or one number for all rollouts, "
             "token_entropy=0.3; may be repeated.",
         ),
     ] = None,
     precision: Annotated[
         Precision,
-        typer.Option(help="Of the rewards; trainers have float32, in which 0.9 is not 0.9."),
+        typer.Option(help="Data type of the rewards; trainers use float32, which rounds 0.9."),
     ] = Precision.FLOAT64,
     repeat: Annotated[
         int,
-        typer.Option(min=1, help="Calls with the same batch, the last of which is printed."),
+        typer.Option(min=1, help="Call the estimator N times with this batch; print the last."),
     ] = 1,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Print the advantages that an estimator gives to rewards.
+    """Print the advantages that an estimator computes from rewards.
 
-    With them the masses of each group, and what the estimator logs. Successes are rewards of
-    1; among graded rewards, those of at least the group's mean.
+    Also prints the masses of each group and the values that the estimator logs. A success is a
+    reward of 1; among graded rewards, a reward at or above the group's mean.
 
     advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
     """
@@ -129,13 +129,13 @@ def _tensor(rows: Rows) -> Tensor:
 
 
 def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ...]:
-    """An input in the form that the batch has it; one number holds for all."""
+    """Converts an input to the shape that the batch expects; a single number is repeated."""
     from advsweep.estimators.batch import PER_PROMPT
 
     if name in PER_PROMPT:
         if values.shape[1] != 1:
             raise BatchError(
-                f"--input {name}: expected one number per group with ; between them, got "
+                f"--input {name}: expected one number per group, separated by ;, got "
                 f"{values.shape[1]} for a group"
             )
         column = values[:, 0].expand(len(rewards)) if len(values) == 1 else values[:, 0]
@@ -143,13 +143,13 @@ def _input(name: str, values: Tensor, rewards: Tensor) -> Tensor | tuple[str, ..
     whole = values.expand_as(rewards) if values.numel() == 1 else values
     if name != "answered":
         return whole
-    if (strange := whole[(whole != 0) & (whole != 1)]).numel():
-        raise BatchError(f"--input answered: expected 1 or 0, got {strange[0].item():g}")
+    if (invalid := whole[(whole != 0) & (whole != 1)]).numel():
+        raise BatchError(f"--input answered: expected 1 or 0, got {invalid[0].item():g}")
     return whole == 1
 
 
 def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
-    """The masses of each group."""
+    """Returns the masses of each group."""
     from advsweep.diagnostics import masses
     from advsweep.estimators.group_stats import Groups
 
@@ -168,7 +168,7 @@ def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
 
 
 def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, ...]]:
-    """Group, rollout, reward (None where missing), advantage and whether it is kept."""
+    """Yields group, rollout, reward (None if missing), advantage and keep of each rollout."""
     rewards = batch.rewards.tolist()
     values, keep = advantages.values.tolist(), advantages.keep.tolist()
     for i, row in enumerate(rewards):
@@ -178,7 +178,7 @@ def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, 
 
 
 def _rounded(value: Any, digits: int) -> Any:
-    """Nested lists and mappings with every float rounded to some significant digits."""
+    """Rounds every float in nested lists and mappings to significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the commands on estimators take as text: options, rewards and other inputs."""
+"""Parse the text arguments of the estimator commands: options, rewards and other inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
 Rows = list[list[float | None]]
-"""Groups of numbers, None where a rollout is missing."""
+"""Groups of numbers; None marks a missing rollout."""
 
 NEUTRAL = {
     "lengths": 1.0,
@@ -26,14 +26,14 @@ NEUTRAL = {
     "step": 1,
     "total_steps": 100,
 }
-"""What inputs beside the rewards are taken to be, one number for all rollouts, unless given."""
+"""Default of each input other than the rewards: one number for all rollouts."""
 
 
 def build_from_options(name: str, texts: Sequence[str]) -> Estimator:
-    """An estimator from its name and `FIELD=VALUE` options in the grammar of overrides.
+    """Builds an estimator from its name and `FIELD=VALUE` options in Hydra's grammar.
 
     Raises:
-        ConfigError: the name, an option or its value does not fit.
+        ConfigError: the name, an option or its value is invalid.
     """
     from advsweep.config.overrides import parse_overrides
     from advsweep.estimators import ESTIMATORS, build_estimator
@@ -60,22 +60,22 @@ def _default(cls: type[Estimator], field: str) -> Any:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """What `base.FIELD=VALUE` goes into: `base` may be a name, a mapping or unset so far."""
+    """Returns `base` as a mapping that `base.FIELD=VALUE` can update; it may be a name or unset."""
     return {"name": value} if isinstance(value, str) else dict(value or {})
 
 
 def parse_rows(text: str, where: str) -> Rows:
-    """Groups of numbers, `1,0,0,1;0,0,0,1`, with `-` for a missing rollout.
+    """Parses groups of numbers, `1,0,0,1;0,0,0,1`, where `-` marks a missing rollout.
 
     Raises:
-        BatchError: a text that is no number, no number at all, or groups of unequal length.
+        BatchError: a cell is empty or not a number, or the groups differ in length.
     """
     rows = [[_number(cell.strip(), where) for cell in row.split(",")] for row in text.split(";")]
     sizes = [len(row) for row in rows]
     if len(set(sizes)) > 1:
         raise BatchError(
             f"{where}: expected groups of the same length, got {', '.join(map(str, sizes))}; "
-            "write - for a rollout that is missing"
+            "write - for a missing rollout"
         )
     return rows
 
@@ -88,7 +88,7 @@ def _number(cell: str, where: str) -> float | None:
     except ValueError:
         got = f"'{cell}'" if cell else "nothing"
         raise BatchError(
-            f"{where}: expected numbers such as 1,0,0,1 with ; between groups, got {got}"
+            f"{where}: expected numbers such as 1,0,0,1, groups separated by ;, got {got}"
         ) from None
 
 
@@ -109,21 +109,21 @@ def parse_inputs(texts: Sequence[str]) -> dict[str, Rows | int]:
         if not separator:
             raise BatchError(f"--input: expected NAME=VALUES, got '{text}'")
         if name not in known:
-            raise BatchError(f"--input: no input is called '{name}'; {nearest(name, known)}")
+            raise BatchError(f"--input: unknown input '{name}'; {nearest(name, known)}")
         if name not in COUNTERS:
             inputs[name] = parse_rows(values, f"--input {name}")
         elif values.strip().isdecimal() and int(values) > 0:
             inputs[name] = int(values)
         else:
-            raise BatchError(f"--input {name}: expected a step from 1 on, got '{values}'")
+            raise BatchError(f"--input {name}: expected a whole number >= 1, got '{values}'")
     return inputs
 
 
 def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
-    """Refuses an input that one of the estimators lacks, or that none of them reads.
+    """Checks that every needed input is given and that every given input is read.
 
     Raises:
-        BatchError: names the estimator, the input and the option.
+        BatchError: an estimator lacks an input, or no estimator reads one.
     """
     estimators, given = list(estimators), set(given)
     for estimator in estimators:
@@ -134,4 +134,4 @@ def check_inputs(estimators: Iterable[Estimator], given: Iterable[str]) -> None:
     unread = given.difference(*(e.needs | e.uses for e in estimators))
     for name in sorted(unread):
         names = ", ".join(sorted({e.name for e in estimators}))
-        raise BatchError(f"--input {name}: not read by {names}; leave it out")
+        raise BatchError(f"--input {name}: not read by {names}; omit it")

@@ -1,4 +1,4 @@
-"""`advsweep estimators`: every estimator by family, with its formula and source."""
+"""`advsweep estimators`: list every estimator by family, with its formula and source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from advsweep.cli.shared.output import echo
 if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
-app = typer.Typer(help="List estimators, show, apply and plot what they compute.")
+app = typer.Typer(help="List, show, apply and plot estimators.")
 
 
 class TableFormat(Enum):
@@ -49,7 +49,7 @@ def root(
 
 
 def markdown_table() -> str:
-    """The estimators as a table for GitHub, as the README has it."""
+    """Returns the table of estimators in the README, in GitHub's Markdown."""
     from advsweep.cli.shared.output import to_markdown
 
     rows = [
@@ -66,7 +66,7 @@ def markdown_table() -> str:
 
 
 def held(cls: type[Estimator]) -> str:
-    """What an estimator's defaults are held to: a paper, released code, ours."""
+    """Names what the defaults of an estimator follow: a paper, released code, or our reading."""
     return ", ".join(where.value for where in cls.provenance) or "not stated"
 
 
@@ -93,7 +93,7 @@ def _print_refused() -> None:
 
     names = ", ".join(sorted(ESTIMATORS.unavailable()))
     echo(
-        f"\nnamed in the papers but not defined there: {names}\n"
-        "(advsweep estimators show NAME says what is missing)",
+        f"\nNamed in papers but not defined there: {names}\n"
+        "(advsweep estimators show NAME explains what is missing)",
         err=True,
     )

@@ -1,4 +1,4 @@
-"""`advsweep estimators plot`: gradient masses over the solve rate, drawn or as numbers."""
+"""`advsweep estimators plot`: draw or print gradient masses over the solve rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RATES = tuple(percent / 100 for percent in range(1, 100))
 
 
 class Kind(Enum):
-    """Which masses: the mean over groups, of one group by its own rate, or of very large ones."""
+    """Masses averaged over groups, of a single group, or in the limit of large groups."""
 
     EXPECTED = "expected"
     GROUP = "group"
@@ -35,7 +35,7 @@ def plot(
         list[str],
         typer.Argument(
             metavar="NAMES",
-            help="Estimators, with commas or spaces between them, options after colons: "
+            help="Estimators, separated by commas or spaces; options follow colons: "
             "fade,power_alpha:alpha=3 dr_grpo.",
         ),
     ],
@@ -46,11 +46,11 @@ def plot(
             "-o",
             "--output",
             metavar="FILE",
-            help="A .png, .svg or .pdf file; without it the numbers are printed.",
+            help="Draw into this .png, .svg or .pdf file (default: print the numbers).",
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Draw all in the same axes, not one per row.")
+        bool, typer.Option("--compare", help="Draw all estimators in the same axes.")
     ] = False,
     kind: Annotated[
         Kind,
@@ -63,8 +63,8 @@ def plot(
         float | None,
         typer.Option(
             metavar="P",
-            help="Solve rate of the rest of the batch, for estimators that read its statistics "
-            "(fade, a_grae, ...); by default that of each point.",
+            help="Set the solve rate of the rest of the batch, for estimators that use batch "
+            "statistics (fade, a_grae, ...) (default: the rate of each point).",
         ),
     ] = None,
     inputs: Annotated[
@@ -72,21 +72,21 @@ def plot(
         typer.Option(
             "--input",
             metavar="NAME=NUMBER",
-            help="What an estimator reads beside rewards, one number for all rollouts, "
-            "token_entropy=0.3; ref_rewards is the references' solve rate; may be repeated.",
+            help="Give another input, one number for all rollouts: token_entropy=0.3; "
+            "ref_rewards is the reference's solve rate; may be repeated.",
         ),
     ] = None,
     output: Annotated[
         ListFormat | None,
         typer.Option(
-            "--format", help="Print the numbers, beside a figure too if one is asked for."
+            "--format", help="Print the numbers in this format, in addition to a figure."
         ),
     ] = None,
 ) -> None:
     """Draw the masses of estimators over the solve rate.
 
-    That is the weight per rollout that successes and failures get, m_S and m_F, their sum and
-    their ratio, by exact enumeration of all groups.
+    The masses m_S and m_F are the weights per rollout of successes and failures. The figure
+    shows both, their sum and their ratio, computed by exact enumeration of all groups.
 
     advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
     """
@@ -117,13 +117,13 @@ def plot(
         for label, estimator in estimators.items()
     }
     for name in assumed:
-        echo(f"{name} is taken to be {given[name]:g}; --input {name}=... sets it", err=True)
+        echo(f"Assuming {name} = {given[name]:g}; set it with --input {name}=...", err=True)
     if target is not None:
         where = "" if kind is Kind.POPULATION else f", G = {group_size}"
         where += "" if batch_rate is None else f", batch at p = {batch_rate:g}"
         where += "".join(f", {name} = {value:g}" for name, value in given.items())
         _draw(curves, target, f"{kind.value.capitalize()} masses{where}", kind, compare)
-        echo(f"wrote {target}", err=True)
+        echo(f"Wrote {target}.", err=True)
     if target is None or output is not None:
         _print(curves, kind, group_size, output or ListFormat.TABLE)
     else:
@@ -134,7 +134,7 @@ Curve = list[tuple[float, "Masses"]]
 
 
 def split(text: str, separators: str) -> list[str]:
-    """Splits at separators outside brackets, and leaves empty parts out."""
+    """Splits at separators outside brackets and drops empty parts."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -159,8 +159,8 @@ def _refuse_verifier_free(estimators: Iterable[Estimator]) -> None:
     for estimator in estimators:
         if estimator.verifier_free:
             raise BatchError(
-                f"estimator '{estimator.name}' does not read rewards, so its masses are no "
-                "function of the solve rate; leave it out"
+                f"estimator '{estimator.name}' does not read rewards, so its masses do not "
+                "depend on the solve rate; omit it"
             )
 
 
@@ -171,7 +171,7 @@ def _curve(
     batch_rate: float | None,
     inputs: Mapping[str, float],
 ) -> Curve:
-    """Solve rates and the masses there."""
+    """Returns the solve rates and the masses at each."""
     from advsweep.diagnostics import expected_masses, group_masses, population_masses
 
     if kind is Kind.GROUP:

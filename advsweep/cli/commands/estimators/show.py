@@ -1,4 +1,4 @@
-"""`advsweep estimators show`: one estimator, and what it does to degenerate groups."""
+"""`advsweep estimators show`: describe one estimator and its results on degenerate groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advsweep.errors import BatchError
 if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
-# Paragraphs of a docstring that are shown apart.
+# Docstring paragraphs that are shown separately.
 _RELEASED, _DEPARTURES = "Released code: ", "Departures: "
 _RATES = (0.1, 0.3, 0.5, 0.8)
 
@@ -28,8 +28,7 @@ def show(
 ) -> None:
     """Show one estimator in full: formula, source, parameters, inputs, departures.
 
-    What degenerate groups get, and the masses, are computed with its defaults or with the
-    options given.
+    The advantages of degenerate groups and the masses use the defaults or the given options.
     """
     from advsweep.cli.commands.estimators.inputs import build_from_options
 
@@ -76,7 +75,7 @@ def _record(estimator: Estimator) -> dict[str, Any]:
 
 
 def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
-    """What a class's docstring says: of the formula, of the released code, and departures."""
+    """Splits a docstring into description, note on the released code, and departures."""
     marked: dict[str, list[str]] = {_RELEASED: [], _DEPARTURES: []}
     description = []
     for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
@@ -90,7 +89,7 @@ def _documentation(cls: type[Estimator]) -> tuple[str, str | None, str]:
 
 
 def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
-    """What each group gets that has nothing to tell rollouts apart by, alone in its batch."""
+    """Computes the advantages of groups with equal rewards, each alone in its batch."""
     size = _group_size(estimator, 4)
     groups = {
         "all wrong": [0.0] * size,
@@ -105,7 +104,7 @@ def _degenerate_groups(estimator: Estimator) -> list[dict[str, Any]]:
 
 
 def _accepted_rewards(estimator: Estimator) -> str:
-    """Which rewards the formula is defined for."""
+    """Describes the rewards that the formula is defined for."""
     if estimator.verifier_free:
         return "not read"
     others = _group_size(estimator, 4) - 1
@@ -154,10 +153,10 @@ def _expected_masses(estimator: Estimator) -> dict[str, Any]:
     return {"group_size": size, "refused": None, "rates": rates}
 
 
-def _group_size(estimator: Estimator, wanted: int) -> int:
-    """The smallest group from `wanted` rollouts on that the estimator takes."""
+def _group_size(estimator: Estimator, least: int) -> int:
+    """Returns the smallest valid group size of at least `least` rollouts."""
     multiple = estimator.group_multiple
-    return -(-max(wanted, estimator.minimum_group) // multiple) * multiple
+    return -(-max(least, estimator.minimum_group) // multiple) * multiple
 
 
 def _print(record: dict[str, Any]) -> None:
@@ -204,14 +203,14 @@ def _print(record: dict[str, Any]) -> None:
 
 
 def _options(record: dict[str, Any]) -> str:
-    """The options for the released code, in brackets; empty where there are none."""
+    """Returns the options that select the released code, in brackets, or an empty string."""
     ways = (" ".join(f"-o {o}" for o in way.split()) for way in record["released_options"])
     listed = ", ".join(ways)
     return f" ({listed})" if listed else ""
 
 
 def _plain(value: Any) -> str:
-    """A value as YAML has it."""
+    """Formats a value as YAML."""
     words = {None: "null", True: "true", False: "false"}
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
