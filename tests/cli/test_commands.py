@@ -51,7 +51,7 @@ def test_ls_filters(finished):
     assert json.loads(finished("ls", "--status", "failed", "--format", "json").stdout) == []
     assert len(json.loads(finished("ls", "--limit", "2", "--format", "json").stdout)) == 2
     nothing = finished("ls", "--status", "failed")
-    assert (nothing.stdout, nothing.stderr.strip()) == ("", "no runs")
+    assert (nothing.stdout, nothing.stderr.strip()) == ("", "No runs found.")
     wrong = finished("ls", "--status", "faled")
     assert wrong.returncode == 2
     assert "failed" in wrong.stderr

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from advsweep.cli.app import app
 from advsweep.cli.commands.rm import remove_folder
-from advsweep.cli.shared.run_log import Tail, followed, log_path
+from advsweep.cli.shared.run_log import Tail, follow_log, log_path
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 from advsweep.store import NewEvaluation, Owner, Status, Store, open_store
 from advsweep.store.owners import process_started
@@ -129,7 +129,7 @@ def test_a_log_is_followed_from_before_its_start_to_the_end(store):
 
     worker = threading.Thread(target=work)
     worker.start()
-    texts = list(followed(store, run))
+    texts = list(follow_log(store, run))
     worker.join()
     assert "".join(texts) == "begun\nended\n"
     assert texts[0] == "begun\n"
@@ -143,7 +143,7 @@ def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
     store.leases.claim(interrupted, Owner.current())
     store.leases.finish(interrupted, Status.INTERRUPTED)
     done = advsweep("stop", "other", "waiting")
-    assert "asked 1 running and 2 waiting runs to stop; 1 had ended before" in done.stderr
+    assert "Requested a stop of 1 running and 2 waiting runs; 1 had already ended." in done.stderr
     asked = {run.id for run in store.runs.select() if run.stop_requested}
     assert asked == {3, pending, interrupted}
     assert store.leases.claim_next(Owner.current()) is None
@@ -159,7 +159,7 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
     try:
         for each, killed in ((strange, 0), (process, 1)):
             store.leases.claim(3, Owner(Owner.current().host, each.pid, process_started(each.pid)))
-            assert f"killed {killed} processes" in advsweep("stop", "3", "--kill").stderr
+            assert f"Killed {killed} processes" in advsweep("stop", "3", "--kill").stderr
             if not killed:
                 store.leases.finish(3, Status.INTERRUPTED)
         assert process.wait(timeout=60) == -signal.SIGKILL
@@ -172,12 +172,12 @@ def test_stop_kills_the_process_that_has_a_run_and_no_other(store):
 
 def test_retry_starts_what_is_not_done_and_says_what_came_of_it(store):
     done = advsweep("retry", "other", DEBUG, code=1)
-    assert "1 of 2 runs are done, running or pruned" in done.stderr
+    assert "Skipped 1 of 2 runs: done, running or pruned." in done.stderr
     assert "1 runs: 1 failed" in done.stderr
     assert "run 3 failed: RuntimeError: step 3 fails" in done.stderr
     outcome = json.loads(advsweep("retry", "3", DEBUG, "--format", "json", code=1).stdout)
     assert [failure["id"] for failure in outcome["failed"]] == [3]
-    assert "nothing to start again" in advsweep("retry", "pair").stderr
+    assert "No runs to restart" in advsweep("retry", "pair").stderr
 
 
 def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
@@ -186,7 +186,7 @@ def test_retry_leaves_pruned_runs_alone_but_for_another_rule(store):
     execute(sweep, store)
     ids = [run.id for run in store.runs.select(sweep="ruled")]
     assert {run.status for run in store.runs.select(ids=ids)} == {Status.PRUNED}
-    assert "nothing to start again" in advsweep("retry", "ruled", DEBUG).stderr
+    assert "No runs to restart" in advsweep("retry", "ruled", DEBUG).stderr
     assert "1 runs: 1 pruned" in advsweep("retry", str(ids[0]), DEBUG, *rule).stderr
     assert "1 runs: 1 done" in advsweep("retry", str(ids[0]), DEBUG, "stopping=none").stderr
     # The rule of the other one is still the sweep's.
@@ -203,7 +203,7 @@ def test_retry_asks_which_settings_are_meant(store):
     assert "2 runs: 2 failed" in done.stderr
     with pytest.raises(ConfigError, match=r"steps=3: expected a key of executor or resources or"):
         advsweep("retry", "3", DEBUG, "steps=3")
-    with pytest.raises(ConfigError, match="expected runs or a sweep to start again, got executor"):
+    with pytest.raises(ConfigError, match="expected runs or a sweep to restart, got executor"):
         advsweep("retry", "executor=local")
     with pytest.raises(ConfigError, match=r"expected resources\.cpus=VALUE with one value"):
         advsweep("retry", "3", DEBUG, "resources.cpus=1,2")
@@ -220,7 +220,7 @@ def test_retry_does_not_obey_what_a_store_says(store, tmp_path, monkeypatch):
     ):
         advsweep("retry", "3")
     done = advsweep("retry", "3", DEBUG, code=1)
-    assert "not tracked; tracking=tensorboard or --trust-store" in done.stderr
+    assert "not tracking the runs; pass tracking=tensorboard or --trust-store" in done.stderr
     assert not (tmp_path / "owned").exists()
     assert not (tmp_path / "events").exists()
     # No text of the store is resolved, whatever else is given.
@@ -303,7 +303,7 @@ def test_rm_takes_the_folder_but_not_what_other_sweeps_share(store):
     own, shared = store.runs.select(sweep="pair", newest_first=False)
     assert own.directory.is_dir()
     done = advsweep("rm", "pair", "--yes", "--force")
-    assert "removed 1 runs; kept 1 that other sweeps share" in done.stderr
+    assert "Deleted 1 runs; kept 1 that other sweeps share" in done.stderr
     assert not own.directory.exists()
     assert shared.directory.is_dir()
     assert [run.sweeps for run in store.runs.select()] == [("other",), ("other",)]
@@ -330,7 +330,7 @@ def test_rm_takes_evaluations_of_models(store):
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "--models", "one")
     done = advsweep("rm", "--models", "one", "abd3", "--yes")
-    assert done.stderr == "removed 3 evaluations of models\n"
+    assert done.stderr == "Deleted 3 evaluations of models.\n"
     assert [e.identity for e in store.evaluations.of_models()] == ["fff4"]
     assert len(store.runs.select()) == 3
 
@@ -360,7 +360,7 @@ def test_a_folder_without_the_runs_own_manifest_is_left(store, text):
     for checkpoint in run.directory.glob("checkpoints/step-*"):
         shutil.rmtree(checkpoint)
     done = advsweep("rm", "3", "--yes")
-    assert "was left, as no manifest in it names run 3 alone" in done.stderr
+    assert "no manifest in it names run 3 alone" in done.stderr
     assert (run.directory / "run.json").exists() == (text is not None)
     assert run.directory.is_dir()
 
@@ -383,5 +383,5 @@ def test_a_folder_that_cannot_be_deleted_is_named(store, monkeypatch):
 
 def test_a_name_that_is_a_sweep_and_a_run_is_refused(store):
     store.sweeps.add("2", {})
-    with pytest.raises(NotFoundError, match="is a sweep and means run 2 too"):
+    with pytest.raises(NotFoundError, match="matches both a sweep and run 2"):
         advsweep("stop", "2")

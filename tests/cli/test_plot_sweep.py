@@ -33,7 +33,7 @@ def test_a_sweep_becomes_one_page(plot, tmp_path):
     assert out == "two-figures.png\n"
     assert (tmp_path / "two-figures.png").read_bytes().startswith(b"\x89PNG")
     # Only the estimator varies.
-    assert "left out: heatmap: a heat map is of two keys that vary" in err
+    assert "Skipped figures heatmap: a heat map is of two keys that vary" in err
 
 
 def test_figures_become_files_of_a_folder(plot, tmp_path):
@@ -69,7 +69,7 @@ def test_numbers_instead_of_a_picture(plot, tmp_path):
 def test_numbers_beside_a_picture(plot, tmp_path):
     out, err = plot("two", "-f", "acr", "-o", "a.png", "--format", "csv")
     assert out.startswith("row,seed,acr,pass@1")
-    assert "wrote a.png" in err
+    assert "Wrote a.png" in err
     assert (tmp_path / "a.png").exists()
 
 
@@ -103,10 +103,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
 def test_a_misspelt_sweep_is_named_with_the_nearest(finished):
     done = finished("plot", "tow")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("; of sweeps: did you mean 'two'?\n")
+    assert done.stderr.endswith("; sweeps: did you mean 'two'?\n")
 
 
 def test_several_figures_are_no_csv(finished):
     done = finished("plot", "two", "-f", "acr,masses", "--format", "csv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("expected one figure, got acr, masses; --figure names one\n")
+    assert done.stderr.endswith("expected one figure, got acr, masses; select with --figure\n")

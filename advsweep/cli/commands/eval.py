@@ -1,4 +1,4 @@
-"""`advsweep eval`: counts correct answers of a model, or of a run's weights, to any task."""
+"""`advsweep eval`: evaluate a model or the weights of runs on a task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def evaluate(
     fields: evaluation_options.Fields = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", min=0, help="A run's weights after this step (default: last)."),
+        typer.Option("--step", min=0, help="Use a run's weights after this step (default: last)."),
     ] = None,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
@@ -36,9 +36,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model, or the weights of runs, on the held-out problems of a task.
 
-    Counts go into the store, each evaluation once: one that is there is printed. One that was
-    interrupted goes on where it was. A run's task and settings are its own unless others are
-    given; nothing is trained.
+    The store keeps the counts. An evaluation that exists is printed and not repeated; an
+    interrupted one resumes. The task and settings of a run default to those of its training.
     """
     from advsweep.backends.build import build_run
     from advsweep.cli.shared import run_record
@@ -50,13 +49,13 @@ def evaluate(
 
     options.give_consent(run_code, run_code_as_root)
     if (model is None) == (not targets):
-        raise ConfigError("expected a run or a sweep, or else --model PATH_OR_ID")
+        raise ConfigError("expected either a run or a sweep, or --model PATH_OR_ID")
     if model is not None and task is None:
         raise ConfigError("expected --task NAME with --model; `advsweep tasks` lists them")
     if model is not None and step is not None:
-        raise ConfigError("--step: expected it with a run; a model has no steps")
-    ask = functools.partial(
-        evaluation_options.asked,
+        raise ConfigError("--step: valid only with a run; a model has no steps")
+    parse = functools.partial(
+        evaluation_options.parse_request,
         task=task,
         protocol=protocol,
         samples=samples,
@@ -64,27 +63,27 @@ def evaluate(
         config_dirs=config_dirs or [],
     )
     todo: list[tuple[str, EvaluationSubject, Task, EvaluationSettings]] = []
-    if model is not None:  # which is looked at before a store is made
-        asked = ask(model=model)
-        todo.append((model, asked.weights(), asked.task(), asked.settings()))
+    if model is not None:  # check the model before creating a store
+        request = parse(model=model)
+        todo.append((model, request.subject(), request.task(), request.settings()))
     with closing(open_store(store, create=model is not None)) as opened:
         for record in find_targets(opened, targets or []).runs:
-            asked = ask(model=None, own=record.config)
+            request = parse(model=None, run_config=record.config)
             last = record.step if step is None else step
             run = build_run(record.config)
-            weights = run_subject(run, record, last, asked.generations())
+            weights = run_subject(run, record, last, request.generations())
             title = f"run {record.id} after step {last}"
-            todo.append((title, weights, asked.task(), asked.settings()))
+            todo.append((title, weights, request.task(), request.settings()))
         done = []
         for title, weights, task_, settings in todo:
-            with evaluation_options.shown_progress(title) as on_progress:
+            with evaluation_options.evaluation_progress(title) as on_progress:
                 evaluation = evaluate_subject(
                     opened,
                     weights,
                     task_,
                     settings,
                     on_progress=on_progress,
-                    on_change=evaluation_options.say_change,
+                    on_change=evaluation_options.print_change,
                 )
             done.append(evaluation)
             if output is RecordFormat.TEXT:

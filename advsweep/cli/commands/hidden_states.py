@@ -64,8 +64,7 @@ def hidden_states(
     from contextlib import closing
 
     from advsweep.backends.build import build_run
-    from advsweep.cli.shared.execution import warn
-    from advsweep.cli.shared.output import print_listing
+    from advsweep.cli.shared.output import print_listing, warn
     from advsweep.cli.shared.targets import find_targets
     from advsweep.diagnostics.hidden_states import Direction
     from advsweep.errors import BatchError, CheckpointError, ConfigError

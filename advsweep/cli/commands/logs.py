@@ -1,4 +1,4 @@
-"""`advsweep logs`: prints what a run's process wrote."""
+"""`advsweep logs`: print the log of a run's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.output import echo
-from advsweep.cli.shared.run_log import Tail, followed, log_path
+from advsweep.cli.shared.run_log import Tail, follow_log, log_path
 from advsweep.errors import NotFoundError
 
 
@@ -16,7 +16,7 @@ def logs(
     run: options.RunKey,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on as it grows, until the run is at its end."),
+        typer.Option("--follow", "-f", help="Keep printing new lines until the run ends."),
     ] = False,
     store: options.Store = None,
 ) -> None:
@@ -28,15 +28,15 @@ def logs(
         path = log_path(record)
         if follow:
             try:
-                for text in followed(opened, record):
+                for text in follow_log(opened, record):
                     echo(text, nl=False)
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             return
     if not path.is_file():
         raise NotFoundError(
-            f"run {record.id} has no log at {path}: it has not been started on this machine yet, "
-            "or its folder was removed"
+            f"run {record.id} has no log at {path}: the run has not started on this machine, or "
+            "its folder was removed"
         )
     tail = Tail(path)
     while text := tail.read():

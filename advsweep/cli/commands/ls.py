@@ -25,9 +25,7 @@ def ls(
         int | None,
         typer.Option("--limit", min=1, help=f"List the newest N (default of a table: {NEWEST})."),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="List all runs, also in a table.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="List all runs, also in a table.")] = False,
     models: Annotated[
         bool,
         typer.Option("--models", help="List models evaluated by `advsweep eval --model` instead."),

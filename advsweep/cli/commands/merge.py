@@ -123,4 +123,6 @@ def _print(merged: MergeResult, what: str, *, dry_run: bool) -> None:
     for run_id, difference in merged.differing.items():
         warn(f"run {run_id} of the other store is done in both and differs: {difference}")
     if merged.without_folder:
-        warn(f"{len(merged.without_folder)} runs copied without their folder of checkpoints and logs")
+        warn(
+            f"{len(merged.without_folder)} runs copied without their folder of checkpoints and logs"
+        )

@@ -1,4 +1,4 @@
-"""`advsweep metrics`: the raw numbers of a run, or of a sweep's runs."""
+"""`advsweep metrics`: print the metric points of a run or a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MetricsFormat(Enum):
-    """How metric points are printed."""
+    """Output format of metric points."""
 
     TABLE = "table"
     CSV = "csv"
@@ -40,7 +40,7 @@ def metrics(
     ],
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", help="Only this metric; may be repeated (default: all)."),
+        typer.Option("--name", help="Print only this metric; may be repeated (default: all)."),
     ] = None,
     store: options.Store = None,
     output: Annotated[
@@ -63,10 +63,10 @@ def metrics(
         _print_frame(_sweep_points(opened, target, name), output, file)
         return
     known = opened.metrics.names(run_id)
-    for wanted in name or ():
-        if wanted not in known:
-            hint = nearest(wanted, known)
-            raise NotFoundError(f"run {run_id} has no metric '{wanted}'; {hint}")
+    for metric in name or ():
+        if metric not in known:
+            hint = nearest(metric, known)
+            raise NotFoundError(f"run {run_id} has no metric '{metric}'; {hint}")
     points = opened.metrics.points(run_id, name)
     columns = ("name", "step", "value")
     if output is MetricsFormat.CSV:
@@ -82,7 +82,7 @@ def metrics(
 
 
 def _find_run(store: Store, target: str) -> int | None:
-    """The id of the run; None if the target is a sweep's name and no run."""
+    """Returns the id of the run, or None if the target names a sweep."""
     try:
         return store.runs.find(target).id
     except NotFoundError:
@@ -107,20 +107,20 @@ def _sweep_points(store: Store, sweep: str, names: list[str] | None) -> DataFram
     runs = store.runs.select(sweep=sweep, newest_first=False)
     frame = metric_frame(store, runs, names, wide=False)
     for key in [key for key in frame if frame[key].dtype == object]:
-        # Parquet columns have one type, and CSV has no lists.
+        # A Parquet column has a single type, and CSV cannot hold lists.
         frame[key] = frame[key].map(_text, na_action="ignore")
     return frame
 
 
 def _print_frame(frame: DataFrame, output: MetricsFormat, file: Path | None) -> None:
-    """Prints the points of a sweep's runs; as a table, a line for each run and metric."""
+    """Prints the points of a sweep's runs; a table has one row per run and metric."""
     from advsweep.cli.shared.output import print_columns, print_csv, print_json, show_number
 
     if output is MetricsFormat.PARQUET:
         _write_parquet(frame, file)
         return
     if output is not MetricsFormat.TABLE:
-        # A key that a run's configuration lacks is empty.
+        # A config key that a run lacks is empty in CSV and null in JSON.
         plain = frame.astype(object).where(frame.notna(), None)
         if output is MetricsFormat.CSV:
             rows = plain.itertuples(index=False)

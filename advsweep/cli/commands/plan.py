@@ -1,4 +1,4 @@
-"""`advsweep plan`: shows every run of a sweep before anything starts."""
+"""`advsweep plan`: show every run of a sweep before anything starts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ def plan(
     store: options.Store = None,
     config_dir: options.ConfigDir = None,
     force: Annotated[
-        bool, typer.Option("--force", help="As if what is done were to be trained again.")
+        bool, typer.Option("--force", help="Plan as if finished runs were trained again.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help=f"All runs in a table, not the first {LISTED} alone.")
+        bool, typer.Option("--all", help=f"List all runs in a table, not only {LISTED}.")
     ] = False,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Show every run that `sweep` with the same arguments comes to; start nothing.
+    """Show every run that `sweep` executes with the same arguments; start nothing.
 
-    Every run is built and checked, and looked up in the store: what is done, running or
-    missing, what was asked for twice, and how long the rest should take by earlier runs of
-    the same shape (backend, model, task, rollout policy, group size, prompts per step) or, before
-    there are any, by the times that a paper prints for its sweep file. Of a search it shows what
-    is searched over, the trials so far and the best of them. A store that does not exist is not
-    made, and nothing is fetched: where data is not on this machine, identities are not known yet
-    and begin with a question mark.
+    Builds and checks every run and looks it up in the store. Prints which runs are done, running
+    or missing, and which are duplicates. Estimates the remaining time from finished runs of the
+    same shape (backend, model, task, rollout policy, group size, prompts per step), or from the
+    times that a paper reports for its sweep file. For a search, prints the search space, the
+    trials so far and the best of them. Creates no store and downloads nothing: an identity that
+    depends on missing data begins with a question mark.
     """
     from advsweep.cli.shared import search_output
     from advsweep.cli.shared.plan_output import print_plan

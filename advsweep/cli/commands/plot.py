@@ -1,4 +1,4 @@
-"""`advsweep plot`: figures of a sweep, made from the store alone."""
+"""`advsweep plot`: draw figures of runs from the store alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PICTURE = ".png"
 
 
 class PlotFormat(Enum):
-    """What a figure becomes."""
+    """Output format of a figure."""
 
     PNG = "png"
     SVG = "svg"
@@ -33,7 +33,7 @@ class PlotFormat(Enum):
 
 
 class PlotPoints(Enum):
-    """The values of `figures.chart.PointUnit`, whose module imports numpy."""
+    """Values of `figures.chart.PointUnit`, repeated here because its module imports numpy."""
 
     RUNS = "runs"
     ROWS = "rows"
@@ -58,7 +58,7 @@ def plot(
             "--figure",
             "-f",
             metavar="NAME,...",
-            help="Figures by name (default: all that the runs have the numbers for).",
+            help="Draw these figures (default: all that the runs have data for).",
             autocompletion=complete_figure,
         ),
     ] = None,
@@ -68,16 +68,16 @@ def plot(
             "-o",
             "--output",
             metavar="FILE|FOLDER",
-            help="A .png, .svg or .pdf file with all of them (a PDF has a page for each), or a "
-            "folder that gets a file for each (default: SWEEP-FIGURE.png).",
+            help="Write all figures to a .png, .svg or .pdf file (a PDF has a page per figure), "
+            "or to a folder with a file per figure (default: SWEEP-FIGURE.png).",
         ),
     ] = None,
     output: Annotated[
         PlotFormat | None,
         typer.Option(
             "--format",
-            help="png, svg or pdf: of the files, where -o does not say; csv or json: print the "
-            "numbers, beside pictures if -o asks for some.",
+            help="png, svg or pdf: format of the files if -o does not name it; csv or json: print "
+            "the numbers, in addition to the files of -o.",
         ),
     ] = None,
     metrics: Annotated[
@@ -85,45 +85,45 @@ def plot(
         typer.Option(
             "--metric",
             metavar="NAME,...",
-            help="Of curves: metrics that runs recorded. Of heat maps: as a table's columns, "
-            "pass@8 or collapse/acr@end.",
+            help="Metrics of curves, or columns of heat maps: pass@8 or collapse/acr@end.",
         ),
     ] = None,
     smooth: Annotated[
         int,
         typer.Option(
-            min=1, metavar="STEPS", help="Average each run's curve over so many steps back."
+            min=1, metavar="STEPS", help="Smooth each curve by a trailing mean over STEPS steps."
         ),
     ] = 1,
     x: Annotated[
-        str | None, typer.Option("--x", metavar="KEY", help="A heat map's key along x.")
+        str | None, typer.Option("--x", metavar="KEY", help="Config key of a heat map's x axis.")
     ] = None,
     y: Annotated[
-        str | None, typer.Option("--y", metavar="KEY", help="A heat map's key along y.")
+        str | None, typer.Option("--y", metavar="KEY", help="Config key of a heat map's y axis.")
     ] = None,
     k: Annotated[
-        int | None, typer.Option("--k", min=1, help="Of pass@k by level (default: 1 and most).")
+        int | None,
+        typer.Option("--k", min=1, help="k of pass@k by level (default: 1 and the largest)."),
     ] = None,
     points: Annotated[
         PlotPoints,
-        typer.Option(help="Of the regression on early collapse: a point for each run, or row."),
+        typer.Option(help="Draw a point per run or per row in the regression on early collapse."),
     ] = PlotPoints.RUNS,
     by: Annotated[
         list[str] | None,
-        typer.Option("--by", metavar="KEY,...", help="And lines for each value of these keys."),
+        typer.Option("--by", metavar="KEY,...", help="Draw a line per value of these keys."),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Of evaluations: on which task (default: the runs' own)."
+            metavar="NAME", help="Use evaluations on this task (default: the task of the runs)."
         ),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="Print what figures there are, and stop.")
+        bool, typer.Option("--list", help="List the available figures and exit.")
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Draw figures of finished runs, with 95 % intervals over seeds.
+    """Draw figures of runs with 95 % intervals over seeds.
 
     advsweep plot demo
 
@@ -142,7 +142,7 @@ def plot(
         print_columns(("figure", "what it shows"), [(f.name, f.summary) for f in FIGURES.values()])
         return
     chosen = find_figures(_split(figure))
-    asked = Options(
+    chart_options = Options(
         metrics=tuple(_split(metrics)),
         smooth=smooth,
         x=x,
@@ -152,7 +152,7 @@ def plot(
         by=tuple(dict.fromkeys(_split(by))),
         task=task,
     )
-    _refuse_unused(asked, {f.name: f.uses for f in chosen or FIGURES.values()})
+    _refuse_unused(chart_options, {f.name: f.uses for f in chosen or FIGURES.values()})
     numbers = output if output in _NUMBERS else None
     suffix = f".{output.value}" if output is not None and numbers is None else None
     if target is not None:
@@ -161,19 +161,19 @@ def plot(
     opened = open_store(store, create=False)
     data = _figure_data(opened, keys or [], filters, task)
     if chosen:
-        charts = [collect(f, data, asked) for f in chosen]
+        charts = [collect(f, data, chart_options) for f in chosen]
     else:
-        charts, refused = collect_all(data, asked)
+        charts, refused = collect_all(data, chart_options)
         for reason in dict.fromkeys(refused.values()):
             names = [name for name, own in refused.items() if own == reason]
-            echo_line(f"left out: {', '.join(names)}: {reason}", err=True)
+            echo_line(f"Skipped figures {', '.join(names)}: {reason}", err=True)
     if numbers is PlotFormat.CSV:
         _refuse_several(charts)
     if target is not None or numbers is None:
         where_to = target or _default_target(data, charts, suffix, chosen=bool(chosen))
         for path in _write(charts, where_to, suffix):
-            written = str(path) if numbers is None else f"wrote {path}"
-            echo_line(written, err=numbers is not None)
+            line = str(path) if numbers is None else f"Wrote {path}."
+            echo_line(line, err=numbers is not None)
     if numbers is not None:
         _print(charts, numbers)
 
@@ -184,16 +184,20 @@ def _split(texts: Sequence[str] | None) -> list[str]:
     return [part for text in texts or () for part in split_list(text) if part]
 
 
-def _refuse_unused(asked: Options, uses: Mapping[str, frozenset[str]]) -> None:
-    """Refuses an option that would change nothing."""
+def _refuse_unused(chart_options: Options, uses: Mapping[str, frozenset[str]]) -> None:
+    """Checks that at least one figure uses each given option.
+
+    Raises:
+        ConfigError: an option would have no effect.
+    """
     from advsweep.errors import ConfigError
 
-    for name in asked.given():
+    for name in chart_options.given():
         if not any(name in used for used in uses.values()):
             option = {"metrics": "metric"}.get(name, name)
             raise ConfigError(
-                f"--{option}: expected a figure that has it, got {', '.join(uses)}; "
-                "`advsweep plot --list` names them"
+                f"--{option}: expected a figure that uses this option, got {', '.join(uses)}; "
+                "`advsweep plot --list` lists all figures"
             )
 
 
@@ -207,7 +211,7 @@ def _check_target(target: Path, suffix: str | None) -> None:
         return
     check_path(target)
     if suffix not in (None, target.suffix.lower()):
-        raise ConfigError(f"--format: {target} says another format than {suffix}; give one of them")
+        raise ConfigError(f"--format: {target} has another format than {suffix}; give only one")
 
 
 def _is_folder(target: Path) -> bool:
@@ -217,7 +221,7 @@ def _is_folder(target: Path) -> bool:
 def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> FigureData:
-    """The runs that were named, and what to call them together."""
+    """Collects the named runs and a title for them."""
     from advsweep.cli.shared.targets import find_targets
     from advsweep.errors import NotFoundError, nearest
     from advsweep.report.figures.data import FigureData
@@ -232,7 +236,7 @@ def _figure_data(
         if len(keys) > 1:
             raise
         sweeps = [sweep.name for sweep in store.sweeps.select()]
-        raise NotFoundError(f"{error}; of sweeps: {nearest(keys[0], sweeps)}") from error
+        raise NotFoundError(f"{error}; sweeps: {nearest(keys[0], sweeps)}") from error
     names = [*targets.sweeps]
     if targets.named:
         some = sorted(targets.named)
@@ -248,7 +252,7 @@ def _default_target(
 
 
 def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterator[Path]:
-    """Draws figures into a file, or a folder of files; gives each as soon as it is written."""
+    """Draws figures into a file or a folder; yields each path once it is written."""
     from advsweep.errors import ReportError
     from advsweep.report.figures.registry import write
 
@@ -259,7 +263,7 @@ def _write(charts: Sequence[Chart], target: Path, suffix: str | None) -> Iterato
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReportError(f"{target}: cannot be made ({error.strerror})") from error
+        raise ReportError(f"{target}: cannot create the folder ({error.strerror})") from error
     for chart in charts:
         path = target / f"{chart.name}{suffix or _PICTURE}"
         write([chart], path)
@@ -275,7 +279,7 @@ def _refuse_several(charts: Sequence[Chart]) -> None:
 
     if len(charts) > 1:
         names = ", ".join(chart.name for chart in charts)
-        raise ConfigError(f"--format csv: expected one figure, got {names}; --figure names one")
+        raise ConfigError(f"--format csv: expected one figure, got {names}; select with --figure")
 
 
 def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
@@ -296,7 +300,7 @@ def _print(charts: Sequence[Chart], output: PlotFormat) -> None:
 
 
 def _cells(record: Mapping[str, object]) -> list[object]:
-    """Numbers as they are; what is none, or not finite, is empty."""
+    """Returns unrounded cells; missing and non-finite values are empty."""
     from advsweep.cli.shared.output import jsonable
 
     plain = [jsonable(value) for value in record.values()]

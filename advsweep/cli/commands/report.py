@@ -1,4 +1,4 @@
-"""`advsweep report`: tables of a sweep, made from the store alone."""
+"""`advsweep report`: tables of a sweep from the store alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Thousands of runs are many objects and no cycles: looking for some takes a third as long."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pauses garbage collection, which would add a third to the time of a large report.
+
+    A report of thousands of runs creates many objects and no reference cycles.
+    """
     gc.disable()
     try:
         yield
@@ -31,7 +34,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class ReportFormat(Enum):
-    """How a report is printed."""
+    """Output format of a report."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
@@ -56,7 +59,8 @@ def report(
         typer.Option(
             "--rows",
             metavar="KEY,...",
-            help="Config keys that name the rows (default: the estimator, and all that varies).",
+            help="Group runs into rows by these config keys (default: the estimator and all "
+            "keys that vary).",
         ),
     ] = None,
     columns: Annotated[
@@ -64,8 +68,8 @@ def report(
         typer.Option(
             "--columns",
             metavar="NAME,...",
-            help="Metrics (collapse/acr@end, pass@8, pass@1[gsm8k], pass@1[level=3], "
-            "total/rollouts; * for all), and config keys, each value of which then has them.",
+            help="Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k], pass@1[level=3], "
+            "total/rollouts; * for all), once per value of each config key listed.",
         ),
     ] = None,
     sort: Annotated[
@@ -73,7 +77,7 @@ def report(
         typer.Option(
             "--sort",
             metavar="NAME",
-            help="By a column, the best first, or a key; NAME:rising or NAME:falling.",
+            help="Sort by a column, best first, or by a key; NAME:rising or NAME:falling.",
         ),
     ] = None,
     baseline: Annotated[
@@ -81,8 +85,8 @@ def report(
         typer.Option(
             "--baseline",
             metavar="ROW",
-            help="What rows are compared with: grpo, or 'estimator=grpo group_size=8'; none for "
-            "no comparison (default: the first row).",
+            help="Compare rows with this row: grpo, or 'estimator=grpo group_size=8'; none for no "
+            "comparison (default: the first row).",
         ),
     ] = None,
     difference: Annotated[
@@ -90,7 +94,7 @@ def report(
         typer.Option(
             "--difference",
             metavar="D",
-            help="The difference that seeds needed are counted for (default: the one found).",
+            help="Compute the seeds needed to detect this difference (default: the observed one).",
         ),
     ] = None,
     at: Annotated[
@@ -98,8 +102,8 @@ def report(
         typer.Option(
             "--at",
             metavar="WHERE",
-            help="Where in the training: at equal steps, rollouts, tokens or seconds (as many as "
-            "all runs have, or rollouts=50000), or where a metric is equal (pass@1=0.5).",
+            help="Compare at equal steps, rollouts, tokens or seconds (the most that all runs "
+            "have, or rollouts=50000), or at an equal value of a metric (pass@1=0.5).",
         ),
     ] = None,
     assertions: Annotated[
@@ -107,8 +111,8 @@ def report(
         typer.Option(
             "--assert",
             metavar="EXPR",
-            help="Exit code 1 unless the data bear it out: 'pass@1[fade] >= pass@1[grpo] - 0.02'; "
-            "may be repeated.",
+            help="Exit with code 1 unless the data support this: 'pass@1[fade] >= pass@1[grpo] - "
+            "0.02'; may be repeated.",
         ),
     ] = None,
     style: Annotated[
@@ -116,7 +120,7 @@ def report(
         typer.Option(
             "--style",
             metavar="NAME",
-            help="Laid out as a paper's table: avspo-table1, a_grae-table2, aapo-table1, "
+            help="Use the layout of a paper's table: avspo-table1, a_grae-table2, aapo-table1, "
             "two_stage-table1, fade-table3, ...",
         ),
     ] = None,
@@ -125,40 +129,38 @@ def report(
         typer.Option(
             "--paper",
             metavar="NAME",
-            help="With what a paper reports beside it: avspo, a_grae, aapo, two_stage.",
+            help="Add the values that a paper reports: avspo, a_grae, aapo, two_stage.",
         ),
     ] = None,
     models: Annotated[
         bool,
         typer.Option(
             "--models",
-            help="Models that `advsweep eval --model` has evaluated instead, with intervals over "
-            "problems.",
+            help="Report models evaluated by `advsweep eval --model` instead of runs, with "
+            "intervals over problems.",
         ),
     ] = False,
     pool: Annotated[
         bool,
-        typer.Option("--pool", help="Average over what differs within a row, seed by seed."),
+        typer.Option("--pool", help="Average the different configs of a row for each seed."),
     ] = False,
     mixed_protocols: Annotated[
         bool,
-        typer.Option("--mixed-protocols", help="Also runs that were not evaluated alike."),
+        typer.Option("--mixed-protocols", help="Include runs with different evaluation protocols."),
     ] = False,
     claims: Annotated[
         str | None,
         typer.Option(
             "--claims",
             metavar="LIST",
-            help="Of --format html: with the verdicts on a list of claims.",
+            help="Add the verdicts on a list of claims to the page (--format html).",
             autocompletion=complete_claims,
         ),
     ] = None,
     store: options.Store = None,
     output: Annotated[
         ReportFormat,
-        typer.Option(
-            "--format", help="How to print it; html is a page with figures and every run."
-        ),
+        typer.Option("--format", help="Choose the output format; html has figures and every run."),
     ] = ReportFormat.TABLE,
 ) -> None:
     """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
@@ -180,16 +182,16 @@ def report(
     cutoff = None if at is None else parse_cutoff(at)
     names = None if columns is None else split_list(columns)
     if claims is not None and output is not ReportFormat.HTML:
-        raise ConfigError("--claims: expected --format html; `advsweep claims` has other formats")
+        raise ConfigError("--claims: expected --format html; use `advsweep claims` for others")
     if models:
         if sweep or where or rows or sort or baseline or at or assertions or style or paper:
-            raise ConfigError("--models: expected --columns at most, as models have no runs")
+            raise ConfigError("--models: models have no runs; expected no option but --columns")
         opened = open_store(store, create=False)
         _print(build_model_report(opened, names), opened, output, [], claims)
         return
     layout = choose_layout(style, paper)
     if layout is not None and (rows or columns or sort):
-        raise ConfigError("--style: expected no --rows, --columns or --sort, as it has its own")
+        raise ConfigError("--style: a style sets rows, columns and order; omit those options")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
     build = functools.partial(
@@ -202,7 +204,7 @@ def report(
         mixed_protocols=mixed_protocols,
         at=cutoff,
     )
-    with _uncollected():
+    with _without_garbage_collection():
         shown = build(columns=names, sort=sort, baseline=baseline, target=difference, layout=layout)
         results = []
         if asserted:

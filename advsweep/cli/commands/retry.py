@@ -1,4 +1,4 @@
-"""`advsweep retry`: starts runs again that came to no good end."""
+"""`advsweep retry`: restart runs that did not finish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_target
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def retry(
         list[str],
         typer.Argument(
             metavar="RUN...|SWEEP [KEY=VALUE]...",
-            help="Runs (ids, starts of identities, 'last'), or all those of a sweep; and settings "
-            "for them: of executor, resources, stopping or tracking.",
+            help="Runs (ids, starts of identities, 'last'), or a sweep for all its runs; and "
+            "settings of executor, resources, stopping or tracking.",
             autocompletion=complete_target,
         ),
     ],
@@ -43,13 +43,13 @@ def retry(
     trust_store: options.TrustStore = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Start runs again that failed, were interrupted, stopped or lost, or never began.
+    """Restart runs that failed, were interrupted, stopped or lost, or never started.
 
-    They go on from their last checkpoint, with the resources of their sweep (runs of no sweep:
-    a core each) and under the rule for early stopping that they have. What they are is read from
-    the store. Where they are executed and tracked is not: give executor= and tracking=, or
-    --trust-store to have both as their sweep had them. Runs that are done or running are left
-    alone, and pruned ones go on with stopping=none or another rule.
+    Runs resume from their last checkpoint with the resources of their sweep (without a sweep:
+    one core each) and their own rule for early stopping. The store supplies their config, but not
+    their executor and tracker: give executor= and tracking=, or --trust-store to use those of the
+    sweep. Done and running runs are skipped; pruned runs resume only with stopping=none or
+    another rule.
     """
     from advsweep.cli.shared import execution
     from advsweep.cli.shared.output import print_json
@@ -62,23 +62,23 @@ def retry(
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     names, overrides = split_overrides(arguments)
     if not names:
-        raise ConfigError(f"expected runs or a sweep to start again, got {' '.join(overrides)}")
+        raise ConfigError(f"expected runs or a sweep to restart, got {' '.join(overrides)}")
     with open_store(store, create=False, patience=patience) as opened:
         found = find_targets(opened, names)
         open_ = [r for r in found.runs if r.status not in (Status.DONE, Status.RUNNING)]
         settings = _settings(opened, found, open_, overrides, trusted=trust_store)
-        stays = Status.PRUNED if settings["stopping"] is None else None
-        left = [run for run in open_ if run.status is not stays]
-        if alone := len(found.runs) - len(left):
-            echo_line(f"{alone} of {len(found.runs)} runs are done, running or pruned", err=True)
-        if not left:
-            echo("nothing to start again", err=True)
+        skipped_status = Status.PRUNED if settings["stopping"] is None else None
+        restarted = [run for run in open_ if run.status is not skipped_status]
+        if skipped := len(found.runs) - len(restarted):
+            echo(f"Skipped {skipped} of {len(found.runs)} runs: done, running or pruned.", err=True)
+        if not restarted:
+            echo("No runs to restart.", err=True)
             return
-        plan = plan_again(left, settings)
+        plan = plan_again(restarted, settings)
         plan.check()
-        with execution.tracked(plan, opened) as feed:
+        with execution.track_events(plan, opened) as track:
             outcome = execution.execute(
-                plan, opened, jobs=jobs, force=False, policy=policy, feed=feed
+                plan, opened, jobs=jobs, force=False, policy=policy, track=track
             )
     if output is RecordFormat.JSON:
         print_json(execution.outcome_record(plan, outcome))
@@ -95,12 +95,11 @@ def _settings(
     *,
     trusted: bool,
 ) -> Settings:
-    """The settings that all of these runs share.
+    """Returns the settings that all of these runs share.
 
     Raises:
-        ConfigError: they share none, or the store would choose an executor and is not trusted.
+        ConfigError: their settings differ, or only the untrusted store names an executor.
     """
-    from advsweep.cli.shared.execution import warn
     from advsweep.sweep.planning.resume import (
         DEFAULTS,
         allowed_settings,
@@ -123,16 +122,16 @@ def _settings(
         warn(f"the store chooses {line}")
     if untracked and not any(text.lstrip("+").startswith("tracking") for text in overrides):
         names = ", ".join(sorted(untracked))
-        warn(f"not tracked; tracking={names} or --trust-store tracks the runs as before")
+        warn(f"not tracking the runs; pass tracking={names} or --trust-store to track them")
     changed = [changed_settings(settings, overrides) for settings in found.values() or [DEFAULTS]]
     first, *others = changed
     for other in others:
         for group, node in first.items():
             if other[group] != node:
                 raise ConfigError(
-                    f"{group}: expected the same for all runs that are started again together, got "
-                    f"{node} and {other[group]}; name one sweep at a time, or say which is meant, "
-                    f"such as {group}={node['name'] if node else 'none'}"
+                    f"{group}: expected the same setting for all restarted runs, got {node} and "
+                    f"{other[group]}; restart one sweep at a time, or choose one, such as "
+                    f"{group}={node['name'] if node else 'none'}"
                 )
     return first
 

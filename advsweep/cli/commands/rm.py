@@ -1,4 +1,4 @@
-"""`advsweep rm`: removes runs and all that there is of them."""
+"""`advsweep rm`: delete runs with their records and folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo, warn
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 def rm(
     targets: options.Targets,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Remove runs that are done, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also delete completed runs.")] = False,
     models: Annotated[
         bool,
         typer.Option(
             "--models",
-            help="Remove evaluations of models without a run, named as `ls --models` lists them: "
-            "by the model or by the start of an identity.",
+            help="Delete evaluations of models instead, named by model or start of an identity "
+            "as in `ls --models`.",
         ),
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Remove runs: their records, metrics, evaluations, checkpoints and folders.
+    """Delete runs: their records, metrics, evaluations, checkpoints and folders.
 
-    A sweep goes with its runs, but for those that are part of another sweep too. Nothing can be
-    brought back; running runs are refused.
+    Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
+    undone. Refuses to delete running runs.
     """
     from advsweep.cli.shared.targets import find_targets
     from advsweep.store import open_store
@@ -45,20 +45,18 @@ def rm(
             _remove_models(opened, targets, yes=yes)
             return
         found = find_targets(opened, targets)
-        runs = _removed(found)
-        _refuse(runs, force=force)
+        runs = _select_removable(found)
+        _check_removable(runs, force=force)
         if not yes:
-            _ask(runs, found.sweeps)
+            _confirm_runs(runs, found.sweeps)
         opened.runs.remove([run.id for run in runs])
         for sweep in found.sweeps:
             opened.sweeps.remove(sweep)
         for run in runs:
             remove_folder(opened, run)
     kept = len(found.runs) - len(runs)
-    echo(
-        f"removed {len(runs)} runs" + (f"; kept {kept} that other sweeps share" if kept else ""),
-        err=True,
-    )
+    shared = f"; kept {kept} that other sweeps share" if kept else ""
+    echo(f"Deleted {len(runs)} runs{shared}.", err=True)
 
 
 def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
@@ -66,24 +64,26 @@ def _remove_models(store: Store, targets: Sequence[str], *, yes: bool) -> None:
     found: set[str] = set()
     for target in targets:
         named = [e.identity for e in evaluations if e.settings["model"] == target]
-        begun = [e.identity for e in evaluations if e.identity.startswith(target)]
-        if not named and len(begun) != 1:
+        matching = [e.identity for e in evaluations if e.identity.startswith(target)]
+        if not named and len(matching) != 1:
             raise NotFoundError(
-                f"expected a model that was evaluated or the start of one evaluation's identity, "
-                f"got '{target}', which is that of {len(begun)}; `advsweep ls --models` lists them"
+                f"expected an evaluated model or the start of one evaluation's identity, got "
+                f"'{target}', which matches {len(matching)}; `advsweep ls --models` lists them"
             )
-        found.update(named or begun)
+        found.update(named or matching)
     if not yes:
         _confirm(f"{len(found)} evaluations of models")
     store.evaluations.remove_of_models(sorted(found))
-    echo_line(f"removed {len(found)} evaluations of models", err=True)
+    echo(f"Deleted {len(found)} evaluations of models.", err=True)
 
 
 def remove_folder(store: Store, run: RunRecord) -> None:
-    """Deletes a run's folder, if it is one, lies where the store keeps its runs and is the run's.
+    """Deletes a run's folder if it lies in the store's folder of runs and belongs to this run.
+
+    The store may come from someone else, so its path alone is not a reason to delete a folder.
 
     Raises:
-        StoreError: it could not be deleted.
+        StoreError: the folder could not be deleted.
     """
     import shutil
 
@@ -94,23 +94,22 @@ def remove_folder(store: Store, run: RunRecord) -> None:
     if not inside or directory.is_symlink() or not directory.is_dir():
         return
     if owners(directory) != {run.identity}:
-        echo_line(
-            f"advsweep: {directory} was left, as no manifest in it names run {run.id} alone; look "
-            "at it and delete it yourself",
-            err=True,
+        warn(
+            f"kept {directory}: no manifest in it names run {run.id} alone; check the folder and "
+            "delete it yourself"
         )
         return
     try:
         shutil.rmtree(directory)
     except OSError as error:
         raise StoreError(
-            f"{directory}: the run is removed from the store, but its folder could not be deleted "
+            f"{directory}: the run is deleted from the store, but its folder could not be deleted "
             f"({error}); delete it yourself"
         ) from error
 
 
-def _removed(found: Targets) -> list[RunRecord]:
-    """The runs to remove: those that were named, and those of no other sweep."""
+def _select_removable(found: Targets) -> list[RunRecord]:
+    """Returns the runs to delete: those named individually, and those that no other sweep has."""
     return [
         run
         for run in found.runs
@@ -118,24 +117,24 @@ def _removed(found: Targets) -> list[RunRecord]:
     ]
 
 
-def _refuse(runs: Sequence[RunRecord], *, force: bool) -> None:
+def _check_removable(runs: Sequence[RunRecord], *, force: bool) -> None:
     from advsweep.store import Status
 
     running = [run.id for run in runs if run.status is Status.RUNNING]
     if running:
         raise ConfigError(
-            f"expected runs that no process has, got {len(running)} that are running, such as "
-            f"{running[0]}; `advsweep stop {running[0]}` stops it"
+            f"refusing to delete {len(running)} running runs, such as run {running[0]}; stop it "
+            f"with `advsweep stop {running[0]}`"
         )
     done = [run.id for run in runs if run.status is Status.DONE]
     if done and not force:
         raise ConfigError(
-            f"expected runs that came to no good end, got {len(done)} that are done, such as "
-            f"{done[0]}; --force removes them too"
+            f"refusing to delete {len(done)} completed runs, such as run {done[0]}; pass --force "
+            "to delete them"
         )
 
 
-def _ask(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
+def _confirm_runs(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
     states = Counter(run.status.value for run in runs)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     what = f"sweep {', '.join(sweeps)} and " if sweeps else ""
@@ -144,5 +143,5 @@ def _ask(runs: Sequence[RunRecord], sweeps: Sequence[str]) -> None:
 
 def _confirm(what: str) -> None:
     if not sys.stdin.isatty():
-        raise ConfigError("expected a terminal to ask on, got none; --yes removes without asking")
-    typer.confirm(f"remove {what} for good?", abort=True)
+        raise ConfigError("expected a terminal to ask for confirmation, got none; pass --yes")
+    typer.confirm(f"Permanently delete {what}?", abort=True)

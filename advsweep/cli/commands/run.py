@@ -1,4 +1,4 @@
-"""`advsweep run`: one training, from overrides to a summary."""
+"""`advsweep run`: train one run and print a summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(
         bool, typer.Option("--dry-run", help="Print the resolved config; start nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Train again what is done, as a new attempt.")
+        bool, typer.Option("--force", help="Train a finished run again as a new attempt.")
     ] = False,
     retries: options.Retries = 2,
     retry_on: options.RetryOn = "oom,timeout,killed",
@@ -29,10 +29,10 @@ def run(
     store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Train one run and print what came out of it.
+    """Train one run and print a summary.
 
-    The run is evaluated before, during and after training, and recorded in the store. A run
-    that was interrupted goes on from its last checkpoint; one that is done is not repeated.
+    Evaluates the run before, during and after training and records it in the store. An
+    interrupted run resumes from its last checkpoint; a finished run is not repeated.
     """
     from advsweep.cli.shared import execution, run_record
     from advsweep.cli.shared.output import print_json
@@ -50,14 +50,16 @@ def run(
         print_absent(plan)
         execution.print_config(plan.runs[0].config, output)
         return
-    plan.check()  # before a store is made
-    with execution.opened(store) as opened:
+    plan.check()  # before creating a store
+    with execution.writable_store(store) as opened:
         print_warnings(outdated_runs(plan, opened))
-        with execution.tracked(plan, opened) as feed:
-            outcome = execution.execute(plan, opened, jobs=1, force=force, policy=policy, feed=feed)
+        with execution.track_events(plan, opened) as track:
+            outcome = execution.execute(
+                plan, opened, jobs=1, force=force, policy=policy, track=track
+            )
         [record] = opened.runs.select(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
-            print_json(run_record.whole(opened, record))
+            print_json(run_record.full_record(opened, record))
         else:
             run_record.print_summary(opened, record)
     raise typer.Exit(outcome.exit_code)

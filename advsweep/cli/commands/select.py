@@ -1,4 +1,4 @@
-"""`advsweep select`: difficulty levels of a task's problems, by a model's solve rates."""
+"""`advsweep select`: assign difficulty levels to problems by a model's solve rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SplitName(Enum):
-    """Whose levels are asked for."""
+    """Problems to assign levels to."""
 
     TRAIN = "train"
     HELD_OUT = "held_out"
@@ -45,7 +45,7 @@ def select(
     protocol: evaluation_options.Protocol = None,
     fields: evaluation_options.Fields = None,
     split: Annotated[
-        SplitName, typer.Option("--split", help="The problems that levels are made of.")
+        SplitName, typer.Option("--split", help="Assign levels to these problems.")
     ] = SplitName.TRAIN,
     config_dirs: options.ConfigDir = None,
     run_code: options.RunCode = False,
@@ -53,10 +53,10 @@ def select(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Sort a task's problems into levels 0 to 6 by how often a model solves them.
+    """Assign levels 0 to 6 to a task's problems by how often a model solves them.
 
-    The levels are AVSPO's: from 0, solved in at least 95 % of the samples, to 6, in less than
-    1 %. It is an evaluation of the training problems, kept and resumed as `eval` does it.
+    The levels are those of AVSPO: level 0 is solved in at least 95 % of the samples, level 6 in
+    less than 1 %. The counts are an evaluation, which the store keeps and resumes as for `eval`.
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError
@@ -66,8 +66,8 @@ def select(
 
     options.give_consent(run_code, run_code_as_root)
     if out.is_dir() or not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out: expected a file in a folder that is there, got '{out}'")
-    asked = evaluation_options.asked(
+        raise ConfigError(f"--out: expected a file in an existing folder, got '{out}'")
+    request = evaluation_options.parse_request(
         model=model,
         task=task,
         protocol=protocol,
@@ -75,10 +75,10 @@ def select(
         fields=fields or [],
         config_dirs=config_dirs or [],
     )
-    weights, problems, settings = asked.weights(), asked.task(), asked.settings()
+    weights, problems, settings = request.subject(), request.task(), request.settings()
     with (
         closing(open_store(store)) as opened,
-        evaluation_options.shown_progress(model) as on_progress,
+        evaluation_options.evaluation_progress(model) as on_progress,
     ):
         evaluation = evaluate_subject(
             opened,
@@ -87,7 +87,7 @@ def select(
             settings,
             split=Split(split.value),
             on_progress=on_progress,
-            on_change=evaluation_options.say_change,
+            on_change=evaluation_options.print_change,
         )
     rows = _rows(evaluation)
     _write(out, rows)
@@ -99,11 +99,11 @@ def select(
         return
     echo_line(f"{out}: " + ", ".join(f"{n} of level {level}" for level, n in counts.items()))
     if left_out:
-        echo_line(f"{left_out} problems left out, of which no answer could be scored", err=True)
+        echo_line(f"Skipped {left_out} problems without a scorable answer.", err=True)
 
 
 def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:
-    """A line for each problem of which some answer could be scored."""
+    """Returns a row for each problem with at least one scorable answer."""
     from advsweep.evaluation.evaluate import solve_rate_levels
 
     scored = evaluation.n > 0
@@ -119,7 +119,7 @@ def _rows(evaluation: EvaluationRecord) -> list[dict[str, Any]]:
 
 
 def _write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes the file whole or not at all."""
+    """Writes the file atomically."""
     import json
 
     from advsweep.errors import ConfigError
@@ -130,5 +130,5 @@ def _write(out: Path, rows: Sequence[dict[str, Any]]) -> None:
         part.replace(out)
     except OSError as error:
         raise ConfigError(
-            f"--out: expected a file that can be written, got '{out}': {error.strerror}"
+            f"--out: expected a writable file, got '{out}': {error.strerror}"
         ) from error

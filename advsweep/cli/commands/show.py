@@ -1,4 +1,4 @@
-"""`advsweep show`: shows everything that the store holds of one run."""
+"""`advsweep show`: print everything that the store holds about one run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advsweep.cli.shared.options import RecordFormat
 def show(
     run: options.RunKey, store: options.Store = None, output: options.Record = RecordFormat.TEXT
 ) -> None:
-    """Show a run: its config, where and how it ran, its metrics and its evaluations."""
+    """Show a run: config, environment, metrics and evaluations."""
     from advsweep.cli.shared import run_record
     from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store
@@ -17,6 +17,6 @@ def show(
     opened = open_store(store, create=False)
     record = opened.runs.find(run)
     if output is RecordFormat.JSON:
-        print_json(run_record.whole(opened, record))
+        print_json(run_record.full_record(opened, record))
     else:
-        run_record.print_whole(opened, record)
+        run_record.print_run(opened, record)

@@ -1,4 +1,4 @@
-"""`advsweep status`: how a sweep stands, at a glance."""
+"""`advsweep status`: summarise the progress and the failures of runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import duration, echo, echo_line
+from advsweep.cli.shared.output import duration, echo, echo_line, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,47 +18,47 @@ if TYPE_CHECKING:
     from advsweep.sweep.status import SweepStatus
 
 LISTED = 20
-"""Queued runs that are named one by one."""
+"""Maximum number of queued runs in the table."""
 
 
 def status(
     sweep: options.SweepName = None,
     failures: Annotated[
-        int, typer.Option("--failures", min=0, help="The newest so many failures.")
+        int, typer.Option("--failures", min=0, help="Show the newest N failures.")
     ] = 10,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show how many runs are in each state, which are running, and why others failed.
+    """Show the number of runs per status, the running runs, and why runs failed.
 
-    Speed and time left are those of the training steps; evaluations come on top. Where runs
-    were submitted to Slurm, squeue is asked once which of them are queued.
+    Speed and time left count training steps only, without evaluations. For runs submitted to
+    Slurm, calls squeue once to list the queued ones.
     """
     from advsweep.cli.shared.output import jsonable, print_json
     from advsweep.store import open_store
     from advsweep.sweep.status import read_status
 
     with open_store(store, create=False) as opened:
-        standing = read_status(opened, sweep, failures=failures)
+        sweep_status = read_status(opened, sweep, failures=failures)
         if output is RecordFormat.TEXT:
-            # What is known is there to read while a queue takes its time.
-            _print(sweep, standing)
+            # Print first: squeue may take seconds to answer.
+            _print(sweep, sweep_status)
             _print_queued(_queued(opened, sweep) or ())
             return
         queued = _queued(opened, sweep)
-    states = {state.value: count for state, count in standing.states.items()}
-    print_json({"sweep": sweep, **jsonable(standing), "states": states, "queued": queued})
+    states = {state.value: count for state, count in sweep_status.states.items()}
+    print_json({"sweep": sweep, **jsonable(sweep_status), "states": states, "queued": queued})
 
 
 def _queued(store: Store, sweep: str | None) -> Sequence[QueuedRun] | None:
-    """The runs that a queue has; None, with a word on stderr, where it cannot be asked."""
+    """Returns the queued runs; None, with a message on stderr, if the queue does not answer."""
     from advsweep.errors import ConfigError
     from advsweep.sweep.scheduler.queue import queued_runs
 
     try:
         return queued_runs(store, sweep)
     except ConfigError as error:
-        echo_line(f"advsweep: {error}", err=True)
+        warn(str(error))
         return None
 
 
@@ -70,9 +70,9 @@ def _print_queued(queued: Sequence[QueuedRun]) -> None:
     if not queued:
         return
     counts = Counter((run.executor, run.state.lower()) for run in queued)
-    told = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
+    summary = ", ".join(f"{count} {state} in {where}" for (where, state), count in counts.items())
     echo()
-    echo_line(f"jobs: {told}")
+    echo_line(f"jobs: {summary}")
     print_columns(
         ["run", "estimator", "seed", "job", "state", "why"],
         [
@@ -81,16 +81,16 @@ def _print_queued(queued: Sequence[QueuedRun]) -> None:
         ],
     )
     if len(queued) > LISTED:
-        echo_line(f"... and {len(queued) - LISTED} more (--format json has them)", err=True)
+        echo_line(f"{len(queued) - LISTED} more not shown; --format json lists all.", err=True)
 
 
-def _print(sweep: str | None, standing: SweepStatus) -> None:
+def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
     from advsweep.cli.shared.output import print_columns
 
-    states = [f"{count} {state.value}" for state, count in standing.states.items() if count]
+    states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
-    echo_line(f"{what}: {', '.join([f'{standing.runs} runs', *states])}")
-    if standing.running:
+    echo_line(f"{what}: {', '.join([f'{sweep_status.runs} runs', *states])}")
+    if sweep_status.running:
         echo()
         print_columns(
             ["run", "estimator", "seed", "step", "stage", "steps/s", "left", "heartbeat", "where"],
@@ -103,10 +103,10 @@ def _print(sweep: str | None, standing: SweepStatus) -> None:
                     f"{duration(r.heartbeat_age)} ago",
                     f"{r.host}:{r.pid}",
                 ]
-                for r in standing.running
+                for r in sweep_status.running
             ],
         )
-    if standing.failures:
+    if sweep_status.failures:
         echo()
         print_columns(
             ["run", "estimator", "seed", "step", "status", "why"],
@@ -115,6 +115,6 @@ def _print(sweep: str | None, standing: SweepStatus) -> None:
                     *(str(f.id), f.estimator, str(f.seed), f"{f.step}/{f.steps}"),
                     *(f.status.value, f.error.partition("\n")[0]),
                 ]
-                for f in standing.failures
+                for f in sweep_status.failures
             ],
         )

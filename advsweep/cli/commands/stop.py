@@ -1,4 +1,4 @@
-"""`advsweep stop`: has runs write a checkpoint and end."""
+"""`advsweep stop`: stop runs after they write a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -17,15 +17,15 @@ def stop(
     targets: options.Targets,
     kill: Annotated[
         bool,
-        typer.Option("--kill", help="End processes of this machine at once, without a checkpoint."),
+        typer.Option("--kill", help="Kill processes on this machine now, without a checkpoint."),
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Stop runs: they write a checkpoint and end as interrupted.
+    """Stop runs: each writes a checkpoint and ends as interrupted.
 
-    Runs that wait for their turn, or could be taken up again by a worker or by a job that is
-    queued, are not started. All stay so until they are started again by `advsweep retry`, or by
-    the `run` or `sweep` that made them.
+    Also prevents pending, interrupted and lost runs from being started by a worker or a queued
+    job. The runs stay stopped until `advsweep retry`, or their `run` or `sweep` command, starts
+    them again.
     """
     from advsweep.cli.shared.targets import find_targets
     from advsweep.store import Status, open_store
@@ -39,23 +39,25 @@ def stop(
             opened.leases.request_stop(run.id)
         killed = [run for run in running if kill and _kill(opened, run.id)]
     echo(
-        f"asked {len(running)} running and {len(waiting)} waiting runs to stop; "
-        f"{len(runs) - len(running) - len(waiting)} had ended before",
+        f"Requested a stop of {len(running)} running and {len(waiting)} waiting runs; "
+        f"{len(runs) - len(running) - len(waiting)} had already ended.",
         err=True,
     )
     if kill:
-        elsewhere = len(running) - len(killed)
-        rest = f"; {elsewhere} are elsewhere, not advsweep's, or just ended" if elsewhere else ""
-        echo_line(f"killed {len(killed)} processes{rest}", err=True)
+        left = len(running) - len(killed)
+        rest = (
+            f"; {left} are on other machines, have just ended, or are not advsweep" if left else ""
+        )
+        echo(f"Killed {len(killed)} processes{rest}.", err=True)
 
 
 def _kill(store: Store, run_id: int) -> bool:
-    """Whether there was a process on this machine to kill."""
+    """Kills the process of a run; returns whether it was running on this machine."""
     import os
     import signal
 
     owner = store.leases.owner(run_id)
-    # The pid alone may be another process's by now, and others may write to the store.
+    # The system may have reused the pid, and other users may write to the store.
     if owner is None or not owner.is_here() or owner.has_ended():
         return False
     if not _is_advsweep(owner.pid):
@@ -68,7 +70,7 @@ def _kill(store: Store, run_id: int) -> bool:
 
 
 def _is_advsweep(pid: int) -> bool:
-    """Whether a process's command line names advsweep; true where the system does not tell."""
+    """Returns whether a command line names advsweep; true if the system does not show it."""
     import os
     from pathlib import Path
 
@@ -76,5 +78,5 @@ def _is_advsweep(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return not Path("/proc/self/cmdline").exists()
-    # Not the folders: Python itself may lie below one of that name.
+    # Compare file names only: the interpreter may be installed below a folder of that name.
     return any(b"advsweep" in os.path.basename(word) for word in words)

@@ -1,4 +1,4 @@
-"""`advsweep sweep`: many runs, side by side, only what is missing."""
+"""`advsweep sweep`: train the missing runs of a sweep in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sweep(
         typer.Option("--dry-run", help="Print the plan, as `advsweep plan` does; start nothing."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Train again what is done, as new attempts.")
+        bool, typer.Option("--force", help="Train finished runs again as new attempts.")
     ] = False,
     retries: options.Retries = 2,
     retry_on: options.RetryOn = "oom,timeout,killed",
@@ -31,14 +31,13 @@ def sweep(
             "--max-failures",
             min=1,
             metavar="N",
-            help="Start nothing more once N runs have failed, retries included (default: go on).",
+            help="Start no more runs once N runs have failed after their retries (default: no "
+            "limit).",
         ),
     ] = None,
     fail_fast: Annotated[
         bool,
-        typer.Option(
-            "--fail-fast", help="Stop all runs, with a checkpoint, at the first failed one."
-        ),
+        typer.Option("--fail-fast", help="Stop all runs with a checkpoint as soon as one fails."),
     ] = False,
     time_limit: options.TimeLimit = None,
     memory_limit: options.MemoryLimit = None,
@@ -47,13 +46,13 @@ def sweep(
     store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Train every combination of the values given; start it again to resume it.
+    """Train every combination of the given values; start it again to resume it.
 
-    Values are swept as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'. A sweep
-    file is named by +experiment=NAME. Runs that are done are not repeated, and interrupted
-    ones go on from their last checkpoint. A run that fails is tried again where that may help
-    (--retries), and stops the others only if that is asked for. search=optuna tries out what
-    interval(), choice() and range() give, trial by trial.
+    Sweeps over lists of values as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
+    +experiment=NAME selects a sweep file. Finished runs are not repeated; interrupted runs resume
+    from their last checkpoint. A failed run is retried where that may help (--retries); it stops
+    other runs only with --fail-fast or --max-failures. search=optuna searches the space given by
+    interval(), choice() and range(), trial by trial.
     """
     from advsweep.cli.shared import execution, search_output
     from advsweep.cli.shared.output import print_json
@@ -86,12 +85,12 @@ def sweep(
         print_plan(plan, store, jobs, how, force=force)
         return
     print_warnings(plan.warnings)
-    plan.check()  # before a store is made
-    with execution.opened(store) as opened:
+    plan.check()  # before creating a store
+    with execution.writable_store(store) as opened:
         print_warnings(outdated_runs(plan, opened))
-        with execution.tracked(plan, opened) as feed:
+        with execution.track_events(plan, opened) as track:
             outcome = execution.execute(
-                plan, opened, jobs=jobs, force=force, policy=policy, feed=feed
+                plan, opened, jobs=jobs, force=force, policy=policy, track=track
             )
         if output is RecordFormat.JSON:
             print_json(execution.outcome_record(plan, outcome))

@@ -1,4 +1,4 @@
-"""`advsweep sync`: sends finished runs to a tracker."""
+"""`advsweep sync`: send finished runs to a tracker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_tracker
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line
+from advsweep.cli.shared.output import echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,25 +40,24 @@ def sync(
             "-o",
             "--option",
             metavar="FIELD=VALUE",
-            help="A field of tracking=TRACKER, project=mine or mode=offline; may be repeated "
-            "(default: the tracker's own).",
+            help="Set a field of tracking=TRACKER: project=mine or mode=offline; may be repeated "
+            "(default: the tracker's defaults).",
         ),
     ] = None,
     trust_store: Annotated[
         bool,
         typer.Option(
             "--trust-store",
-            help="Take fields that are not given from the sweep, as it was last started.",
+            help="Take all other fields from the store's record of the sweep.",
         ),
     ] = False,
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Send runs that are at an end to a tracker, each once.
+    """Send runs that have ended to a tracker, each once.
 
-    What tracking=TRACKER has sent while they were trained is not sent again, and sending twice
-    changes nothing. Runs that are pending or running are left out. Exit code 1: some could not
-    be sent.
+    Skips runs that tracking=TRACKER already sent during training, so repeating the command
+    changes nothing. Skips pending and running runs. Exits with code 1 if a run cannot be sent.
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.targets import find_targets
@@ -69,14 +68,14 @@ def sync(
     with open_store(store, create=False) as opened:
         tracking_of = _trackings(opened, tracker, given, trusted=trust_store)
         runs = find_targets(opened, targets).runs
-        # What does not fit is refused before anything is sent.
+        # Report a wrong setting of any run before sending the first.
         for run in runs:
             tracking_of(run)
         try:
-            with _unasked(), _progress(len(runs)) as on_run:
+            with _without_prompts(), _progress(len(runs)) as on_run:
                 synced = sync_runs(opened, runs, tracking_of, on_run)
         except KeyboardInterrupt:
-            # On the usual way out the libraries of trackers would wait for their servers.
+            # A normal exit would wait for the tracker's server in its exit handlers.
             os._exit(130)
     if output is RecordFormat.JSON:
         print_json(_record(tracker, synced))
@@ -86,10 +85,10 @@ def sync(
 
 
 def _given(texts: Sequence[str]) -> Plain:
-    """`FIELD=VALUE` options in the grammar of overrides.
+    """Parses `FIELD=VALUE` options in Hydra's grammar.
 
     Raises:
-        ConfigError: one of them is none, or has several values.
+        ConfigError: an option has no value or several.
     """
     if not texts:
         return {}
@@ -108,12 +107,11 @@ def _given(texts: Sequence[str]) -> Plain:
 def _trackings(
     store: Store, tracker: str, given: Plain, *, trusted: bool
 ) -> Callable[[RunRecord], Tracking]:
-    """Where each run goes: as is given, and else as its sweep has it where the store is trusted.
+    """Returns a function from a run to its tracking.
 
-    Raises:
-        ConfigError: from what is returned, too, where a tracking does not fit.
+    The given fields come first, then those of the run's sweep if the store is trusted. The
+    returned function raises ConfigError for an invalid tracking.
     """
-    from advsweep.cli.shared.execution import warn
     from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.tracking.base import TRACKING_KEY
 
@@ -134,7 +132,10 @@ def _trackings(
                 raise ConfigError(f"tracking: expected one that sends runs, got {node}")
             tracking.check()
             if others := {k: v for k, v in stored.items() if tracking.plain().get(k) != v}:
-                warn(f"the store has other fields, {json.dumps(others)}; -o or --trust-store")
+                warn(
+                    f"ignoring fields of the store, {json.dumps(others)}; pass them with -o, or "
+                    "pass --trust-store"
+                )
             elif trusted and own:
                 warn(f"the store chooses tracking: {json.dumps(node)}")
             made[key] = tracking
@@ -144,8 +145,8 @@ def _trackings(
 
 
 @contextmanager
-def _unasked() -> Iterator[None]:
-    """Has trackers that would ask for something, such as a key, say so and fail instead."""
+def _without_prompts() -> Iterator[None]:
+    """Closes stdin, so that a tracker that would prompt for a key fails with a message."""
     stdin = sys.stdin
     with open(os.devnull) as sys.stdin:
         try:
@@ -184,6 +185,6 @@ def _print(tracker: str, synced: SyncResult) -> None:
     )
     echo_line(f"{tracker}: " + (", ".join(f"{n} {what}" for n, what in counts if n) or "no runs"))
     for run_id, reason in list(synced.left_out.items())[:LISTED]:
-        echo_line(f"  run {run_id} left out: {reason}", err=True)
+        echo_line(f"  skipped run {run_id}: {reason}", err=True)
     for run_id, error in list(synced.failed.items())[:LISTED]:
         echo_line(f"  run {run_id} failed: {error}", err=True)

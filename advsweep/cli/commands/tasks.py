@@ -1,4 +1,4 @@
-"""`advsweep tasks`: what can be trained on, and what the problems of a task look like."""
+"""`advsweep tasks`: list tasks, and show one with some of its problems."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import ListFormat, RecordFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo, echo_line, warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ TaskOptions = Annotated[
         "-o",
         "--option",
         metavar="FIELD=VALUE",
-        help="A field of the task, such as data=problems.jsonl; may be repeated.",
+        help="Set a field of the task: data=problems.jsonl; may be repeated.",
     ),
 ]
 
@@ -35,7 +35,7 @@ def root(
     config_dirs: options.ConfigDir = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """List every task (task=NAME), with its data, its verifier and what it is."""
+    """List every task (task=NAME) with its data, verifier and description."""
     if context.invoked_subcommand is not None:
         return
     from advsweep.cli.shared.output import print_listing
@@ -60,15 +60,14 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A task.")],
     fields: TaskOptions = None,
     examples: Annotated[
-        int, typer.Option("--examples", min=0, help="Problems shown of each split.")
+        int, typer.Option("--examples", min=0, help="Show this many problems of each split.")
     ] = 2,
     config_dirs: options.ConfigDir = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show a task: its splits, levels and some prompts with their gold answers.
+    """Show a task: its splits, levels and some prompts with their reference answers.
 
-    Its data is read, and checked as it is before a training; what a training would be refused
-    for is told.
+    Reads the data and runs the checks of a training; prints what would prevent a training.
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError
@@ -84,7 +83,7 @@ def show(
         task.check()
         task.check_consent()
     except ConfigError as error:
-        echo_line(f"advsweep: {error}", err=True)
+        warn(str(error))
     if output is RecordFormat.JSON:
         print_json(record)
     else:
@@ -148,7 +147,7 @@ def _print(record: dict[str, Any]) -> None:
 
 
 def _verifier(node: Mapping[str, Any]) -> str:
-    """The name of a task's verifier; empty where the task is a verifier of its own kind."""
+    """Returns the name of a task's verifier; empty if the task verifies answers itself."""
     from advsweep.tasks import TASKS
 
     spec = node.get("verifier", getattr(TASKS.get(node["name"]), "verifier", ""))

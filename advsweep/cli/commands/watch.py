@@ -1,4 +1,4 @@
-"""`advsweep watch`: a full-screen view of a store's runs."""
+"""`advsweep watch`: watch runs in a full-screen view."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def watch(
 ) -> None:
     """Watch runs in a full-screen view: progress, curves, logs; stop and restart them.
 
-    Keys: / filter, enter log, s stop, r start again, q leave. Leaving stops nothing.
+    Keys: / filter, enter log, s stop, r restart, q quit. Quitting stops no run.
     """
     from advsweep.store import open_store
 
-    # Runs that are started again are children of this process.
+    # Restarted runs are children of this process and inherit its consent.
     options.give_consent(run_code, run_code_as_root)
     if not sys.stdout.isatty():
-        raise ConfigError("expected a terminal, got none; `advsweep status` prints how runs stand")
+        raise ConfigError("expected a terminal, got none; use `advsweep status` instead")
     with open_store(store, create=False) as opened:
-        opened.runs.count_by_status(sweep)  # refuses an unknown sweep before the screen opens
+        opened.runs.count_by_status(sweep)  # raises for an unknown sweep
         from advsweep.cli.shared.screen import Watch
 
         Watch(opened, sweep).run()

@@ -1,4 +1,4 @@
-"""`advsweep weights`: what a training changed in a model's weights."""
+"""`advsweep weights`: analyse how training changed a model's weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from advsweep.cli.shared import options
 
 if TYPE_CHECKING:
-    from advsweep.cli.shared.weight_tables import Analysed
+    from advsweep.cli.shared.weight_tables import AnalysedRun
     from advsweep.diagnostics.weight_changes import Values, WeightChange
     from advsweep.evaluation.analyses import StepChange
     from advsweep.store import RunRecord, Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WeightFormat(Enum):
-    """How an analysis of weights is printed."""
+    """Output format of an analysis of weights."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
@@ -32,7 +32,7 @@ class WeightFormat(Enum):
 
 
 class WeightTable(Enum):
-    """The tables that an analysis of weights comes to."""
+    """Tables of an analysis of weights."""
 
     TOTAL = "total"
     MATRICES = "matrices"
@@ -40,7 +40,7 @@ class WeightTable(Enum):
 
 
 class SingularValues(Enum):
-    """Which singular values are computed; see `diagnostics.weight_changes.Values`."""
+    """Singular values to compute; see `diagnostics.weight_changes.Values`."""
 
     AUTO = "auto"
     ALL = "all"
@@ -51,53 +51,57 @@ def weights(
     targets: options.OptionalTargets = None,
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="DIR", help="Without a run: the model before training."),
+        typer.Option("--base", metavar="DIR", help="The model before training, instead of a run."),
     ] = None,
     tuned: Annotated[
         Path | None,
-        typer.Option("--tuned", metavar="DIR", help="The model after it, or a LoRA adapter."),
+        typer.Option("--tuned", metavar="DIR", help="The trained model, or a LoRA adapter."),
     ] = None,
     step: Annotated[
         int | None,
         typer.Option(
             "--step",
             min=1,
-            help="A run's weights after this step (default: of one run every checkpoint, of "
-            "several the last).",
+            help="Use a run's weights after this step (default: every checkpoint of a single run, "
+            "the last one of several).",
         ),
     ] = None,
     values: Annotated[
         SingularValues,
         typer.Option(
             "--values",
-            help="all singular values of every matrix, the leading ones with bounds on their "
-            "errors, or (auto) all of the head and of matrices up to 2048 wide.",
+            help="Compute all singular values, the leading ones with error bounds, or (auto) all "
+            "of the head and of matrices up to 2048 wide.",
         ),
     ] = SingularValues.AUTO,
     delta: Annotated[
-        float, typer.Option("--delta", help="srank counts values that sum to 1 - delta of all.")
+        float,
+        typer.Option("--delta", help="Count in srank the values that sum to 1 - delta of all."),
     ] = 0.01,
     table: Annotated[
         WeightTable | None,
-        typer.Option("--table", help="Only this table (csv: matrices, of several runs total)."),
+        typer.Option(
+            "--table",
+            help="Print only this table (default of csv: matrices; for several runs: total).",
+        ),
     ] = None,
     threads: Annotated[
-        int, typer.Option("--threads", min=1, help="CPU threads; more only on idle cores.")
+        int, typer.Option("--threads", min=1, help="Use this many CPU threads.")
     ] = 1,
     store: options.Store = None,
     output: Annotated[
-        WeightFormat, typer.Option("--format", help="How to print it.")
+        WeightFormat, typer.Option("--format", help="Choose the output format.")
     ] = WeightFormat.TABLE,
 ) -> None:
     """Compare trained weights with the base model's: norms, singular values, directions.
 
-    Of each matrix: the norm of its change and its share of all, s1/s2, the share r1 that is of
-    rank 1, and how many singular values make up nearly all (srank). Analyses of runs are kept
-    in the store. One matrix is in memory at a time.
+    For each matrix: the norm of its change and its share of the total, s1/s2, the share r1 of
+    rank 1, and the number of singular values that make up nearly all of it (srank). The store
+    keeps the analyses of runs. Only one matrix is in memory at a time.
     """
     import torch
 
-    from advsweep.cli.shared.weight_tables import Shown, print_pair, print_run, print_runs
+    from advsweep.cli.shared.weight_tables import TableChoice, print_pair, print_run, print_runs
     from advsweep.diagnostics.weight_changes import Values
     from advsweep.errors import ConfigError
 
@@ -105,14 +109,14 @@ def weights(
         raise ConfigError(f"--delta: expected a number above 0 and below 1, got {delta:g}")
     given = base is not None or tuned is not None
     if given == bool(targets) or (given and (base is None or tuned is None)):
-        raise ConfigError("expected a run or a sweep, or else both --base DIR and --tuned DIR")
+        raise ConfigError("expected either a run or a sweep, or both --base DIR and --tuned DIR")
     if given and step is not None:
-        raise ConfigError("--step: expected it with a run; a folder has no steps")
+        raise ConfigError("--step: valid only with a run; a folder has no steps")
     torch.set_num_threads(threads)
-    shown = Shown(output.value, None if table is None else table.value)
+    shown = TableChoice(output.value, None if table is None else table.value)
     if base is not None and tuned is not None:
         if table is WeightTable.ALIGNMENT:
-            raise ConfigError("--table: expected total or matrices; one pair has no alignment")
+            raise ConfigError("--table: expected total or matrices; a pair has no alignment")
         change = _compare(base, tuned, Values(values.value), delta)
         print_pair(change, base, tuned, shown)
         return
@@ -139,12 +143,12 @@ def _compare(base: Path, tuned: Path, values: Values, delta: float) -> WeightCha
 
 def _analyse(
     targets: list[str], url: str | None, step: int | None, values: Values, delta: float
-) -> list[Analysed]:
+) -> list[AnalysedRun]:
     from contextlib import closing
 
-    from advsweep.cli.shared.execution import warn
+    from advsweep.cli.shared.output import warn
     from advsweep.cli.shared.targets import find_targets
-    from advsweep.cli.shared.weight_tables import Analysed
+    from advsweep.cli.shared.weight_tables import AnalysedRun
     from advsweep.errors import CheckpointError, ConfigError
     from advsweep.store import open_store
 
@@ -152,7 +156,7 @@ def _analyse(
     with closing(open_store(url, create=False)) as opened:
         runs = find_targets(opened, targets).runs
         if not runs:
-            raise ConfigError(f"expected a sweep with runs, got {targets[0]}, which has none")
+            raise ConfigError(f"expected a sweep with runs, got {targets[0]}, which has no runs")
         for record in runs:
             try:
                 steps = _steps(opened, record, step, len(runs) > 1)
@@ -160,11 +164,11 @@ def _analyse(
             except (CheckpointError, ConfigError) as error:
                 if len(runs) == 1:
                     raise
-                warn(f"run {record.id} is left out: {error}")
+                warn(f"skipping run {record.id}: {error}")
                 continue
-            found.append(Analysed(record, changes))
+            found.append(AnalysedRun(record, changes))
     if not found:
-        raise ConfigError("expected a run with weights that can be compared, got none")
+        raise ConfigError("expected at least one run with comparable weights, got none")
     return found
 
 
@@ -190,7 +194,7 @@ def _one(store: Store, record: RunRecord, step: int, values: Values, delta: floa
 
 @contextmanager
 def _progress(what: str) -> Iterator[OnMatrix]:
-    """How many matrices are done, as a bar on a terminal."""
+    """Shows the number of finished matrices as a bar on a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total, name: None
         return

@@ -1,4 +1,4 @@
-"""`advsweep worker`: does the runs of a store that nobody does, from any machine."""
+"""`advsweep worker`: train open runs of a store, from any machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_sweep
-from advsweep.cli.shared.output import echo_line
+from advsweep.cli.shared.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ def worker(
         list[str] | None,
         typer.Argument(
             metavar="[SWEEP] [KEY=VALUE]...",
-            help="Only this sweep's runs; and resources in place of its own, such as "
-            "resources.cpus=2, or executor.preload=false, or tracking=NAME.",
+            help="Train only runs of this sweep. Replace its settings: resources.cpus=2, "
+            "executor.preload=false or tracking=NAME.",
             autocompletion=complete_sweep,
             show_default=False,
         ),
     ] = None,
     jobs: options.Jobs = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for more runs when none is left.")
+        bool, typer.Option("--wait", help="Wait for new runs when no run is open.")
     ] = False,
     idle_timeout: Annotated[
         float | None,
         typer.Option(
-            "--idle-timeout", metavar="SECONDS", min=0, help="Wait for more, but no longer."
+            "--idle-timeout", metavar="SECONDS", min=0, help="Wait this long for new runs."
         ),
     ] = None,
     runs: Annotated[
@@ -47,7 +47,7 @@ def worker(
             "--runs",
             envvar="ADVSWEEP_RUNS",
             metavar="DIR",
-            help="The folder of the runs' logs and checkpoints.",
+            help="Keep logs and checkpoints of runs in this folder.",
             show_envvar=True,
         ),
     ] = None,
@@ -57,20 +57,19 @@ def worker(
     store_patience: options.StorePatience = "10m",
     trust_store: options.TrustStore = False,
 ) -> None:
-    """Train runs of a store that nobody trains, until none is left.
+    """Train open runs of a store until none is left.
 
-    Takes up pending, interrupted and lost runs in the order of their sweep; failed ones are left.
-    Start as many workers as you like, on any machine that reaches the store: no run is done
-    twice. SIGTERM and Ctrl-C have the runs write a checkpoint and leave them to the others.
+    Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
+    Start any number of workers on any machine that reaches the store: no run is trained twice.
+    On SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
 
-    Each run gets the cores and GPUs that its sweep gives it, as with `sweep`; as many run side
-    by side as there is room for. Runs are tracked with tracking=NAME, or with --trust-store as
-    their sweeps were.
+    Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as
+    they fit. tracking=NAME tracks the runs; --trust-store tracks them as their sweeps did.
 
-    Checkpoints are files: where workers of several machines share the folder given by --runs, a
-    run goes on from the checkpoint of another machine; where they do not, it begins anew.
+    Checkpoints are files. If workers on several machines share the folder given by --runs, a run
+    resumes from the checkpoint of another machine; otherwise it restarts from step 0.
     """
-    from advsweep.cli.shared.execution import set_store_patience, warn
+    from advsweep.cli.shared.execution import set_store_patience
     from advsweep.cli.shared.targets import split_overrides
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
@@ -87,18 +86,18 @@ def worker(
     local = chosen["executor"]
     executor = LocalExecutor.build({"jobs": jobs, **(local or {})}, where="executor")
     if runs is not None:
-        # The runs' own processes look there, too.
+        # The processes of runs read this variable.
         os.environ["ADVSWEEP_RUNS"] = str(runs.absolute())
     idle_seconds = float("inf") if wait and idle_timeout is None else idle_timeout or 0.0
     patience = set_store_patience(store_patience)
     with (
         open_store(store, create=False, patience=patience) as opened,
-        tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as feed,
+        tracker_client(opened, _trackings(opened, chosen["tracking"], trust_store), warn) as track,
     ):
 
         def on_event(event: Event) -> None:
-            _tell(event)
-            feed(event)
+            _print_event(event)
+            track(event)
 
         outcome = pull_runs(
             opened,
@@ -111,13 +110,12 @@ def worker(
     parts = [f"{outcome.done} done"]
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
     parts += [f"{outcome.unfinished} unfinished"] if outcome.unfinished else []
-    echo_line(f"worker: {', '.join(parts)}", err=True)
+    echo(f"worker: {', '.join(parts)}", err=True)
     raise typer.Exit(outcome.exit_code)
 
 
 def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
-    """Where runs are tracked: as the command line says, else as a trusted store has it."""
-    from advsweep.cli.shared.execution import warn
+    """Returns the tracking of each run: from the command line, else from a trusted store."""
     from advsweep.sweep.registry import TRACKINGS
     from advsweep.sweep.tracking.client import sweep_trackings
 
@@ -128,7 +126,7 @@ def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
     return lambda run: [tracking] if tracking.is_on else []
 
 
-def _tell(event: Event) -> None:
+def _print_event(event: Event) -> None:
     from advsweep.sweep.scheduler.events import RunEvent
 
     if isinstance(event, RunEvent):

@@ -1,4 +1,4 @@
-"""What `eval` and `select` share: their options, and the parts that these come to."""
+"""Options that `eval` and `select` share, and the evaluation that they describe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Protocol = Annotated[
     typer.Option(
         "--protocol",
         metavar="NAME",
-        help="How samples are drawn: standard, greedy, avg32, sharpened_256 or plain_256.",
+        help="Sample with this protocol: standard, greedy, avg32, sharpened_256 or plain_256.",
     ),
 ]
 Fields = Annotated[
@@ -46,9 +46,9 @@ Fields = Annotated[
         "-o",
         "--option",
         metavar="KEY=VALUE",
-        help="A field of the evaluation, the task, the generation or the model, looked for in "
-        "this order (temperature=0.6, data=~/gsm8k, max_tokens=2048, dtype=bfloat16), or with "
-        "its group: task.seed=1, backend.evaluation_batch=8; or what samples, generation=vllm or "
+        help="Set a field of the evaluation, task, generation or model, searched in this order "
+        "(temperature=0.6, data=~/gsm8k, max_tokens=2048, dtype=bfloat16); or name its group: "
+        "task.seed=1, backend.evaluation_batch=8; or choose the sampler: generation=vllm or "
         "transformers; may be repeated.",
     ),
 ]
@@ -58,32 +58,32 @@ _OF_MODELS = ("generation", "model", "backend")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the options come to.
+class EvaluationRequest:
+    """The evaluation that the options describe.
 
     Attributes:
-        nodes: the config of each part.
-        samples_with: the generations that may sample, the first choice first; none: as the run
-            itself does.
+        nodes: the config of each part: task, evaluation, generation, model, backend.
+        samples_with: generations that may sample, in order of preference; empty if the backend
+            samples by itself.
     """
 
     nodes: Plain
     samples_with: tuple[type[Generation], ...]
 
     def task(self) -> Task:
-        """The task; not checked yet."""
+        """Builds the task without checking it."""
         from advsweep.tasks import TASKS
 
         return TASKS.build(self.nodes["task"], where="task")
 
     def settings(self) -> EvaluationSettings:
-        """How samples are drawn."""
+        """Builds the sampling settings."""
         from advsweep.backends import EVALUATIONS
 
         return EVALUATIONS.build(self.nodes["evaluation"], where="evaluation")
 
-    def weights(self) -> EvaluationSubject:
-        """The model, as its backend evaluates it."""
+    def subject(self) -> EvaluationSubject:
+        """Builds the model as its backend evaluates it."""
         from advsweep.backends import BACKENDS, MODELS
         from advsweep.evaluation.standalone import model_subject
 
@@ -96,7 +96,7 @@ class Asked:
         )
 
     def generations(self) -> list[Generation]:
-        """What may sample, the first choice first; each with what is given of its fields."""
+        """Builds the generations that may sample, in order of preference."""
         node = self.nodes["generation"]
         return [
             generation.build(
@@ -107,7 +107,7 @@ class Asked:
         ]
 
 
-def asked(
+def parse_request(
     *,
     model: str | None,
     task: str | None,
@@ -115,17 +115,17 @@ def asked(
     samples: int | None,
     fields: Sequence[str],
     config_dirs: Sequence[Path],
-    own: Mapping[str, Any] | None = None,
-) -> Asked:
-    """The parts that the options name; what they leave out is as a run's, or a default.
+    run_config: Mapping[str, Any] | None = None,
+) -> EvaluationRequest:
+    """Builds the request; omitted options come from the run's config or from defaults.
 
-    Where the largest k of pass@k is not given and above the samples, it is their number.
+    If k of pass@k is not given, values above the number of samples are lowered to it.
 
     Args:
-        own: the config of the run whose weights are meant; None for a model.
+        run_config: the config of the run to evaluate; None for a model.
 
     Raises:
-        ConfigError: an option means nothing, or has several values.
+        ConfigError: an option is unknown, does not apply, or has several values.
     """
     from advsweep.backends import BACKENDS, GENERATIONS
     from advsweep.config.compose import check_literal, patch
@@ -136,13 +136,15 @@ def asked(
 
     overrides = _one_value_each(fields)
     chosen = {o.key: o.values[0] for o in overrides if o.key in _CHOICES}
-    backend = BACKENDS.get(own["backend"]["name"] if own else chosen.get("backend", "trl"))
+    backend = BACKENDS.get(
+        run_config["backend"]["name"] if run_config else chosen.get("backend", "trl")
+    )
     samples_with = backend.samples_with()
     if "generation" in chosen:
-        if own is not None and not samples_with:
+        if run_config is not None and not samples_with:
             raise ConfigError(
-                f"generation={chosen['generation']}: backend '{backend.name}' has one way to "
-                f"sample from its weights; leave it out"
+                f"generation={chosen['generation']}: backend '{backend.name}' has a single "
+                "sampler; omit the option"
             )
         samples_with = (GENERATIONS.get(chosen["generation"]),)
     first = samples_with[0].name if samples_with else Generation.name
@@ -153,16 +155,22 @@ def asked(
         choices["evaluation"] = protocol
     with config_groups(config_dirs) as groups:
         composition = groups.compose({g: groups.member(g, name) for g, name in choices.items()})
-        kept = {g: (own or {})[g] for g in ("task", "evaluation") if own and g not in choices}
+        kept = {
+            g: (run_config or {})[g]
+            for g in ("task", "evaluation")
+            if run_config and g not in choices
+        }
         for group, node in kept.items():
             check_literal(node, f"{group} of the run")
         nodes = {**composition.config, **kept}
-        values = {_placed(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
+        values = {_qualified_key(o, nodes): o.values[0] for o in overrides if o.key not in _CHOICES}
         given = [key for key in (*chosen, *values) if key != "generation"]
-        if own is not None and (foreign := [k for k in given if _is_of_run(k, samples_with)]):
+        if run_config is not None and (
+            foreign := [k for k in given if _belongs_to_run(k, samples_with)]
+        ):
             raise ConfigError(
-                f"{foreign[0]}: expected a field of the evaluation or the task, as a run has its "
-                f"own model and generation"
+                f"{foreign[0]}: expected a field of the evaluation or the task; the model and the "
+                "generation of a run are fixed"
             )
         if model is not None:
             values["model.path"] = model
@@ -171,7 +179,7 @@ def asked(
         nodes = patch(groups, dataclasses.replace(composition, config=nodes), values)
     if "evaluation.n" in values and "evaluation.k" not in values:
         nodes["evaluation"], _ = with_fitting_k(nodes["evaluation"])
-    return Asked(nodes, samples_with)
+    return EvaluationRequest(nodes, samples_with)
 
 
 def _one_value_each(texts: Sequence[str]) -> list[Override]:
@@ -185,8 +193,8 @@ def _one_value_each(texts: Sequence[str]) -> list[Override]:
     return overrides
 
 
-def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
-    """The key with its group."""
+def _qualified_key(override: Override, nodes: Mapping[str, Any]) -> str:
+    """Returns the key with its group, such as evaluation.temperature."""
     from advsweep.errors import ConfigError, UnknownNameError, nearest
     from advsweep.sweep.registry import GROUPS
 
@@ -194,7 +202,9 @@ def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
     head, *rest = override.key.split(".")
     if head in groups:
         if not rest or rest == ["name"]:
-            raise ConfigError(f"{override.text}: expected {head}.FIELD=VALUE; choose by --{head}")
+            raise ConfigError(
+                f"{override.text}: expected {head}.FIELD=VALUE; select the {head} with --{head}"
+            )
         return override.key
     known: set[str] = set()
     for group in groups:
@@ -204,13 +214,16 @@ def _placed(override: Override, nodes: Mapping[str, Any]) -> str:
             return f"{group}.{override.key}"
         known.update(names)
     raise UnknownNameError(
-        f"{override.text}: neither the evaluation nor the task, the generation, the model or the "
-        f"backend has a field '{head}'; {nearest(head, known)}"
+        f"{override.text}: the evaluation, task, generation, model and backend have no field "
+        f"'{head}'; {nearest(head, known)}"
     )
 
 
-def _is_of_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
-    """Whether a run has it already; how a generation computes may be another each time."""
+def _belongs_to_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
+    """Returns whether the run's config fixes a field.
+
+    Fields of a generation that cannot change its results, such as memory limits, stay free.
+    """
     from advsweep.components import option_of
 
     group, *rest = key.split(".")
@@ -220,14 +233,14 @@ def _is_of_run(key: str, samples_with: Sequence[type[Generation]]) -> bool:
     return group in _OF_MODELS
 
 
-def say_change(why: str) -> None:
-    """Says that another way of sampling is tried, and why."""
-    echo_line(f"{why}; trying that", err=True)
+def print_change(reason: str) -> None:
+    """Reports that the evaluation changes to another sampler."""
+    echo_line(f"{reason}; trying that", err=True)
 
 
 @contextmanager
-def shown_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """How far an evaluation is, on stderr: a bar on a terminal, otherwise a line per piece."""
+def evaluation_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows the progress of an evaluation on stderr: a bar on a terminal, else lines."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress

@@ -1,4 +1,4 @@
-"""What `run` and `sweep` share: the store, the live view, and how outcomes are printed."""
+"""Execute plans for `run`, `sweep` and `retry`: store, live view, tracking, and outcome."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo, echo_line, print_json
-from advsweep.cli.shared.run_record import flat
+from advsweep.cli.shared.output import echo, echo_line, print_json, warn
+from advsweep.cli.shared.run_record import flatten
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
@@ -22,8 +22,8 @@ LISTED = 20
 
 
 @contextmanager
-def opened(url: str | None) -> Iterator[Store]:
-    """The store to write to, made if it is not there."""
+def writable_store(url: str | None) -> Iterator[Store]:
+    """Opens the store for writing; creates it if needed."""
     from advsweep.store import open_store
     from advsweep.sweep.retry_policy import store_patience
 
@@ -35,10 +35,10 @@ def opened(url: str | None) -> Iterator[Store]:
 
 
 def set_store_patience(text: str) -> float:
-    """Sets for how long the runs' processes wait for a store that is away; returns the seconds.
+    """Sets how long processes of runs wait for an unreachable store; returns the seconds.
 
     Raises:
-        ConfigError: it is no duration.
+        ConfigError: the text is not a duration.
     """
     from advsweep.sweep.retry_policy import STORE_PATIENCE_VARIABLE, parse_duration
 
@@ -56,10 +56,10 @@ def make_policy(
     max_failures: int | None = None,
     fail_fast: bool = False,
 ) -> Policy:
-    """Retries and limits as they were given on the command line.
+    """Builds the retry policy from the options of the command line.
 
     Raises:
-        ConfigError: one of them cannot be read.
+        ConfigError: an option is not a duration, size or class of failure.
     """
     from advsweep.sweep.retry_policy import Policy, parse_duration, parse_failures, parse_size
 
@@ -80,41 +80,41 @@ def execute(
     jobs: int | None,
     force: bool,
     policy: Policy,
-    feed: Callable[[Event], None] = lambda event: None,
+    track: Callable[[Event], None] = lambda event: None,
 ) -> SweepResult:
     """Executes a plan with a live view on stderr.
 
     Args:
-        feed: is told what happens, too; what `tracked` gives.
+        track: is told what happens, too; what `tracked` gives.
     """
     from advsweep.sweep.scheduler.scheduler import execute as run_plan
 
-    with shown(plan, store, feed) as on_event:
+    with show_events(plan, store, track) as on_event:
         return run_plan(plan, store, jobs, on_event, force=force, policy=policy)
 
 
 @contextmanager
-def shown(
-    plan: Plan, store: Store, feed: Callable[[Event], None]
+def show_events(
+    plan: Plan, store: Store, track: Callable[[Event], None]
 ) -> Iterator[Callable[[Event], None]]:
-    """A live view on stderr of what is told to the yielded function, and to `feed` by it."""
+    """Yields a function that shows each event live on stderr and passes it to `track`."""
     from advsweep.sweep.progress import live_view
 
     with live_view(plan, store) as show:
 
         def on_event(event: Event) -> None:
             show(event)
-            feed(event)
+            track(event)
 
         yield on_event
 
 
 @contextmanager
-def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
-    """Feeds the tracker of a plan with what is told to the yielded function.
+def track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
+    """Yields a function that sends each event to the plan's tracker.
 
     Raises:
-        ConfigError: the tracker cannot work here.
+        ConfigError: the tracker cannot be used on this machine.
     """
     from advsweep.sweep.executors.base import QueueExecutor
     from advsweep.sweep.tracking.base import sync_command
@@ -126,30 +126,25 @@ def tracked(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
         return
     if isinstance(plan.executor, QueueExecutor):
         yield lambda event: None
-        how = sync_command(tracking, plan.name or "RUN")
-        warn(f"tracking: runs in a queue are not followed; {how} sends those that are done")
+        command = sync_command(tracking, plan.name or "RUN")
+        warn(f"tracking: queued runs are not tracked live; `{command}` sends finished runs")
         return
     tracking.check()
-    with tracker_client(store, lambda run: [tracking], warn) as feed:
-        yield feed
-
-
-def warn(line: str) -> None:
-    """A line on stderr, under our name."""
-    echo_line(f"advsweep: {line}", err=True)
+    with tracker_client(store, lambda run: [tracking], warn) as track:
+        yield track
 
 
 def print_config(config: Plain, output: RecordFormat) -> None:
-    """A run's resolved config."""
+    """Prints a run's resolved config."""
     if output is RecordFormat.JSON:
         print_json(config)
         return
-    for key, value in flat(config):
+    for key, value in flatten(config):
         echo_line(f"{key}={value}")
 
 
 def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
-    """What came of a sweep, for `--format json`."""
+    """Returns the outcome of a sweep for `--format json`."""
     return {
         "sweep": plan.name,
         "runs": list(outcome.run_ids),
@@ -165,7 +160,7 @@ def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
 
 
 def print_outcome(plan: Plan, outcome: SweepResult) -> None:
-    """What came of a sweep, and what to type next."""
+    """Prints the outcome of a sweep and the next commands on stderr."""
     parts = [f"{outcome.done} done"]
     parts += [f"{outcome.skipped} done before"] if outcome.skipped else []
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
@@ -177,14 +172,14 @@ def print_outcome(plan: Plan, outcome: SweepResult) -> None:
     for run_id, error in list(outcome.failed.items())[:LISTED]:
         echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
     if outcome.halted:
-        echo("so many failed that no more were started", err=True)
+        echo("No more runs started: --max-failures reached.", err=True)
     for run_id, reason in list(outcome.pruned.items())[:LISTED]:
         echo_line(f"  run {run_id} pruned: {reason}", err=True)
     if outcome.pruned:
-        echo("with stopping=none they go on from their last checkpoint", err=True)
+        echo("stopping=none resumes pruned runs from their last checkpoint.", err=True)
     if outcome.failed or outcome.unfinished:
-        echo("start the same sweep again to do what is missing", err=True)
+        echo("Start the same sweep again to execute the missing runs.", err=True)
     if outcome.submitted or outcome.queued:
-        echo_line(f"advsweep status {plan.name}   shows how far they are", err=True)
+        echo_line(f"`advsweep status {plan.name}` shows their progress.", err=True)
     if outcome.done or outcome.skipped:
-        echo_line(f"advsweep report {plan.name}   prints its table", err=True)
+        echo_line(f"`advsweep report {plan.name}` prints the table.", err=True)

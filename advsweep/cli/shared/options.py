@@ -52,7 +52,9 @@ NewSweepName = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", min=1, help="Run at most this many at once (default: one a core)."),
+    typer.Option(
+        "--jobs", "-j", min=1, help="Run at most this many at once (default: one a core)."
+    ),
 ]
 TrustStore = Annotated[
     bool,

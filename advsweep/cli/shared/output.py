@@ -44,6 +44,11 @@ def echo_rendered(text: str) -> None:
     typer.echo(text, nl=False)  # noqa: TID251 - the styles' escape codes are ours
 
 
+def warn(message: str) -> None:
+    """Prints one line on stderr, prefixed with the program's name."""
+    echo_line(f"advsweep: {message}", err=True)
+
+
 def jsonable(value: Any) -> Any:
     """Converts a value to JSON types: NaN and infinity become null, enums and times strings."""
     if type(value) in (str, int, bool, type(None)):

@@ -1,4 +1,4 @@
-"""Prints plans: the runs of a sweep, what is left of them, and what this machine lacks."""
+"""Print plans: the runs of a sweep, the remaining work, and requirements that are missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.shared.options import ListFormat
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.output import echo, echo_line, warn
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from advsweep.sweep.planning.plan import Duplicate, Plan
 
 LISTED = 50
-SHOWN = 10  # characters of an identity
+SHOWN = 10  # displayed characters of an identity
 
 
 def print_plan(
@@ -26,13 +26,13 @@ def print_plan(
     force: bool = False,
     every: bool = False,
 ) -> None:
-    """A sweep's runs, what is left of them and how long that should take."""
+    """Prints the runs of a sweep, the remaining steps and an estimate of their time."""
     from advsweep.cli.shared.output import print_json, print_listing
     from advsweep.sweep.planning.eta import estimate
     from advsweep.sweep.planning.labels import config_labels
     from advsweep.sweep.planning.plan import outdated_runs
 
-    store = existing(url)
+    store = open_existing(url)
     warnings = [*plan.warnings, *outdated_runs(plan, store)]
     fits = _fits_machine(plan, warnings)
     slots = jobs or plan.executor.capacity()
@@ -75,7 +75,10 @@ def print_plan(
 
 
 def _fits_machine(plan: Plan, warnings: Iterable[str]) -> bool:
-    """Whether this machine could execute a plan, which may be looked at where it could not."""
+    """Returns whether this machine can execute the plan; prints what prevents it on stderr.
+
+    A plan can be inspected on a machine that cannot execute it.
+    """
     from advsweep.errors import ConfigError
 
     print_absent(plan)
@@ -83,24 +86,23 @@ def _fits_machine(plan: Plan, warnings: Iterable[str]) -> bool:
     try:
         plan.check()
     except ConfigError as error:
-        echo_line(f"advsweep: this machine could not execute it: {error}", err=True)
+        warn(f"this machine cannot execute the plan: {error}")
         return False
     return True
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """Says on stderr what the user may not expect of a plan."""
+    """Prints the warnings of a plan on stderr."""
     for warning in warnings:
-        echo_line(f"advsweep: warning: {warning}", err=True)
+        warn(f"warning: {warning}")
 
 
 def print_absent(plan: Plan) -> None:
-    """Says on stderr which data is to be fetched, or made, before anything can start."""
+    """Lists on stderr the data that must be downloaded or generated before a run can start."""
     if plan.absent:
-        echo(
-            f"advsweep: not on this machine: {', '.join(plan.absent)}; problems are checked, and "
-            f"identities known, when it is",
-            err=True,
+        warn(
+            f"not on this machine: {', '.join(plan.absent)}; problems and identities can be "
+            "checked only once the data is present"
         )
 
 
@@ -120,13 +122,13 @@ def _print_table(
     print_columns(
         ["identity", "status", "steps", "left", "run"], [_cells(row) for row in rows[:cut]]
     )
-    print_cut(len(rows) - cut)
+    print_truncated(len(rows) - cut)
     if plan.duplicates:
-        echo(f"\nasked for twice, and left out ({len(plan.duplicates)}):")
+        echo(f"\nduplicates, each executed once ({len(plan.duplicates)}):")
         cut = len(plan.duplicates) if every else LISTED
         for duplicate in plan.duplicates[:cut]:
             echo_line(f"  {_describe(duplicate)}")
-        print_cut(len(plan.duplicates) - cut)
+        print_truncated(len(plan.duplicates) - cut)
     tally = ", ".join(f"{count} {state}" for state, count in _tally(left).items() if count)
     detail = {s: n for s, n in left.states.items() if s not in ("done", "running", "missing")}
     known = f" ({', '.join(f'{count} {state}' for state, count in detail.items())})"
@@ -134,11 +136,11 @@ def _print_table(
     echo_line(f"sweep {plan.name}: {len(rows)} runs, {tally}{known if detail else ''}")
     echo(describe_remaining(left, slots, fits=fits))
     if together := count_stackable(plan):
-        echo_line(f"{together} of the runs can be trained together, several in one process")
+        echo_line(f"{together} runs can be trained together, several in one process")
 
 
 def _tally(left: TimeEstimate) -> dict[str, int]:
-    """How many runs are done, running, and missing for whatever reason."""
+    """Counts the runs that are done, running and missing."""
     done, running = left.states["done"], left.states["running"]
     return {"done": done, "running": running, "missing": len(left.runs) - done - running}
 
@@ -155,31 +157,31 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def print_cut(more: int) -> None:
-    """Says on stderr that there is more than was printed."""
+def print_truncated(more: int) -> None:
+    """Prints on stderr how many rows a table omits."""
     if more > 0:
-        echo_line(f"... and {more} more (--all shows them)", err=True)
+        echo_line(f"{more} more not shown; --all shows them.", err=True)
 
 
 def _duplicate_record(duplicate: Duplicate) -> dict[str, Any]:
     return {
         "identity": duplicate.identity,
-        "asked": _asked(duplicate.assignment),
-        "first": _asked(duplicate.first),
+        "asked": _as_overrides(duplicate.assignment),
+        "first": _as_overrides(duplicate.first),
         "block": duplicate.where or None,
     }
 
 
 def _describe(duplicate: Duplicate) -> str:
     where = f" in {duplicate.where}" if duplicate.where else ""
-    # Only where it was written otherwise, as with an alias.
+    # The overrides differ if one of them uses an alias.
     first = {k: v for k, v in duplicate.first.items() if duplicate.assignment.get(k, v) != v}
-    before = f", first asked for as {_asked(first)}" if first else ""
-    return f"{_asked(duplicate.assignment)}{where} is {duplicate.identity[:SHOWN]}{before}"
+    before = f", first given as {_as_overrides(first)}" if first else ""
+    return f"{_as_overrides(duplicate.assignment)}{where} is {duplicate.identity[:SHOWN]}{before}"
 
 
-def _asked(assignment: Mapping[str, Any]) -> str:
-    """What was asked for, as it could be typed."""
+def _as_overrides(assignment: Mapping[str, Any]) -> str:
+    """Formats an assignment as overrides of the command line."""
     from advsweep.config.space import Delete
 
     return " ".join(
@@ -190,7 +192,7 @@ def _asked(assignment: Mapping[str, Any]) -> str:
 
 
 def remaining_record(left: TimeEstimate) -> dict[str, Any]:
-    """What is left, for `--format json`."""
+    """Returns the remaining work for `--format json`."""
     return {
         "steps_left": left.steps,
         "seconds_left": left.seconds,
@@ -202,10 +204,10 @@ def remaining_record(left: TimeEstimate) -> dict[str, Any]:
 
 
 def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> str:
-    """What is left, in a line.
+    """Describes the remaining work in a line.
 
     Args:
-        fits: whether this machine could execute it at all.
+        fits: whether this machine can execute the plan.
     """
     if not left.steps:
         return "no steps left"
@@ -225,8 +227,8 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
     return f"{steps}, {took} ({', '.join(sources)}){rest}"
 
 
-def existing(url: str | None) -> Store | None:
-    """The store, or None: it is not made."""
+def open_existing(url: str | None) -> Store | None:
+    """Opens the store; returns None if it does not exist."""
     from advsweep.errors import NoStoreError
     from advsweep.store import open_store
 

@@ -1,4 +1,4 @@
-"""Reads the log of a run, also while its process writes it."""
+"""Read the log of a run, also while its process is writing it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.25
 
 READ_BYTES = 1 << 20
-"""Bytes of a log that are in memory at a time."""
+"""Maximum bytes of a log in memory at a time."""
 
 
 def log_path(run: RunRecord) -> Path:
-    """Where a run's process writes.
+    """Returns the path of a run's log.
 
     Raises:
-        StoreError: there is a link, which may lead anywhere, or a special file.
+        StoreError: the path is a symbolic link, which could expose any file, or a special file.
     """
     path = run.directory / "log.txt"
     if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -35,14 +35,14 @@ def log_path(run: RunRecord) -> Path:
     return path
 
 
-def followed(store: Store, run: RunRecord) -> Iterator[str]:
-    """What a run's process has written and writes, until the run is at an end.
+def follow_log(store: Store, run: RunRecord) -> Iterator[str]:
+    """Yields the log of a run as it grows, until the run ends.
 
-    A run that has not begun is waited for.
+    Waits for a run that has not started.
     """
     tail = Tail(log_path(run))
     while True:
-        # The state first: what was written before the end is read after it.
+        # Check before reading: everything written before the end is then read below.
         ended = _has_ended(store, run.id)
         while text := tail.read():
             yield text
@@ -59,13 +59,13 @@ def _has_ended(store: Store, run_id: int) -> bool:
 
 
 class Tail:
-    """Reads a file that grows, from its beginning, and again when it was cut or replaced.
+    """Reads a growing file; starts over if the file is truncated or replaced.
 
-    Every kind of line end is read as a line break: a terminal would print over the line after a
-    carriage return.
+    Converts every line ending to a line feed: after a carriage return a terminal would
+    overwrite the line.
 
     Args:
-        last: begin so many bytes before the end; by default at the beginning.
+        last: start this many bytes before the end (default: at the beginning).
     """
 
     def __init__(self, path: Path, last: int | None = None) -> None:
@@ -77,16 +77,16 @@ class Tail:
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
 
     def read(self) -> str:
-        """What follows, `READ_BYTES` at most; nothing where nothing has come, or no file is."""
-        # Some bytes may come to no text yet: a part of a character, or of a line's end.
-        while data := self._more():
+        """Returns up to `READ_BYTES` of new text; empty if there is none, or no file."""
+        # Bytes may decode to nothing yet: part of a character or of a line ending.
+        while data := self._read_new_bytes():
             if text := self._decoder.decode(data):
                 return text
         return ""
 
-    def _more(self) -> bytes:
+    def _read_new_bytes(self) -> bytes:
         try:
-            # Opening a FIFO would wait for a writer, and a device has no end.
+            # Opening a FIFO would block until it has a writer, and a device has no end.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             return b""

@@ -1,4 +1,4 @@
-"""A run as people and programs read it: `show`, and the summary at the end of `run`."""
+"""Print a run or an evaluation, in full and in summary."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SUMMARISED = (
 )
 
 
-def whole(store: Store, run: RunRecord) -> dict[str, Any]:
-    """Everything that the store holds of a run, for `--format json`."""
+def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
+    """Returns everything that the store holds about a run, for `--format json`."""
     from dataclasses import fields
 
     record = {f.name: getattr(run, f.name) for f in fields(run)}
@@ -39,7 +39,7 @@ def whole(store: Store, run: RunRecord) -> dict[str, Any]:
 
 
 def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
-    """An evaluation with its scores, and the counts of each problem."""
+    """Returns an evaluation with its scores and the counts of each problem."""
     e = evaluation
     columns = {
         "problem_id": e.problem_ids,
@@ -67,8 +67,8 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
     }
 
 
-def print_whole(store: Store, run: RunRecord) -> None:
-    """A run in words: what it is, how it went, what came out."""
+def print_run(store: Store, run: RunRecord) -> None:
+    """Prints a run: config, environment, metrics and evaluations."""
     _print_pairs(
         {
             "run": f"{run.id} (attempt {run.attempt})",
@@ -82,10 +82,10 @@ def print_whole(store: Store, run: RunRecord) -> None:
         }
     )
     echo("\nconfig")
-    _print_pairs(dict(flat(run.config)), indent="  ")
+    _print_pairs(dict(flatten(run.config)), indent="  ")
     if environment := store.runs.environment(run.id):
         echo("\nenvironment")
-        _print_pairs(dict(flat(environment)), indent="  ")
+        _print_pairs(dict(flatten(environment)), indent="  ")
     for evaluation in store.evaluations.select([run.id]):
         echo()
         print_evaluation(evaluation, f"evaluation after step {evaluation.step}: ")
@@ -134,24 +134,24 @@ def print_summary(store: Store, run: RunRecord) -> None:
     echo(f"\nadvsweep show {run.id} has the rest.", err=True)
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """A nested mapping as dotted keys and texts; a node's name stands for the node."""
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Yields dotted keys and values as text; the value of a node with a name is the name."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             inner = dict(value)
             if "name" in inner:
                 yield f"{prefix}{key}", str(inner.pop("name"))
-            yield from flat(inner, f"{prefix}{key}.")
+            yield from flatten(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", "null" if value is None else str(value)
 
 
 def print_evaluation(e: EvaluationRecord, head: str, ks: Sequence[int] | None = None) -> None:
-    """An evaluation in a few lines: how it was made, its scores, and the solve rates by level.
+    """Prints an evaluation: its settings, scores and solve rates by level.
 
     Args:
-        head: what it is of.
-        ks: the k of pass@k; by default those that it was first asked for.
+        head: prefix of the first line.
+        ks: the k of pass@k (default: those of the evaluation's settings).
     """
     s = e.settings
     cut = f", top-p {s['top_p']:g}" if s.get("top_p", 1.0) < 1 else ""

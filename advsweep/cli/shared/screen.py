@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 1.0
 LOG_SECONDS = 0.5
 LOG_BYTES = 1 << 20
-"""Bytes before the end of a log from which on it is shown."""
+"""Number of last bytes of a log that are shown."""
 LOG_LINES = 20_000
-"""Lines of a log that can be scrolled back to."""
+"""Number of log lines kept for scrolling back."""
 
 SHOWN_RUNS = 200
-"""Rows of the table; of more runs those come first that something happens to."""
+"""Maximum number of rows; running, lost and failed runs come first."""
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKS = 12
-"""Characters of a curve."""
+"""Width of a sparkline in characters."""
 
 _ORDER = (
     *(Status.RUNNING, Status.LOST, Status.FAILED),
@@ -52,14 +52,16 @@ _COLUMNS = ("run", "estimator", "seed", "status", "step", "left", *METRICS.value
 
 
 @dataclass(frozen=True)
-class View:
-    """What is on the screen.
+class Snapshot:
+    """Contents of the screen at one time.
 
     Attributes:
-        runs: those that fit the filter, in order, as many as are shown.
-        matching: how many fit the filter.
-        curves: of each run that is shown: a short curve of each metric.
-        step_seconds: what a step of a running one takes.
+        states: number of runs per status.
+        runs: the rows, ordered, at most `SHOWN_RUNS`.
+        matching: number of runs that match the filter.
+        slots: number of running runs per host.
+        curves: a sparkline per metric, by id of each shown run.
+        step_seconds: seconds per step, by id of each running run.
     """
 
     states: Mapping[Status, int]
@@ -70,22 +72,22 @@ class View:
     step_seconds: Mapping[int, float]
 
 
-class Reader:
-    """Reads views from a store; curves of runs that stand still are read once."""
+class SnapshotReader:
+    """Reads snapshots from a store; caches the curves of runs that have not advanced."""
 
     def __init__(self, store: Store, sweep: str | None) -> None:
         self._store = store
         self._sweep = sweep
         self._curves: dict[int, tuple[tuple[int, Status], dict[str, str]]] = {}
 
-    def read(self, words: str) -> View:
-        """The runs whose line has all of these words."""
+    def read(self, words: str) -> Snapshot:
+        """Returns the runs whose row contains all of these words."""
         lines = self._store.runs.lines(self._sweep)
-        found = [line for line in lines if _fits(line, words)]
+        found = [line for line in lines if _matches(line, words)]
         shown = sorted(found, key=lambda line: _ORDER.index(line.status))[:SHOWN_RUNS]
         running = [line for line in lines if line.status is Status.RUNNING]
         states = Counter(line.status for line in lines)
-        return View(
+        return Snapshot(
             states={status: states[status] for status in Status if states[status]},
             runs=shown,
             matching=len(found),
@@ -95,24 +97,25 @@ class Reader:
         )
 
     def _read_curves(self, lines: Sequence[RunLine]) -> dict[int, dict[str, str]]:
-        # The points of a run's last steps are there for sure when its status is another.
-        stands = {line.id: (line.step, line.status) for line in lines}
-        stale = [i for i, stand in stands.items() if self._curves.get(i, (None,))[0] != stand]
+        # A finished run may have written more points since its last step was seen: the status is
+        # part of the cache key.
+        states = {line.id: (line.step, line.status) for line in lines}
+        stale = [i for i, state in states.items() if self._curves.get(i, (None,))[0] != state]
         series = {name: self._store.metrics.series(stale, name) for name in METRICS}
         for run_id in stale:
             own = {name: curves[run_id] for name, curves in series.items() if run_id in curves}
             short = {name: sparkline(values.tolist()) for name, (_, values) in own.items()}
-            self._curves[run_id] = (stands[run_id], short)
-        return {run_id: self._curves[run_id][1] for run_id in stands}
+            self._curves[run_id] = (states[run_id], short)
+        return {run_id: self._curves[run_id][1] for run_id in states}
 
 
 def sparkline(values: Sequence[float], width: int = SPARKS) -> str:
-    """A curve in one line: means of equal stretches, from the lowest to the highest.
+    """Draws values as one line of bars: means of equal intervals, scaled to their range.
 
-    A stretch without a number is blank.
+    An interval without finite values is blank.
     """
-    stretches = min(width, len(values))
-    bounds = [i * len(values) // stretches for i in range(stretches + 1)] if values else []
+    intervals = min(width, len(values))
+    bounds = [i * len(values) // intervals for i in range(intervals + 1)] if values else []
     means = [_mean(values[a:b]) for a, b in itertools.pairwise(bounds)]
     known = [mean for mean in means if math.isfinite(mean)]
     if not known:
@@ -130,19 +133,19 @@ def _mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _fits(line: RunLine, words: str) -> bool:
+def _matches(line: RunLine, words: str) -> bool:
     seed, identity = f"seed={line.seed}", line.identity
     text = f"{line.id} {line.estimator} {seed} {line.status.value} {line.host} {line.error or ''}"
     return all(word in text.lower() or identity.startswith(word) for word in words.lower().split())
 
 
 def _markup(text: str) -> str:
-    """A text in one line, as Textual's markup."""
+    """Escapes text for Textual's markup, on one line."""
     return escape(printable_line(text))
 
 
 class LogScreen(ModalScreen[None]):
-    """A run's log as it grows."""
+    """Follows the log of a run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "dismiss", "Back"),
@@ -161,16 +164,16 @@ class LogScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one(RichLog).border_title = _markup(self._title)
-        self._more()
-        self.set_interval(LOG_SECONDS, self._more)
+        self._append_new_text()
+        self.set_interval(LOG_SECONDS, self._append_new_text)
 
-    def _more(self) -> None:
+    def _append_new_text(self) -> None:
         if text := self._tail.read():
             self.query_one(RichLog).write(printable(text.rstrip("\n")))
 
 
 class Watch(App[None]):
-    """Runs, how far they are, and what can be done about them."""
+    """Shows runs and their progress; stops and restarts runs by key."""
 
     TITLE = "advsweep"
     ENABLE_COMMAND_PALETTE = False
@@ -183,18 +186,18 @@ class Watch(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter"),
         Binding("escape", "clear", "All", show=False),
-        # The table itself takes Enter, and its keys are not shown.
+        # The table handles Enter itself, and the footer omits the table's keys.
         Binding("l", "log", "Log", key_display="enter"),
         Binding("s", "stop", "Stop"),
-        Binding("r", "restart", "Start again"),
-        Binding("q", "quit", "Leave"),
+        Binding("r", "restart", "Restart"),
+        Binding("q", "quit", "Quit"),
     ]
 
     def __init__(self, store: Store, sweep: str | None) -> None:
         super().__init__()
         self._store = store
         self._sweep = sweep
-        self._reader = Reader(store, sweep)
+        self._reader = SnapshotReader(store, sweep)
         self._words = ""
         self._reading = False
         self._shown: dict[int, RunLine] = {}
@@ -203,7 +206,7 @@ class Watch(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
-        yield Input(placeholder="words such as: failed fade seed=1", id="filter")
+        yield Input(placeholder="filter, for example: failed fade seed=1", id="filter")
         yield DataTable(cursor_type="row", zebra_stripes=True)
         yield Static(id="foot", markup=False)
         yield Footer()
@@ -221,7 +224,7 @@ class Watch(App[None]):
         return self.query_one(DataTable)
 
     def refresh_view(self) -> None:
-        """Reads the store, one look at a time, in a thread: keys are answered meanwhile."""
+        """Reads the store in a thread, so that keys still respond; one read at a time."""
         if not self._reading:
             self._reading = True
             self._read(self._words)
@@ -229,37 +232,37 @@ class Watch(App[None]):
     @work(thread=True)
     def _read(self, words: str) -> None:
         try:
-            view = self._reader.read(words)
+            snapshot = self._reader.read(words)
         except StoreError as error:
-            # One that is locked for long, say; the next look may fare better.
+            # The store may be locked; the next read may succeed.
             self.call_from_thread(self.notify, _markup(str(error)), severity="error")
             self._reading = False
         else:
-            self.call_from_thread(self._take, words, view)
+            self.call_from_thread(self._receive, words, snapshot)
 
-    def _take(self, words: str, view: View) -> None:
+    def _receive(self, words: str, snapshot: Snapshot) -> None:
         self._reading = False
         if words == self._words:
-            self._show(view)
+            self._show(snapshot)
         else:
             self.refresh_view()
 
-    def _show(self, view: View) -> None:
+    def _show(self, snapshot: Snapshot) -> None:
         what = f"sweep {self._sweep}" if self._sweep else "all sweeps"
-        states = ", ".join(f"{count} {status.value}" for status, count in view.states.items())
-        hosts = ", ".join(f"{host} {count}" for host, count in sorted(view.slots.items()))
+        states = ", ".join(f"{count} {status.value}" for status, count in snapshot.states.items())
+        hosts = ", ".join(f"{host} {count}" for host, count in sorted(snapshot.slots.items()))
         self.query_one("#head", Static).update(printable_line(f"{what}: {states or 'no runs'}"))
-        found = f"{len(view.runs)} of {view.matching} runs shown"
+        found = f"{len(snapshot.runs)} of {snapshot.matching} runs shown"
         words = f"; filter: {self._words}" if self._words else ""
-        slots = f"; at work: {hosts}" if hosts else ""
+        slots = f"; running on: {hosts}" if hosts else ""
         self.query_one("#foot", Static).update(printable_line(found + words + slots))
-        self._fill(view)
+        self._fill(snapshot)
         self._report_restarts()
 
-    def _fill(self, view: View) -> None:
+    def _fill(self, snapshot: Snapshot) -> None:
         table = self._table
         selected = self._selected()
-        rows = {line.id: self._cells(line, view) for line in view.runs}
+        rows = {line.id: self._cells(line, snapshot) for line in snapshot.runs}
         if list(rows) != list(self._rows):
             table.clear()
             for run_id, cells in rows.items():
@@ -267,22 +270,22 @@ class Watch(App[None]):
             if selected in rows:
                 table.move_cursor(row=list(rows).index(selected))
         else:
-            # A table draws itself anew for each cell that it is given.
+            # The table redraws for every updated cell, so update only changed ones.
             for run_id, cells in rows.items():
                 for column, old, new in zip(_COLUMNS, self._rows[run_id], cells, strict=True):
                     if new != old:
                         table.update_cell(str(run_id), column, new, update_width=True)
         self._rows = rows
-        self._shown = {line.id: line for line in view.runs}
+        self._shown = {line.id: line for line in snapshot.runs}
 
-    def _cells(self, line: RunLine, view: View) -> list[str]:
-        step_seconds = view.step_seconds.get(line.id)
+    def _cells(self, line: RunLine, snapshot: Snapshot) -> list[str]:
+        step_seconds = snapshot.step_seconds.get(line.id)
         left = None if step_seconds is None else (line.steps - line.step) * step_seconds
         running = line.status is Status.RUNNING
         status = "stopping" if running and line.stop_requested else line.status.value
         where = f"{line.host}:{line.pid}, {line.stage or 'starting'}" if running else ""
         why = LOST_REASON if line.status is Status.LOST else (line.error or "").partition("\n")[0]
-        curves = view.curves[line.id]
+        curves = snapshot.curves[line.id]
         return [
             *(str(line.id), _markup(line.estimator), str(line.seed), status),
             *(f"{line.step}/{line.steps}", duration(left) if running else ""),
@@ -333,7 +336,7 @@ class Watch(App[None]):
             self.notify(f"run {line.id} is {line.status.value}", severity="warning")
             return
         self._store.leases.request_stop(line.id)
-        self.notify(f"run {line.id}: asked to stop")
+        self.notify(f"Stopping run {line.id}.")
         self.refresh_view()
 
     def action_restart(self) -> None:
@@ -343,27 +346,27 @@ class Watch(App[None]):
         if line.status in (Status.RUNNING, Status.DONE):
             self.notify(f"run {line.id} is {line.status.value}", severity="warning")
             return
-        # It would stay pruned by the rule that it has.
+        # Its own stopping rule would prune it again.
         settings = ["stopping=none"] if line.status is Status.PRUNED else []
         self._restarts.append(restart(self._store, line.id, settings))
-        self.notify(f"run {line.id}: starting again")
+        self.notify(f"Restarting run {line.id}.")
 
     def _report_restarts(self) -> None:
-        """Tells of those that came to nothing; a run's own failure is in the table."""
+        """Reports restarts that failed before training; the table shows failures of runs."""
         for process in [p for p in self._restarts if p.poll() is not None]:
             self._restarts.remove(process)
             assert process.stderr is not None
             if process.returncode == 2:
                 lines = process.stderr.read().splitlines()
-                self.notify(_markup(lines[-1] if lines else "not started"), severity="error")
+                self.notify(_markup(lines[-1] if lines else "restart failed"), severity="error")
 
 
 def restart(store: Store, run_id: int, settings: Sequence[str]) -> subprocess.Popen[str]:
-    """Starts `advsweep retry RUN KEY=VALUE...`, which outlives this process."""
+    """Starts `advsweep retry RUN KEY=VALUE...` as a process that outlives this one."""
     program = "from advsweep.cli import main; main()"
     return subprocess.Popen(
         [sys.executable, "-P", "-c", program, "retry", str(run_id), *settings],
-        # Command lines are there for all users of the machine to read.
+        # The URL may hold a password, and all users of the machine can read command lines.
         env={**os.environ, "ADVSWEEP_STORE": store.url},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

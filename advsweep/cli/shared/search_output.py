@@ -1,4 +1,4 @@
-"""`advsweep sweep` with `search=`: trials until there are enough, and the best of them."""
+"""Execute a search and print its trials, for `sweep` and `plan` with `search=`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from advsweep.cli.shared.output import (
 from advsweep.cli.shared.plan_output import (
     LISTED,
     describe_remaining,
-    existing,
-    print_cut,
+    open_existing,
+    print_truncated,
     remaining_record,
 )
 from advsweep.sweep.search.dimensions import format_params
@@ -39,12 +39,12 @@ def refuse_force(force: bool) -> None:
     """Refuses `--force` in a search.
 
     Raises:
-        ConfigError: it was given; what was told to the sampler cannot be taken back.
+        ConfigError: `--force` was given; the sampler cannot forget results that it has seen.
     """
     from advsweep.errors import ConfigError
 
     if force:
-        raise ConfigError("--force: a search goes on where it was; give a new one another --name")
+        raise ConfigError("--force: a search always resumes; start a new one with another --name")
 
 
 def search(
@@ -55,13 +55,13 @@ def search(
     policy: Policy,
     output: RecordFormat,
 ) -> NoReturn:
-    """Makes a search and says what is best; ends the command."""
+    """Executes a search, prints the best trials and ends the command."""
     from advsweep.sweep.search.execution import execute_search
 
-    with execution.opened(url) as store:
+    with execution.writable_store(url) as store:
         with (
-            execution.tracked(study.example, store) as feed,
-            execution.shown(replace(study.example, runs=[]), store, feed) as on_event,
+            execution.track_events(study.example, store) as track,
+            execution.show_events(replace(study.example, runs=[]), store, track) as on_event,
         ):
             outcome = execute_search(study, store, jobs, on_event, policy=policy)
         results = study.results(store)
@@ -78,11 +78,11 @@ def search(
 def print_search(
     study: Study, url: str | None, jobs: int | None, how: ListFormat, *, every: bool = False
 ) -> None:
-    """What a search is over, its trials so far, and how long the others should take."""
+    """Prints the search space, the trials so far and an estimate of the remaining time."""
     from advsweep.sweep.search.progress import read_progress
 
     slots = jobs or study.example.executor.capacity()
-    progress = read_progress(study, existing(url), slots)
+    progress = read_progress(study, open_existing(url), slots)
     if how is ListFormat.JSON:
         print_json(
             {
@@ -105,7 +105,7 @@ def print_search(
     else:
         _print_space(study)
         _print_trials(study, progress.results, every=every)
-        _print_standing(study, progress)
+        _print_state(study, progress)
         echo(describe_remaining(progress.left, slots))
 
 
@@ -144,10 +144,10 @@ def _print_trials(study: Study, results: Sequence[TrialResult], *, every: bool) 
                 for result in shown
             ],
         )
-        print_cut(len(results) - len(shown))
+        print_truncated(len(results) - len(shown))
 
 
-def _print_standing(study: Study, progress: SearchProgress) -> None:
+def _print_state(study: Study, progress: SearchProgress) -> None:
     aims = " and ".join(f"{metric} ({better})" for metric, better in study.search.metrics.items())
     counts = [f"{count} {state}" for state, count in progress.states.items()]
     counts += [f"{progress.to_come} to come"] if progress.to_come else []

@@ -28,7 +28,7 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
     for words, arguments in {
         "expected a field of the evaluation or the task": ["-o", "dtype=bfloat16"],
         "samples from the whole distribution": ["--protocol", "greedy"],
-        "backend 'fake' has one way to sample": ["-o", "generation=transformers"],
+        "backend 'fake' has a single sampler": ["-o", "generation=transformers"],
         "no checkpoint of step 7": ["--step", "7"],
     }.items():
         refused = advsweep("eval", "last", *arguments)
@@ -39,8 +39,8 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
-        ("expected a run or a sweep, or else --model", []),
-        ("expected a run or a sweep, or else --model", ["1", "--model", "x"]),
+        ("expected either a run or a sweep, or --model", []),
+        ("expected either a run or a sweep, or --model", ["1", "--model", "x"]),
         ("expected --task NAME with --model", ["--model", "x"]),
         ("--step: expected it with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
         ("path: expected a folder with a model", ["--model", "./x", "--task", "countdown"]),
@@ -52,7 +52,7 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
             ["--model", ".", "--task", "countdown", "-n", "4", "-o", "k=[8]"],
         ),
         ("n=1,2: expected KEY=VALUE", ["--model", ".", "--task", "gsm8k", "-o", "n=1,2"]),
-        ("choose by --task", ["--model", ".", "--task", "gsm8k", "-o", "task=math"]),
+        ("select the task with --task", ["--model", ".", "--task", "gsm8k", "-o", "task=math"]),
     ],
 )
 def test_refuses(refused, words, arguments):
@@ -67,12 +67,12 @@ def test_select_refuses_a_place_that_it_cannot_write_to(refused):
 
 
 def test_every_protocol_can_be_chosen(tmp_path, monkeypatch):
-    from advsweep.cli.shared.evaluation_options import asked
+    from advsweep.cli.shared.evaluation_options import parse_request
 
     monkeypatch.chdir(tmp_path)
     drawn = {}
     for name in ("standard", "greedy", "avg32", "sharpened_256", "plain_256"):
-        parts = asked(
+        parts = parse_request(
             model=".", task="countdown", protocol=name, samples=None, fields=[], config_dirs=[]
         )
         settings = parts.settings()

@@ -44,7 +44,7 @@ def test_differences_are_told_on_stderr(advsweep, other, tmp_path):
         store.metrics.record(1, [("reward/mean", 1, 9.0)])
     done = advsweep("merge", other)
     assert done.returncode == 0
-    assert "its run 1 is done in both and differs" in done.stderr
+    assert "run 1 of the other store is done in both and differs" in done.stderr
     assert "first reward/mean at step 1: 9.0 here" in done.stderr
 
 
@@ -70,7 +70,9 @@ def test_what_is_malformed_is_told_on_stderr(advsweep, other, tmp_path):
     done = advsweep("merge", other)
     assert done.returncode == 0
     assert "runs: 5 added, 1 left out" in done.stdout
-    assert "its run 2 was left out: identity: expected 64 hexadecimal digits" in done.stderr
-    assert "left out: one of the sweeps: name: expected a short text of one line" in done.stderr
+    assert (
+        "skipped run 2 of the other store: identity: expected 64 hexadecimal digits" in done.stderr
+    )
+    assert "skipped: one of the sweeps: name: expected a short text of one line" in done.stderr
     assert chr(27) not in done.stdout + done.stderr
     assert (tmp_path / "precious").read_text() == "precious"

@@ -16,7 +16,7 @@ from advsweep.errors import StoreError
 from advsweep.sweep.planning.plan import make_plan
 
 FAKE = ["backend=fake", "steps=12", "evaluation.n=16", "evaluation.k=[1,8]", "evaluation.every=6"]
-# Three runs that the finished sweep has, and three more, asked for twice through an alias.
+# Three runs that the finished sweep has, and three more, duplicates through an alias.
 MORE = ["estimator=grpo,dr_grpo,mean_grpo", "seed=0,1,2", *FAKE]
 
 
@@ -82,9 +82,9 @@ def test_a_table_is_for_people(invoke, planned):
     first, last = planned["runs"][0], planned["runs"][-1]
     assert lines[1].split() == [first["identity"][:10], "done", "12/12", "grpo", "seed=0"]
     assert lines[6].split()[:3] == [last["identity"][:10], "missing", "0/12"]
-    assert lines[8] == "asked for twice, and left out (3):"
+    assert lines[8] == "duplicates, each executed once (3):"
     identity = planned["runs"][3]["identity"][:10]
-    assert lines[9].endswith(f" is {identity}, first asked for as estimator=dr_grpo")
+    assert lines[9].endswith(f" is {identity}, first given as estimator=dr_grpo")
     assert lines[-2].startswith("sweep sweep-")
     assert lines[-2].endswith(": 6 runs, 3 done, 3 missing")
     assert lines[-1].startswith("36 steps left, about ")
@@ -117,7 +117,7 @@ def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
         done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
         assert done.exit_code == 0
         assert ": 1 runs, 1 missing" in done.stdout
-        assert "this machine could not execute it: resources.gpus: expected at m" in done.stderr
+        assert "this machine cannot execute the plan: resources.gpus: expected at m" in done.stderr
     submitted = invoke("plan", *FAKE, "seed=3", "resources.gpus=1000", "executor=slurm")
     assert (submitted.exit_code, submitted.stderr) == (0, "")
 
@@ -148,7 +148,7 @@ def test_without_a_store_nothing_is_made(invoke, tmp_path, monkeypatch):
         lines = done.stdout.splitlines()
         # A header, the first 50, an empty line and two about all of them.
         assert len(lines) == 54
-        assert done.stderr == "... and 10 more (--all shows them)\n"
+        assert done.stderr == "10 more not shown; --all shows them.\n"
         assert (
             lines[-1] == "720 steps left; no time estimate: no run of this shape has finished yet"
         )

@@ -87,8 +87,8 @@ def test_the_rest_of_the_batch_can_have_a_rate_of_its_own(drawn):
 def test_what_is_not_given_is_taken_to_be_something_and_said(plot):
     out, err = plot("fade,t2t", "--format", "csv")
     assert err.splitlines() == [
-        "lengths is taken to be 1; --input lengths=... sets it",
-        "token_entropy is taken to be 0.3; --input token_entropy=... sets it",
+        "Assuming lengths = 1; set it with --input lengths=...",
+        "Assuming token_entropy = 0.3; set it with --input token_entropy=...",
     ]
     same, err = plot(
         "fade,t2t", "--format", "csv", "--input", "lengths=1", "--input", "token_entropy=0.3"
@@ -154,7 +154,7 @@ def test_an_input_is_for_those_that_read_it(plot):
 def test_a_file_is_written(suffix, plot, tmp_path):
     out, err = plot("grpo", "-o", f"masses.{suffix}")
     assert out == f"masses.{suffix}\n"
-    assert err == f"wrote masses.{suffix}\n"
+    assert err == f"Wrote masses.{suffix}.\n"
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     assert (tmp_path / f"masses.{suffix}").read_bytes().startswith(start)
     out, _ = plot("grpo", "-o", f"masses.{suffix}", "--format", "csv")

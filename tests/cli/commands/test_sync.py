@@ -14,7 +14,7 @@ import time
 import pytest
 
 from advsweep.cli import main
-from advsweep.cli.shared.execution import tracked
+from advsweep.cli.shared.execution import track_events
 from advsweep.store import open_store
 from advsweep.sweep.executors.slurm import SlurmExecutor
 from advsweep.sweep.planning.plan import make_plan
@@ -65,7 +65,7 @@ def test_a_store_chooses_no_destination_but_where_it_is_trusted(advsweep, tmp_pa
         store.sweeps.add("two", {"tracking": tracking})
     done = advsweep("sync", "tensorboard", "1")
     assert (done.returncode, done.stdout) == (0, "tensorboard: 1 sent\n"), done.stderr
-    assert "the store has other fields" in done.stderr
+    assert "ignoring fields of the store" in done.stderr
     assert not (tmp_path / "theirs").exists()
     done = advsweep("sync", "tensorboard", "1", "--trust-store")
     assert done.stdout == "tensorboard: 1 sent\n", done.stderr
@@ -141,6 +141,6 @@ def test_mistakes(fake_folder, monkeypatch, capsys, arguments, words):
 def test_runs_in_a_queue_are_left_to_sync(tmp_path, capsys):
     plan = make_plan(["backend=fake", "tracking=tensorboard"], name="queued")
     plan = dataclasses.replace(plan, executor=SlurmExecutor())
-    with open_store(str(tmp_path / "advsweep.db")) as store, tracked(plan, store):
+    with open_store(str(tmp_path / "advsweep.db")) as store, track_events(plan, store):
         pass
     assert "`advsweep sync tensorboard queued` sends those" in capsys.readouterr().err

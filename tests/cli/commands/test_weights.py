@@ -100,7 +100,7 @@ def test_bounds_and_errors_stand_beside_what_they_are_of(call, pair, tmp_path):
 
 def test_identical_models_are_said_to_be(call, pair):
     out, err = call("--base", "base", "--tuned", "base")
-    assert err == "no matrix differs\n"
+    assert err == "The weights are equal: no matrix differs.\n"
     assert ["all", "2", "0", "-", "-", "-", "-"] in [line.split() for line in out.splitlines()]
     out, _ = call("--base", "base", "--tuned", "base", "--format", "json")
     assert json.loads(out)["identical"] is True
@@ -109,15 +109,15 @@ def test_identical_models_are_said_to_be(call, pair):
 def test_what_is_left_out_is_said(call, pair, tmp_path):
     save_file({"lm_head.weight": torch.ones(3, 2)}, tmp_path / "tuned/model.safetensors")
     _, err = call(*pair)
-    assert "left out: model.layers.0.up_proj.weight (in base alone)\n" in err
+    assert "Skipped matrices: model.layers.0.up_proj.weight (in base alone)\n" in err
 
 
 @pytest.mark.parametrize(
     ("words", "arguments"),
     [
-        ("expected a run or a sweep, or else both --base DIR and --tuned DIR", []),
-        ("expected a run or a sweep, or else both", ["--base", "a"]),
-        ("expected a run or a sweep, or else both", ["1", "--base", "a", "--tuned", "b"]),
+        ("expected either a run or a sweep, or both --base DIR and --tuned DIR", []),
+        ("expected either a run or a sweep, or both", ["--base", "a"]),
+        ("expected either a run or a sweep, or both", ["1", "--base", "a", "--tuned", "b"]),
         ("--step: expected it with a run", ["--base", "a", "--tuned", "b", "--step", "3"]),
         ("--delta: expected a number above 0 and below 1", ["1", "--delta", "1"]),
         ("one pair has no alignment", ["--base", "a", "--tuned", "b", "--table", "alignment"]),
@@ -194,7 +194,7 @@ def test_the_checkpoints_of_a_run_are_aligned(call, monkeypatch, capsys):
 @pytest.mark.usefixtures("analysed")
 def test_the_runs_of_a_sweep_are_aligned(call):
     out, err = call("three", "--format", "json")
-    assert "run 3 is left out: expected a checkpoint of run 3 to compare" in err
+    assert "skipping run 3: expected a checkpoint of run 3 to compare" in err
     whole = json.loads(out)
     assert [(row["run"], row["step"]) for row in whole["total"]] == [(1, 100), (2, 100)]
     # 1.6² / 2²

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from advsweep.cli.app import app
 from advsweep.cli.shared import screen
 from advsweep.cli.shared.run_log import log_path
-from advsweep.cli.shared.screen import LogScreen, Reader, View, Watch, sparkline
+from advsweep.cli.shared.screen import LogScreen, Snapshot, SnapshotReader, Watch, sparkline
 from advsweep.errors import ConfigError, StoreError
 from advsweep.store import NewRun, Owner, Status, Store, open_store
 
@@ -102,7 +102,7 @@ def test_runs_come_in_order_with_their_progress(store):
         assert failed[3] == "failed"
         assert pending[:5] == ["3", "avspo", "2", "pending", "0/9"]
         assert text(pilot, "#head") == "sweep three: 1 pending, 1 running, 1 failed"
-        assert f"at work: {socket.gethostname()} 1" in text(pilot, "#foot")
+        assert f"running on: {socket.gethostname()} 1" in text(pilot, "#foot")
         store.leases.heartbeat(1, step=4)
         store.metrics.record(1, [("reward/mean", 4, 0.0)])
         await until(pilot, lambda: rows(pilot)[0][4] == "4/9")
@@ -120,8 +120,8 @@ def test_a_filter_by_words(store):
         assert pilot.app.focused is pilot.app.query_one(DataTable)
 
     drive(store, keys)
-    assert [r.id for r in Reader(store, None).read("pending avspo").runs] == [3]
-    assert Reader(store, None).read("2222222222").runs[0].id == 3
+    assert [r.id for r in SnapshotReader(store, None).read("pending avspo").runs] == [3]
+    assert SnapshotReader(store, None).read("2222222222").runs[0].id == 3
 
 
 def test_a_log_is_opened_and_grows(store):
@@ -206,7 +206,7 @@ def test_a_restart_is_a_process_of_its_own(store):
     process = screen.restart(store, 1, [])  # which is running
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert "nothing to start again" in errors
+    assert "No runs to restart" in errors
 
 
 def test_the_screen_needs_a_terminal(store):
@@ -227,15 +227,15 @@ def test_an_empty_filter_result_has_nothing_to_act_on(store):
 
 
 def test_a_store_that_cannot_be_read_for_once_does_not_end_the_view(store, monkeypatch):
-    read, failures = Reader.read, [0]
+    read, failures = SnapshotReader.read, [0]
 
-    def sometimes(reader: Reader, words: str) -> View:
+    def sometimes(reader: SnapshotReader, words: str) -> Snapshot:
         failures[0] += 1
         if failures[0] == 2:
             raise StoreError("it is locked")
         return read(reader, words)
 
-    monkeypatch.setattr(Reader, "read", sometimes)
+    monkeypatch.setattr(SnapshotReader, "read", sometimes)
 
     async def keys(pilot: Pilot[Any]) -> None:
         await until(pilot, lambda: "it is locked" in messages(pilot))

@@ -66,7 +66,7 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
     assert shown[-1] == "no steps left"
     refused = advsweep(*SEARCH, "--force")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--force: a search goes on where it was" in refused.stderr
+    assert "--force: a search always resumes" in refused.stderr
 
 
 def test_a_trial_without_results_has_none_in_any_format(

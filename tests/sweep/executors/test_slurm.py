@@ -154,7 +154,7 @@ def test_an_array_runs_a_sweep_once(
     execution.print_outcome(both, outcome)
     told = capsys.readouterr().err
     assert "sweep same: 0 done, 2 queued or running of 2 runs" in told
-    assert "advsweep status same   shows how far they are" in told
+    assert "`advsweep status same` shows their progress." in told
     assert len((slurm / "squeues").read_text().splitlines()) == 2
 
     (slurm / "hold").unlink()

@@ -78,9 +78,7 @@ def plot(
     ] = None,
     output: Annotated[
         ListFormat | None,
-        typer.Option(
-            "--format", help="Print the numbers in this format, in addition to a figure."
-        ),
+        typer.Option("--format", help="Print the numbers in this format, in addition to a figure."),
     ] = None,
 ) -> None:
     """Draw the masses of estimators over the solve rate.
