@@ -1,4 +1,4 @@
-"""What the bandit backend costs: runs trained together, beside the same runs one by one.
+"""Benchmark the bandit backend: runs trained together, and the same runs one by one.
 
     python benchmarks/bench_bandit.py [--steps 300] [--alone 5]
 
@@ -42,7 +42,7 @@ WARM_UP = 10
 
 
 class Silent:
-    """A reporter that keeps nothing."""
+    """A reporter that discards everything."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
 
@@ -96,7 +96,7 @@ def make_run(
 
 
 def stacks(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Runs as a sweep hands them over: those of one group size together."""
+    """Returns runs as a sweep batches them: runs of equal group size together."""
     for _, same in itertools.groupby(runs, lambda run: run.group_size):
         alike = list(same)
         size = alike[0].backend.stack_size()
@@ -104,7 +104,7 @@ def stacks(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def train(together: Sequence[Sequence[Run]]) -> float:
-    """CPU seconds that stacks of runs take, one after another."""
+    """Returns the CPU seconds of training stacks of runs one after another."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         for stack in together:
@@ -114,7 +114,7 @@ def train(together: Sequence[Sequence[Run]]) -> float:
 
 
 def step(runs: Sequence[Run], steps: int) -> float:
-    """CPU seconds that the steps of a stack take, without a beginning and an end."""
+    """Returns the CPU seconds of the steps of a stack, without setup and teardown."""
     backend = runs[0].backend
     assert isinstance(backend, BanditBackend)
     stack = BanditStack(runs, backend.stack_options())

@@ -1,4 +1,4 @@
-"""What a command costs before it does anything, and what a small sweep costs per run.
+"""Benchmark the start of commands, and a small sweep per run.
 
     python benchmarks/bench_cli.py
 
@@ -33,9 +33,9 @@ def main() -> None:
         wall = time.perf_counter() - started
         empty = median_ms([sys.executable, "-c", "pass"])
         head("CPU ms")
-        for command, asked in COMMANDS.items():
+        for command, target in COMMANDS.items():
             cost = median_ms([*ADVSWEEP, *command.split()])
-            show(f"advsweep {command}", f"{cost:.0f}", asked, f"{empty:.0f}", "python -c pass")
+            show(f"advsweep {command}", f"{cost:.0f}", target, f"{empty:.0f}", "python -c pass")
         show("a sweep of 4 nearly empty runs", f"{total:.1f} CPU s")
         show("  by the clock", f"{wall:.1f} s")
 

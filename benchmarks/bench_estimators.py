@@ -1,4 +1,4 @@
-"""What one call of each estimator costs, on one thread, beside its target.
+"""Benchmark one call of each estimator on one thread.
 
 python benchmarks/bench_estimators.py
 """
@@ -16,12 +16,12 @@ CALLS = 400
 SMALL, LARGE = (64, 8), (4096, 16)
 TARGET_US = {False: 150, True: 300}
 LARGE_TARGET_US = 5000
-# AVSPO must be timed with its virtual rewards, which the default threshold may not call for.
+# Time AVSPO with its virtual rewards, which the default threshold may not trigger.
 OPTIONS = {"avspo": {"fixed_tau": 0.0}}
 
 
 def batch(prompts: int, group_size: int) -> GroupBatch:
-    """Solve rates spread over [0, 1], as a training sees them: some groups collapse."""
+    """Returns rewards with solve rates over [0, 1], so that some groups collapse."""
     generator = torch.Generator().manual_seed(0)
     solve_rates = torch.rand(prompts, 1, generator=generator)
     rewards = (torch.rand(prompts, group_size, generator=generator) < solve_rates).float()

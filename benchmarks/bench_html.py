@@ -1,4 +1,4 @@
-"""What the page of 500 runs costs: its size, the time to write it, and until it can be used.
+"""Benchmark the HTML page of 500 runs: size, time to write it, and time until it is usable.
 
     python benchmarks/bench_html.py
 
@@ -58,11 +58,11 @@ def main() -> None:
 
 
 def visit(browser: Browser, path: Path) -> tuple[float, float]:
-    """Milliseconds until the page is ready, from the start of its loading, and to sort runs."""
+    """Returns the milliseconds from the start of loading until ready, and of sorting runs."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]", state="attached")
-    # A frame that was asked for is painted when the next one begins.
+    # A requested frame is painted when the next one begins.
     ready = page.evaluate(
         "new Promise(done => requestAnimationFrame("
         "() => requestAnimationFrame(() => done(performance.now()))))"

@@ -1,4 +1,4 @@
-"""What a run costs that does next to nothing, beside jobs of Hydra's launchers that do nothing.
+"""Benchmark a nearly empty run, compared with empty jobs of Hydra's launchers.
 
     python benchmarks/bench_overhead.py
 
@@ -26,7 +26,7 @@ from figures import head, show
 from advsweep.sweep.executors.local import PRELOADED
 
 REPEATS = 3
-ASKED = "150"
+TARGET = "150"
 SLOTS = 2
 MANY = 300
 SWEEP = [
@@ -68,11 +68,11 @@ def main() -> None:
         joblib = per_run(launcher, few=2, many=62)
     head("CPU ms")
     peer = (f"{1000 * basic:.0f}", "a job of Hydra's basic launcher")
-    show("a run, forked", f"{1000 * per_run(sweep(), few=2, many=62):.0f}", ASKED, *peer)
+    show("a run, forked", f"{1000 * per_run(sweep(), few=2, many=62):.0f}", TARGET, *peer)
     alone = per_run(sweep("executor.preload=false"), few=2, many=5) - imports
     if joblib is not None:
         peer = (f"{1000 * joblib:.0f}", "a job of Hydra's joblib launcher")
-    show("a run in a process of its own, without its imports", f"{1000 * alone:.0f}", ASKED, *peer)
+    show("a run in a process of its own, without its imports", f"{1000 * alone:.0f}", TARGET, *peer)
     cpu, wall = cost(sweep()(MANY))
     what = f"{MANY} runs through {SLOTS} slots, from nothing"
     show(what, f"{cpu:.1f} CPU s")
@@ -80,14 +80,14 @@ def main() -> None:
 
 
 def per_run(command: Command, few: int, many: int) -> float:
-    """CPU seconds of one more run."""
+    """Returns the CPU seconds of one additional run."""
     return statistics.median(
         (cost(command(many))[0] - cost(command(few))[0]) / (many - few) for _ in range(REPEATS)
     )
 
 
 def cost(command: list[str]) -> tuple[float, float]:
-    """CPU seconds of a command with all its children, and seconds by the clock."""
+    """Returns CPU seconds of a command with its children, and wall-clock seconds."""
     with tempfile.TemporaryDirectory() as folder:
         before, began = os.times(), time.perf_counter()
         subprocess.run(command, cwd=folder, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""How long it takes to plan and validate a sweep, beside Hydra composing each run.
+"""Benchmark planning and validating a sweep, compared with Hydra composing each run.
 
     python benchmarks/bench_plan.py
 
@@ -26,7 +26,7 @@ from advsweep.sweep.planning.plan import make_plan
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 
 HYDRA_RUNS = 20
-ASKED = 20.0
+TARGET = 20.0
 
 SWEEPS = {
     "one estimator": [
@@ -54,7 +54,7 @@ SWEEPS = {
 
 
 def hydra_seconds(directory: Path) -> float:
-    """CPU seconds that Hydra needs to compose one run."""
+    """Returns the CPU seconds that Hydra needs to compose one run."""
     with initialize_config_dir(str(directory), version_base="1.3"):
         compose("config")
         started = time.process_time()
@@ -64,7 +64,7 @@ def hydra_seconds(directory: Path) -> float:
 
 
 def held_bytes() -> int:
-    """What this process holds in memory."""
+    """Returns the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -83,9 +83,9 @@ def main() -> None:
         plan = make_plan(overrides)
         took = time.process_time() - started
         runs = len(plan.runs)
-        asked = f"{ASKED:.0f}" if runs >= 10_000 else ""
+        target = f"{TARGET:.0f}" if runs >= 10_000 else ""
         peer = (f"{each * runs:.0f}", f"Hydra composing each ({took / (each * runs):.1%} of it)")
-        show(f"{runs:,} runs: {name}", f"{took:.2f}", asked, *peer)
+        show(f"{runs:,} runs: {name}", f"{took:.2f}", target, *peer)
         with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/runs.db") as store:
             schedule_runs(plan, store, force=False)
             started = time.process_time()

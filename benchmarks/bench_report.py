@@ -1,4 +1,4 @@
-"""What a report costs over a large store: 10,000 runs, 10 columns, after imports.
+"""Benchmark a report of a large store: 10,000 runs, 10 columns, after imports.
 
     python benchmarks/bench_report.py
     python benchmarks/bench_report.py postgresql://USER@HOST/DATABASE   # an empty one, left filled
@@ -50,14 +50,14 @@ def main() -> None:
             head("ms (CPU)")
             built = build_report(store, SWEEP, columns=COLUMNS)
             assert (len(built.rows), len(built.columns)) == (RUNS // SEEDS, len(COLUMNS))
-            for output, asked in ((ReportFormat.CSV, "2,000"), (ReportFormat.TABLE, "")):
+            for output, target in ((ReportFormat.CSV, "2,000"), (ReportFormat.TABLE, "")):
                 one = _milliseconds(
                     lambda output=output: report(
                         SWEEP, columns=",".join(COLUMNS), store=store.url, output=output
                     )
                 )
                 name = f"`report --format {output.value}` over {RUNS:,} runs"
-                show(f"{name}, {len(COLUMNS)} columns", one, asked)
+                show(f"{name}, {len(COLUMNS)} columns", one, target)
             for name in FORMATS:
                 written = _milliseconds(lambda name=name: render(built, name))
                 show(f"  of which writing it as {name}", written)
@@ -107,7 +107,7 @@ def plan_run(i: int, seeds: int) -> NewRun:
 
 
 def _config(estimator: str, variant: int, seed: int) -> dict[str, Any]:
-    """As large as the resolved config of a run of the tiny backend."""
+    """Returns a config of the size of a run of the tiny backend."""
     return {
         "estimator": {"name": estimator, **{f"parameter{i}": 0.5 for i in range(5)}},
         "objective": {"name": "clipped", **{f"parameter{i}": 0.2 for i in range(7)}},
@@ -151,7 +151,7 @@ def evaluate(i: int, run_id: int, rng: np.random.Generator) -> NewEvaluation:
 
 
 def _milliseconds(work: Callable[[], object]) -> str:
-    """The median of several goes, by the clock and in CPU time."""
+    """Formats the median wall-clock and CPU time of several calls."""
     goes = []
     for _ in range(REPEATS):
         began, cpu = time.perf_counter(), time.process_time()

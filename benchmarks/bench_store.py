@@ -1,4 +1,4 @@
-"""What the store costs: writes per second, alone and together, and the queries behind tables.
+"""Benchmark the store: writes per second by one and several processes, and queries of tables.
 
     python benchmarks/bench_store.py
     python benchmarks/bench_store.py postgresql://USER@HOST/DATABASE   # an empty one, left filled
@@ -100,12 +100,12 @@ def _commits(store: Store, peer: tuple[str, str]) -> None:
 
 
 def _plain_commits(url: str, folder: str) -> tuple[str, str]:
-    """What the driver does by itself, one insert per commit, and how it is set."""
+    """Returns the rate of the driver alone, one insert per commit, and its settings."""
     if not url.startswith("postgresql"):
         connection: Any = sqlite3.connect(f"{folder}/plain.db")
         name, place = "sqlite3 with SQLite's defaults", "?"
     else:
-        # What SQLAlchemy connects with, so that the peer has the same driver and settings.
+        # Use SQLAlchemy's connection, so that the peer has the same driver and settings.
         connection = open_store(url)._engines.writer.raw_connection()
         name, place = "the driver alone, settings as ours", "%s"
     cursor = connection.cursor()
@@ -185,7 +185,7 @@ def _listing(store: Store) -> None:
 
 
 def _judgements(store: Store) -> None:
-    """What a rule for early stopping costs beside so many runs that have got further."""
+    """Benchmarks a rule for early stopping against many runs with more steps."""
     ids = [run.id for run in store.runs.select(sweep=SWEEP)]
     points = [(m, s, 1 / s) for m in ("reward/mean", "collapse/acr") for s in range(1, 51)]
     for run_id in ids:
@@ -204,7 +204,7 @@ def _rate(number: int, work: Callable[[], object]) -> str:
 
 
 def _milliseconds(work: Callable[[], object]) -> str:
-    """The median of several goes, by the clock and in CPU time, without what is printed."""
+    """Formats the median wall-clock and CPU time of several calls; discards their output."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         work()
         goes = [_time(work) for _ in range(REPEATS)]
@@ -213,7 +213,7 @@ def _milliseconds(work: Callable[[], object]) -> str:
 
 
 def _time(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock and of this process's CPU time."""
+    """Returns wall-clock seconds and CPU seconds of this process."""
     began, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - began, time.process_time() - cpu

@@ -1,4 +1,4 @@
-"""What the tiny backend costs, beside TRL's GRPOTrainer on the same model, task and batch.
+"""Benchmark the tiny backend against TRL's GRPOTrainer on the same model, task and batch.
 
     python benchmarks/bench_tiny.py [--steps 100] [--trl-steps 10]
 
@@ -59,7 +59,7 @@ def make_run(**backend: Any) -> Run:
 
 
 def train(run: Run, base: Weights, steps: int) -> tuple[float, list[float]]:
-    """CPU seconds per step, and every step's mean reward."""
+    """Returns CPU seconds per step and the mean reward of each step."""
     trainer = TinyTrainer(run, run.backend.update_options(), run.model, run.task, base)
     rewards = [trainer.step(step)["reward/mean"] for step in range(1, WARM_UP + 1)]
     started = time.process_time()
@@ -70,7 +70,7 @@ def train(run: Run, base: Weights, steps: int) -> tuple[float, list[float]]:
 
 
 def train_with_trl(run: Run, folder: Path, steps: int) -> tuple[float, list[float]]:
-    """The same with TRL, on an export of the same weights."""
+    """Returns the same for TRL on an export of the same weights."""
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer

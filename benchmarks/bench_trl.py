@@ -1,4 +1,4 @@
-"""What our estimators, diagnostics and loss add to a step of TRL, beside TRL's own trainer.
+"""What our estimators, diagnostics and loss add to a step of TRL, compared with TRL's own trainer.
 
     python benchmarks/bench_trl.py [--steps 40]
 
@@ -50,18 +50,18 @@ from advsweep.estimators import ESTIMATORS, build_estimator
 PROMPTS, GROUP, UPDATES = 64, 8, 2
 WARM_UP = 3
 CALLS = 200
-ASKED_MS, ASKED_SHARE = 1.0, 0.01
+TARGET_MS, TARGET_SHARE = 1.0, 0.01
 JUDGING = "estimator and diagnostics"
 SIGNALS = "entropies and such, while it generates"
 
 train_stock: Callable[..., Any] = runpy.run_path(
     str(Path(__file__).parents[1] / "tests" / "backends" / "trl" / "stock.py")
 )["train_stock"]
-"""TRL alone, as the tests have it that show it equal to ours."""
+"""Settings of TRL alone, equal to those of the tests that compare it with `backend=trl`."""
 
 
 def make_run(folder: Path, steps: int) -> Run:
-    """GRPO as TRL has it, on an export of the tiny base model."""
+    """Returns TRL's GRPO trainer on an export of the tiny base model."""
     nodes: dict[str, Any] = {
         "estimator": {"name": "grpo", "preset": "trl"},
         "objective": "clipped",
@@ -89,7 +89,7 @@ def make_run(folder: Path, steps: int) -> Run:
 
 
 class Turns:
-    """Lets trainings go on one at a time, a step each, and times their steps.
+    """Runs trainings alternately, one step each, and times their steps.
 
     Attributes:
         seconds: of CPU time, of each training's steps.
@@ -102,7 +102,7 @@ class Turns:
         self._started = 0.0
 
     def within(self, name: str, train: Callable[[], Any]) -> Any:
-        """What a training returns, which is to end its steps by `end_step`."""
+        """Runs a training, which must end its steps by `end_step`, and returns its result."""
         self._wait(name)
         try:
             return train()
@@ -112,7 +112,7 @@ class Turns:
                 self._changed.notify_all()
 
     def end_step(self, name: str) -> None:
-        """Returns when it is the training's turn again."""
+        """Blocks until it is the training's turn again."""
         self.seconds[name].append(time.process_time() - self._started)
         with self._changed:
             self._order.rotate(-1)
@@ -126,14 +126,14 @@ class Turns:
 
 
 class Clocks:
-    """The CPU time that some functions take, in seconds by step."""
+    """Measures the CPU seconds per step of chosen functions."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self._present: dict[str, float] = defaultdict(float)
 
     def timed(self, owner: Any, name: str, what: str) -> None:
-        """Has all calls of a function counted."""
+        """Wraps a function to measure all its calls."""
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -152,7 +152,7 @@ class Clocks:
 
 
 class StepReporter:
-    """Of a run's reports it heeds the ends of steps alone."""
+    """A reporter that handles only the ends of steps."""
 
     def __init__(self, end_step: Callable[[], None]) -> None:
         self._end_step = end_step
@@ -178,14 +178,14 @@ class StepCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def train_both(run: Run, folder: Path) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """CPU seconds of the steps of both trainings, and of the parts of ours."""
+    """Returns CPU seconds of the steps of both trainings, and of the parts of ours."""
     turns, clocks = Turns("ours", "stock"), Clocks()
     losses: list[float] = []
     compute_loss = our_trainer.EstimatorTrainer._compute_loss
 
     def recorded(*arguments: Any) -> torch.Tensor:
         loss = compute_loss(*arguments)
-        # The stock trainer's are taken down as well.
+        # Record those of TRL's trainer too.
         losses.append(loss.item())
         return loss
 
@@ -219,7 +219,7 @@ def milliseconds(seconds: Sequence[float]) -> float:
 
 
 def dearest_estimator() -> tuple[str, float]:
-    """The estimator that takes longest with the metrics of a step, and the milliseconds."""
+    """Returns the slowest estimator, with the metrics of a step, and its milliseconds."""
     inputs, costs = batch(*SMALL), {}
     for name in ESTIMATORS:
         estimator = build_estimator(name, **OPTIONS.get(name, {}))
@@ -253,12 +253,12 @@ def main() -> None:
     show("  its quartiles", f"{low:.3f}-{high:.3f}")
     parts = {what: seconds[WARM_UP:] for what, seconds in of_parts.items()}
     for what, seconds in parts.items():
-        asked = "" if what == SIGNALS else f"{ASKED_MS:g}"
-        show(f"  {what}", f"{milliseconds(seconds):.2f}", asked)
+        target = "" if what == SIGNALS else f"{TARGET_MS:g}"
+        show(f"  {what}", f"{milliseconds(seconds):.2f}", target)
     shares = [sum(each) / whole for *each, whole in zip(*parts.values(), ours, strict=True)]
-    show("  these, in % of the step", f"{statistics.median(shares):.2%}", f"{ASKED_SHARE:.0%}")
+    show("  these, in % of the step", f"{statistics.median(shares):.2%}", f"{TARGET_SHARE:.0%}")
     name, cost = dearest_estimator()
-    show(f"the dearest estimator ({name}) and diagnostics", f"{cost:.2f}", f"{ASKED_MS:g}")
+    show(f"the dearest estimator ({name}) and diagnostics", f"{cost:.2f}", f"{TARGET_MS:g}")
 
 
 if __name__ == "__main__":

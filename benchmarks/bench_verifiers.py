@@ -1,4 +1,4 @@
-"""How many answers are verified per second, and what one that hangs costs.
+"""Benchmark verifiers: answers per second, and the cost of an answer that hangs.
 
     python benchmarks/bench_verifiers.py
 
@@ -23,11 +23,11 @@ from advsweep.tasks.dataset import Dataset
 
 THINKING = "Let us think step by step. " * 100
 DEADLINE = 2.0
-ASKED = "1,500"
+TARGET = "1,500"
 
 
 class Cost(NamedTuple):
-    """What answers took: seconds by the clock, and of CPU time."""
+    """Wall-clock seconds and CPU seconds of verifying answers."""
 
     wall: float
     cpu: float
@@ -39,16 +39,16 @@ def problems(golds: Sequence[str]) -> list[Problem]:
 
 def score(task: Dataset, golds: Sequence[str], answers: Sequence[str]) -> Cost:
     texts = [f"{THINKING}\\boxed{{{answer}}}" for answer in answers]
-    asked = problems(golds)
+    batch = problems(golds)
     began, cpu = time.perf_counter(), cpu_seconds()
-    task.score(asked, texts)
+    task.score(batch, texts)
     return Cost(time.perf_counter() - began, cpu_seconds() - cpu)
 
 
 def cpu_seconds() -> float:
-    """Of this process, and on Linux of those that it has started in sessions of their own."""
+    """Returns CPU seconds of this process and, on Linux, of children in their own sessions."""
     own, ticks = os.getpid(), 0
-    # After the name: state, parent, group, session, and further on four kinds of CPU time.
+    # Fields after the name: state, parent, group, session, ..., four kinds of CPU time.
     processes = [_fields(folder) for folder in Path("/proc").glob("[0-9]*")]
     sessions = {fields[3] for fields in processes if fields and int(fields[1]) == own}
     for fields in processes:
@@ -71,13 +71,13 @@ def main() -> None:
     halves = [f"{i // 8}.5" for i in range(2_000)]
     roots = [f"\\frac{{{i // 8}}}{{\\sqrt{{2}}}}" for i in range(400)]
     head("per s")
-    for name, golds, answers, asked in (
-        ("plain whole numbers", whole, whole[1:] + whole[:1], ASKED),
+    for name, golds, answers, target in (
+        ("plain whole numbers", whole, whole[1:] + whole[:1], TARGET),
         ("decimals, by math-verify", halves, halves[1:] + halves[:1], ""),
         ("fractions and roots, by math-verify", roots, [f"{g} + 0" for g in roots], ""),
     ):
         cost = score(task, golds, answers)
-        show(name, f"{len(golds) / cost.wall:,.0f} ({len(golds) / cost.cpu:,.0f})", asked)
+        show(name, f"{len(golds) / cost.wall:,.0f} ({len(golds) / cost.cpu:,.0f})", target)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tower = "10^{10^{10^{10}}}"

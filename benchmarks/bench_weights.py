@@ -1,4 +1,4 @@
-"""What an analysis of a change of weights costs, beside a dense SVD by torch.
+"""Benchmark the analysis of a change of weights against a dense SVD by torch.
 
     python benchmarks/bench_weights.py [--threads 1] [--wide]
 
@@ -83,7 +83,7 @@ def write_pair(folder: Path, shapes: Shapes) -> int:
 
 
 def analyse(folder: Path, threads: int) -> None:
-    """Compares the pair; prints seconds and peak memory, for the process that started this."""
+    """Compares the pair; prints seconds and peak memory for the parent process."""
     torch.set_num_threads(threads)
     started, used = time.perf_counter(), time.process_time()
     change = weight_changes(StoredWeights(folder / "base"), StoredWeights(folder / "tuned"))
@@ -97,7 +97,7 @@ def analyse(folder: Path, threads: int) -> None:
 
 
 def peak_gib() -> float:
-    """The most memory that this process has had; what `resource` tells counts its parent's."""
+    """Returns the peak memory of this process; `resource` would include its parent's."""
     status = Path("/proc/self/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 2**20
@@ -111,7 +111,7 @@ def in_own_process(folder: Path, threads: int) -> dict[str, float]:
 
 
 def dense_seconds(shapes: Shapes) -> tuple[float, float]:
-    """All singular values of one matrix of an MLP, by torch: seconds, and those of CPU time."""
+    """Returns wall-clock and CPU seconds of torch's singular values of an MLP matrix."""
     dense = torch.randn(shapes.mlp, shapes.width)
     started, used = time.perf_counter(), time.process_time()
     torch.linalg.svdvals(dense)
@@ -138,8 +138,8 @@ def main() -> None:
     ours = f"{found['seconds']:.0f} ({found['cpu']:.0f})"
     theirs = "{:.0f} ({:.0f})".format(*(count * each for each in dense_seconds(shapes)))
     name = f"svdvals of the {count} MLP matrices alone"
-    asked = "" if arguments.wide else "180"
-    show(f"analysis of a pair of {size}, s", ours, asked, theirs, name)
+    target = "" if arguments.wide else "180"
+    show(f"analysis of a pair of {size}, s", ours, target, theirs, name)
     show("peak memory, GiB", f"{found['peak']:.2f}", "4")
     show("greatest bound on the error of r1", f"{found['error']:.1g}")
 
