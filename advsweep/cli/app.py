@@ -22,16 +22,15 @@ from advsweep.cli.commands import (
     db,
     estimators,
     eval,
-    experiments,
     export,
     hidden_states,
     logs,
     ls,
     merge,
-    methods,
     metrics,
     plan,
     plot,
+    presets,
     report,
     retry,
     rm,
@@ -47,9 +46,9 @@ from advsweep.cli.commands import (
     weights,
     worker,
 )
-from advsweep.cli.shared.output import echo_line
-from advsweep.cli.shared.streams import (
+from advsweep.cli.shared.output import (
     discard_stdout,
+    echo_line,
     open_closed_streams,
     stdout_has_no_reader,
     tolerate_broken_stderr,
@@ -111,8 +110,8 @@ app.command("hidden-states")(hidden_states.hidden_states)
 app.command("export")(export.export)
 app.command("sync")(sync.sync)
 app.add_typer(estimators.app, name="estimators")
-app.command("methods")(methods.methods)
-app.command("experiments")(experiments.experiments)
+app.command("methods")(presets.methods)
+app.command("experiments")(presets.experiments)
 app.add_typer(tasks.app, name="tasks")
 app.command("merge")(merge.merge)
 app.add_typer(db.app, name="db")

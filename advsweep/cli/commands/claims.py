@@ -14,7 +14,7 @@ from advsweep.cli.shared.output import echo_rendered
 
 
 class ClaimsFormat(Enum):
-    """How results are printed."""
+    """Output format of results."""
 
     TABLE = "table"
     MARKDOWN = "markdown"

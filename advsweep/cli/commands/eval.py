@@ -40,9 +40,9 @@ def evaluate(
     interrupted one resumes. The task and settings of a run default to those of its training.
     """
     from advsweep.backends.build import build_run
-    from advsweep.cli.shared import run_record
+    from advsweep.cli.shared import runs
     from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.errors import ConfigError
     from advsweep.evaluation.standalone import evaluate_subject, run_subject
     from advsweep.store import open_store
@@ -87,6 +87,6 @@ def evaluate(
                 )
             done.append(evaluation)
             if output is RecordFormat.TEXT:
-                run_record.print_evaluation(evaluation, f"{title}: ", settings.k)
+                runs.print_evaluation(evaluation, f"{title}: ", settings.k)
     if output is RecordFormat.JSON:
-        print_json([run_record.evaluation_record(evaluation) for evaluation in done])
+        print_json([runs.evaluation_record(evaluation) for evaluation in done])

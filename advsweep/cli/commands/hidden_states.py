@@ -65,7 +65,7 @@ def hidden_states(
 
     from advsweep.backends.build import build_run
     from advsweep.cli.shared.output import print_listing, warn
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.diagnostics.hidden_states import Direction
     from advsweep.errors import BatchError, CheckpointError, ConfigError
     from advsweep.evaluation.analyses import ensure_hidden_states

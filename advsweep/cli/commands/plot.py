@@ -222,7 +222,7 @@ def _figure_data(
     store: Store, keys: Sequence[str], where: Sequence[Filter], task: str | None
 ) -> FigureData:
     """Collects the named runs and a title for them."""
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.errors import NotFoundError, nearest
     from advsweep.report.figures.data import FigureData
 

@@ -15,7 +15,7 @@ from advsweep.cli.shared.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
-    from advsweep.cli.shared.targets import Targets
+    from advsweep.cli.shared.runs import Targets
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.planning.resume import Settings
     from advsweep.sweep.scheduler.events import SweepResult
@@ -53,7 +53,7 @@ def retry(
     """
     from advsweep.cli.shared import execution
     from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.targets import find_targets, split_overrides
+    from advsweep.cli.shared.runs import find_targets, split_overrides
     from advsweep.store import Status, open_store
     from advsweep.sweep.planning.resume import plan_again
 

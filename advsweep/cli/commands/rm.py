@@ -14,7 +14,7 @@ from advsweep.cli.shared.output import echo, warn
 from advsweep.errors import ConfigError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
-    from advsweep.cli.shared.targets import Targets
+    from advsweep.cli.shared.runs import Targets
     from advsweep.store import RunRecord, Store
 
 
@@ -37,7 +37,7 @@ def rm(
     Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
     undone. Refuses to delete running runs.
     """
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.store import open_store
 
     with open_store(store, create=False) as opened:

@@ -34,7 +34,7 @@ def run(
     Evaluates the run before, during and after training and records it in the store. An
     interrupted run resumes from its last checkpoint; a finished run is not repeated.
     """
-    from advsweep.cli.shared import execution, run_record
+    from advsweep.cli.shared import execution, runs
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.plan_output import print_absent, print_warnings
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
@@ -59,7 +59,7 @@ def run(
             )
         [record] = opened.runs.select(ids=outcome.run_ids)
         if output is RecordFormat.JSON:
-            print_json(run_record.full_record(opened, record))
+            print_json(runs.full_record(opened, record))
         else:
-            run_record.print_summary(opened, record)
+            runs.print_summary(opened, record)
     raise typer.Exit(outcome.exit_code)

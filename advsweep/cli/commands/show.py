@@ -10,13 +10,13 @@ def show(
     run: options.RunKey, store: options.Store = None, output: options.Record = RecordFormat.TEXT
 ) -> None:
     """Show a run: config, environment, metrics and evaluations."""
-    from advsweep.cli.shared import run_record
+    from advsweep.cli.shared import runs
     from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store
 
     opened = open_store(store, create=False)
     record = opened.runs.find(run)
     if output is RecordFormat.JSON:
-        print_json(run_record.full_record(opened, record))
+        print_json(runs.full_record(opened, record))
     else:
-        run_record.print_run(opened, record)
+        runs.print_run(opened, record)

@@ -27,7 +27,7 @@ def stop(
     job. The runs stay stopped until `advsweep retry`, or their `run` or `sweep` command, starts
     them again.
     """
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.store import Status, open_store
 
     with open_store(store, create=False) as opened:

@@ -60,7 +60,7 @@ def sync(
     changes nothing. Skips pending and running runs. Exits with code 1 if a run cannot be sent.
     """
     from advsweep.cli.shared.output import print_json
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.store import open_store
     from advsweep.sweep.tracking.sender import sync as sync_runs
 

@@ -147,7 +147,7 @@ def _analyse(
     from contextlib import closing
 
     from advsweep.cli.shared.output import warn
-    from advsweep.cli.shared.targets import find_targets
+    from advsweep.cli.shared.runs import find_targets
     from advsweep.cli.shared.weight_tables import AnalysedRun
     from advsweep.errors import CheckpointError, ConfigError
     from advsweep.store import open_store

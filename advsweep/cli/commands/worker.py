@@ -70,7 +70,7 @@ def worker(
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
     """
     from advsweep.cli.shared.execution import set_store_patience
-    from advsweep.cli.shared.targets import split_overrides
+    from advsweep.cli.shared.runs import split_overrides
     from advsweep.store import open_store
     from advsweep.sweep.executors.local import LocalExecutor
     from advsweep.sweep.planning.resume import changed_settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, print_json, warn
-from advsweep.cli.shared.run_record import flatten
+from advsweep.cli.shared.runs import flatten
 
 if TYPE_CHECKING:
     from advsweep.components import Plain

@@ -192,7 +192,7 @@ def give_consent(run_code: bool, as_root: bool) -> None:
 
 
 class ListFormat(Enum):
-    """How a listing is printed."""
+    """Output format of a listing."""
 
     TABLE = "table"
     CSV = "csv"
@@ -200,7 +200,7 @@ class ListFormat(Enum):
 
 
 class RecordFormat(Enum):
-    """How a single record is printed."""
+    """Output format of a single record."""
 
     TEXT = "text"
     JSON = "json"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from advsweep.cli import main
-from advsweep.cli.commands.estimators.listing import markdown_table
+from advsweep.cli.commands.estimators.describe import markdown_table
 from advsweep.estimators import ESTIMATORS, GroupBatch, estimator_names
 
 README = Path(__file__).parents[3] / "README.md"

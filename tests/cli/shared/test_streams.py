@@ -65,7 +65,7 @@ def test_a_full_device_under_stdout_is_one_line(fake_folder, shell):
 def test_closed_streams_are_no_place_for_other_files():
     program = """if True:
         import os
-        from advsweep.cli.shared.streams import open_closed_streams
+        from advsweep.cli.shared.output import open_closed_streams
         open_closed_streams()
         opened = os.open("/dev/zero", os.O_RDONLY)
         null = os.stat(os.devnull)
@@ -81,7 +81,7 @@ def test_closed_streams_are_no_place_for_other_files():
 def test_streams_that_are_open_stay_as_they_are():
     program = """if True:
         import sys
-        from advsweep.cli.shared.streams import open_closed_streams, tolerate_broken_stderr
+        from advsweep.cli.shared.output import open_closed_streams, tolerate_broken_stderr
         open_closed_streams()
         tolerate_broken_stderr()
         print(sys.stdin.read().upper())
