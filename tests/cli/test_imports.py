@@ -34,7 +34,13 @@ LIGHT = {
 }
 
 
-@pytest.mark.parametrize("command", LIGHT)
+SLOW = ("report two --format json", "report two --format html", "estimators plot grpo --format csv")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in LIGHT],
+)
 def test_reading_commands_load_nothing_heavy(command, fake_folder):
     program = (
         "import sys; from advsweep.cli import main\n"

@@ -289,7 +289,7 @@ def test_eval_resolves_no_text_of_a_store(store, monkeypatch):
 
 
 def test_rm_asks_and_refuses_what_is_done_or_running(store):
-    with pytest.raises(ConfigError, match="that are done, such as 1; --force"):
+    with pytest.raises(ConfigError, match="completed runs, such as run 1; pass --force"):
         advsweep("rm", "pair", "--yes")
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "3")
@@ -325,7 +325,7 @@ def test_rm_takes_evaluations_of_models(store):
             problems=[],
         )
         store.evaluations.add(new)
-    with pytest.raises(NotFoundError, match=r"got 'abd', which is that of 2; `advsweep ls --mo"):
+    with pytest.raises(NotFoundError, match=r"got 'abd', which matches 2; `advsweep ls --mo"):
         advsweep("rm", "--models", "abd", "--yes")
     with pytest.raises(ConfigError, match="expected a terminal"):
         advsweep("rm", "--models", "one")

@@ -28,6 +28,7 @@ def plot(monkeypatch, capsys, tmp_path, fake_folder):
     return called
 
 
+@pytest.mark.slow
 def test_a_sweep_becomes_one_page(plot, tmp_path):
     out, err = plot("two")
     assert out == "two-figures.png\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,7 +41,7 @@ Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def plugged(advsweep: Advsweep, install: Callable[..., Path]) -> Advsweep:
+def plugged(tmp_path: Path, install: Callable[..., Path]) -> Advsweep:
     """`advsweep ARGUMENTS` with three estimators of another package, of which one can be used."""
     points = {
         "halved": "halved_estimator:Halved",
@@ -54,7 +55,16 @@ def plugged(advsweep: Advsweep, install: Callable[..., Path]) -> Advsweep:
         lost_estimator="import a_module_that_is_nowhere",
     )
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return lambda *arguments: advsweep(*arguments, PYTHONPATH=path)
+    # A new interpreter: registries look for other packages once in a process.
+    return lambda *arguments: subprocess.run(
+        [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None:
@@ -73,6 +83,7 @@ def test_it_is_listed_and_what_is_broken_is_warned_of(plugged: Advsweep) -> None
     )
 
 
+@pytest.mark.slow
 def test_it_is_shown(plugged: Advsweep) -> None:
     done = plugged("estimators", "show", "halved")
     assert done.returncode == 0, done.stderr
@@ -81,6 +92,7 @@ def test_it_is_shown(plugged: Advsweep) -> None:
     assert "> 0" in done.stdout
 
 
+@pytest.mark.slow
 def test_it_is_planned_without_a_yaml_of_its_own(plugged: Advsweep) -> None:
     done = plugged("run", "--dry-run", "--format", "json", "estimator=halved", "estimator.scale=2")
     assert done.returncode == 0, done.stderr
@@ -91,6 +103,7 @@ def test_it_is_planned_without_a_yaml_of_its_own(plugged: Advsweep) -> None:
     assert done.stdout.count("halved") == 2
 
 
+@pytest.mark.slow
 def test_it_may_bring_a_yaml(plugged: Advsweep, tmp_path: Path) -> None:
     folder = tmp_path / "conf" / "estimator"
     folder.mkdir(parents=True)
@@ -100,6 +113,7 @@ def test_it_may_bring_a_yaml(plugged: Advsweep, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["estimator"] == {"name": "halved", "scale": 0.25}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [

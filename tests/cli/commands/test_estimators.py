@@ -371,7 +371,7 @@ MISTAKES = {
     ),
     "a step before the first": (
         ["apply", "fade", "--rewards", "1,0", "--input", "step=0"],
-        ["step", "from 1", "'0'"],
+        ["step", ">= 1", "'0'"],
     ),
 }
 

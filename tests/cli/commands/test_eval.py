@@ -42,11 +42,11 @@ def test_a_run_is_evaluated_by_another_protocol_and_task(advsweep):
         ("expected either a run or a sweep, or --model", []),
         ("expected either a run or a sweep, or --model", ["1", "--model", "x"]),
         ("expected --task NAME with --model", ["--model", "x"]),
-        ("--step: expected it with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
+        ("--step: valid only with a run", ["--model", "x", "--task", "gsm8k", "--step", "3"]),
         ("path: expected a folder with a model", ["--model", "./x", "--task", "countdown"]),
         ("no task is called 'gsm9k'", ["--model", "./x", "--task", "gsm9k"]),
         ("no evaluation is called", ["--model", "./x", "--task", "gsm8k", "--protocol", "bold"]),
-        ("has a field 'tempratur'", ["--model", ".", "--task", "gsm8k", "-o", "tempratur=1"]),
+        ("no field 'tempratur'", ["--model", ".", "--task", "gsm8k", "-o", "tempratur=1"]),
         (
             "k: expected every k of pass@k to be at most n=4",
             ["--model", ".", "--task", "countdown", "-n", "4", "-o", "k=[8]"],
@@ -61,7 +61,7 @@ def test_refuses(refused, words, arguments):
 
 def test_select_refuses_a_place_that_it_cannot_write_to(refused):
     refused(
-        ["--out: expected a file in a folder that is there"],
+        ["--out: expected a file in an existing folder"],
         *("select", "--model", ".", "--task", "countdown", "--out", "nowhere/levels.jsonl"),
     )
 

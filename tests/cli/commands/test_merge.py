@@ -22,6 +22,7 @@ def other(fake_folder, tmp_path) -> str:
     return "there/advsweep.db"
 
 
+@pytest.mark.slow
 def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_path):
     open_store(str(tmp_path / "advsweep.db")).close()
     planned = advsweep("merge", other, "--dry-run")
@@ -55,7 +56,7 @@ def test_a_runs_folder_that_is_a_link_has_to_be_named(advsweep, other, tmp_path)
     open_store(str(tmp_path / "advsweep.db")).close()
     done = advsweep("merge", other)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "got a link, which may lead anywhere; if you made it, give --other-runs" in done.stderr
+    assert "got a symbolic link; if you created it, pass --other-runs" in done.stderr
     assert not (tmp_path / "advsweep-runs").exists()
     assert advsweep("merge", other, "--other-runs", "aside").returncode == 0
 

@@ -50,6 +50,7 @@ def test_every_preset_is_listed_with_its_axes(listed: Callable[..., str]) -> Non
     }
 
 
+@pytest.mark.slow
 def test_the_table_shows_axes_as_they_are_typed(listed: Callable[..., str]) -> None:
     table = listed().splitlines()
     [gspo] = [line for line in table if line.startswith("gspo ")]
@@ -58,6 +59,7 @@ def test_the_table_shows_axes_as_they_are_typed(listed: Callable[..., str]) -> N
     assert [row["name"] for row in rows] == [line.split()[0] for line in table[1:]]
 
 
+@pytest.mark.slow
 def test_folders_of_ones_own_come_first(listed: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "method").mkdir()
     for name in ("mine", "gspo"):

@@ -84,4 +84,4 @@ def test_a_page_with_claims(report):
 def test_claims_belong_to_the_page(report):
     code, out, err = report("two", "--claims", "demo")
     assert (code, out) == (2, "")
-    assert "--claims: expected --format html; `advsweep claims` has other formats" in err
+    assert "--claims: expected --format html; use `advsweep claims` for others" in err

@@ -143,4 +143,4 @@ def test_runs_in_a_queue_are_left_to_sync(tmp_path, capsys):
     plan = dataclasses.replace(plan, executor=SlurmExecutor())
     with open_store(str(tmp_path / "advsweep.db")) as store, track_events(plan, store):
         pass
-    assert "`advsweep sync tensorboard queued` sends those" in capsys.readouterr().err
+    assert "`advsweep sync tensorboard queued` sends finished runs" in capsys.readouterr().err

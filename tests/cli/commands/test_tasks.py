@@ -33,6 +33,7 @@ def sums(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_every_task_is_listed_and_can_be_built(call: Callable[..., str]) -> None:
     rows: list[dict[str, Any]] = json.loads(call("--format", "json"))
     names = {row["name"] for row in rows}
