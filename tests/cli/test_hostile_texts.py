@@ -406,7 +406,7 @@ def cases() -> Iterator[Any]:
     for name, lists in READ.items():
         for arguments in lists:
             for form in formats(COMMANDS[name]):
-                if form not in ("png", "pdf") and form == ONE_FORMAT.get(name, form):
+                if form not in ("png", "pdf", "parquet") and form == ONE_FORMAT.get(name, form):
                     marks = [pytest.mark.slow] if name in ONE_FORMAT else []
                     yield pytest.param(name, arguments, form, marks=marks)
 

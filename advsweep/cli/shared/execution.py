@@ -127,7 +127,7 @@ def track_events(plan: Plan, store: Store) -> Iterator[Callable[[Event], None]]:
     if isinstance(plan.executor, QueueExecutor):
         yield lambda event: None
         command = sync_command(tracking, plan.name or "RUN")
-        warn(f"tracking: queued runs are not tracked live; `{command}` sends finished runs")
+        warn(f"tracking: queued runs are not tracked live; {command} sends finished runs")
         return
     tracking.check()
     with tracker_client(store, lambda run: [tracking], warn) as track:
