@@ -1,4 +1,4 @@
-"""What every test shares: the same examples each time, one thread, nothing of the user's own."""
+"""Fixtures of all tests: fixed examples, one thread, no settings of the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "1
 
 @pytest.fixture(scope="session")
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A base-model cache of the test session; xdist's workers share it."""
+    """Cache of base models for the test session, shared by xdist's workers."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     directory = shared / "advsweep-cache"
@@ -49,10 +49,10 @@ Install = Callable[..., Path]
 
 @pytest.fixture
 def install(tmp_path: Path) -> Install:
-    """`install(package, entry_points, **modules)`: a folder for PYTHONPATH with that package.
+    """`install(package, entry_points, **modules)` returns a folder with an installed package.
 
-    It holds what pip leaves behind: the modules and a `.dist-info` with the entry points,
-    which map a group to names and what they stand for.
+    The folder, for PYTHONPATH, has the modules and a `.dist-info` as pip creates it. The entry
+    points map a group to names and objects.
     """
 
     def installed(
@@ -78,7 +78,7 @@ def install(tmp_path: Path) -> Install:
 
 
 class PostgresServer:
-    """A PostgreSQL server of the tests' own, on a socket in a temporary folder."""
+    """A PostgreSQL server for the tests, on a socket in a temporary folder."""
 
     def __init__(self, binaries: Path) -> None:
         self.binaries = binaries
@@ -118,12 +118,12 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ends it at once, whoever is connected."""
+        """Stops the server immediately, even with open connections."""
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
 
     def ask(self, database: str, query: str) -> list[object] | None:
-        """The rows of a query; None where the server does not answer."""
+        """Returns the rows of a query; None if the server does not answer."""
         import pg8000.dbapi
 
         socket = str(self.folder / f".s.PGSQL.{self.port}")
@@ -152,7 +152,7 @@ class PostgresServer:
 
 
 class PostgresProxy:
-    """A TCP port before a server's socket, in a process of its own (`tcp_proxy.py`)."""
+    """A TCP proxy in front of a server's socket, as a separate process (`tcp_proxy.py`)."""
 
     def __init__(self, server: PostgresServer) -> None:
         program = Path(__file__).with_name("tcp_proxy.py")
@@ -169,7 +169,7 @@ class PostgresProxy:
         return f"postgresql://advsweep@127.0.0.1:{self.port}/{database}"
 
     def order(self, order: str) -> None:
-        """`hold`: passes nothing on; `go`: goes on; `reset`: resets every connection."""
+        """`hold` stops forwarding, `go` resumes it, `reset` resets every connection."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{order}\n")
@@ -190,7 +190,7 @@ def postgres_binaries() -> Path | None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server; where none is installed the test is skipped, but never in CI."""
+    """A PostgreSQL server; skips the test if none is installed, except in CI."""
     binaries = postgres_binaries()
     if binaries is None:
         reason = "no PostgreSQL server is installed (no initdb on the PATH)"
@@ -205,7 +205,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_proxy(postgres_server: PostgresServer) -> Iterator[PostgresProxy]:
-    """A way to the server over TCP that a test may disturb."""
+    """A TCP connection to the server that a test can disturb."""
     proxy = PostgresProxy(postgres_server)
     yield proxy
     proxy.close()
@@ -213,7 +213,7 @@ def postgres_proxy(postgres_server: PostgresServer) -> Iterator[PostgresProxy]:
 
 @pytest.fixture(scope="session")
 def _postgres_databases(postgres_server: PostgresServer) -> Callable[[], str]:
-    """Makes databases with an empty store in them, which copying one does quickest."""
+    """Creates databases with an empty store by copying a template, which is fastest."""
     from advsweep.store import open_store
 
     server, numbers = postgres_server, itertools.count()
@@ -235,7 +235,7 @@ def postgres_url(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> Iterator[str]:
-    """The URL of an empty store in a PostgreSQL server, whose runs lie in the test's folder."""
+    """URL of an empty store on a PostgreSQL server; its runs are in the test's folder."""
     monkeypatch.setenv("ADVSWEEP_RUNS", str(tmp_path / "advsweep-runs"))
     name = _postgres_databases()
     yield postgres_server.url(name)

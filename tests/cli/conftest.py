@@ -1,4 +1,4 @@
-"""The command line as a user has it: a process in an empty folder."""
+"""Fixtures that run commands: forked processes, or the test's process for reading commands."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _show_warning(
 
 
 def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
-    """Every command of a group with what it calls; a group that does something alone is one too."""
+    """Yields every command and its function, including groups that can be called themselves."""
     for command in group.registered_commands:
         assert command.name is not None
         assert command.callback is not None
@@ -168,10 +168,10 @@ def in_process(
 def refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Callable[..., None]:
-    """`refused(words, *ARGUMENTS)`: one line on stderr that has the words, and exit code 2."""
+    """`refused(words, *ARGUMENTS)` expects exit code 2 and one line on stderr with the words."""
 
     def called(words: Sequence[str], *arguments: str) -> None:
-        # In this process, as importing torch once per mistake would take most of the time.
+        # In this process: importing torch once per mistake would take most of the time.
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
         with pytest.raises(SystemExit) as exit_:

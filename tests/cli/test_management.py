@@ -112,8 +112,8 @@ def test_a_tail_survives_a_cut_a_new_file_and_half_a_character(tmp_path):
 
 def test_a_log_is_followed_from_before_its_start_to_the_end(store):
     planned = make_plan([*FAKE, "seed=9"], single=True)
-    [unit] = schedule_runs(planned, store, force=False)
-    [run] = store.runs.select(ids=[unit.run_id])
+    [scheduled] = schedule_runs(planned, store, force=False)
+    [run] = store.runs.select(ids=[scheduled.run_id])
     assert run.status is Status.PENDING
 
     def work() -> None:
@@ -144,8 +144,8 @@ def test_stop_asks_running_runs_and_those_that_may_be_taken_up(store):
     store.leases.finish(interrupted, Status.INTERRUPTED)
     done = advsweep("stop", "other", "waiting")
     assert "Requested a stop of 1 running and 2 waiting runs; 1 had already ended." in done.stderr
-    asked = {run.id for run in store.runs.select() if run.stop_requested}
-    assert asked == {3, pending, interrupted}
+    stopped = {run.id for run in store.runs.select() if run.stop_requested}
+    assert stopped == {3, pending, interrupted}
     assert store.leases.claim_next(Owner.current()) is None
     with pytest.raises(NotFoundError):
         advsweep("stop", "77")

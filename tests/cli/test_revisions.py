@@ -77,17 +77,17 @@ def after(command, folders, monkeypatch, tmp_path) -> Command:
     return command
 
 
-def test_where_all_runs_are_of_one_revision_nothing_is_said(before):
+def test_no_warning_for_a_single_revision(before):
     for arguments in (("sweep", *SWEEP), ("plan", *SWEEP), ("ls",), ("report", "two")):
         assert "revision" not in "".join(before(*arguments)), arguments
     assert json.loads(before("show", "1", "--format", "json")[0])["environment"]["revisions"] == {}
 
 
 def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
-    told = "2 runs of an older revision of estimator 'rloo' are not reused (runs 3-4)"
-    assert told in raised("plan", *SWEEP)[1]
+    expected = "2 runs of an older revision of estimator 'rloo' are not reused (runs 3-4)"
+    assert expected in raised("plan", *SWEEP)[1]
     [warning] = json.loads(raised("plan", *SWEEP, "--format", "json")[0])["warnings"]
-    assert told in warning
+    assert expected in warning
     assert (
         "1 run of an older revision of estimator 'rloo' is not reused (run 4)"
         in (raised("plan", "estimator=rloo", "seed=1", *SMALL)[1])
@@ -97,7 +97,7 @@ def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
         assert "revision" not in raised("plan", *SWEEP, change)[1], change
 
 
-def test_a_sweep_and_a_run_say_so_before_they_train_them_anew(after):
+def test_sweep_and_run_warn_before_training_outdated_runs_again(after):
     with open_store(None, create=False) as store:
         assert store.runs.revisions(range(1, 7)) == {i: {} for i in range(1, 5)} | {
             i: {"estimator": 2} for i in (5, 6)
@@ -105,20 +105,22 @@ def test_a_sweep_and_a_run_say_so_before_they_train_them_anew(after):
     assert "revision" not in after("sweep", *SWEEP)[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ESTIMATORS.get("rloo"), "revision", 3)
-        told = after("sweep", *SWEEP)[1]
-        assert "4 runs of an older revision of estimator 'rloo' are not reused (runs 3-6)" in told
+        printed = after("sweep", *SWEEP)[1]
+        assert (
+            "4 runs of an older revision of estimator 'rloo' are not reused (runs 3-6)" in printed
+        )
         patch.setattr(ESTIMATORS.get("rloo"), "revision", 4)
-        told = after("run", "estimator=rloo", "seed=1", *SMALL)[1]
+        expected = after("run", "estimator=rloo", "seed=1", *SMALL)[1]
         assert "3 runs of an older revision of estimator 'rloo' are not reused (runs 4, 6, 8)" in (
-            told
+            expected
         )
 
 
 def test_a_listing_says_which_runs_are_of_which_revision(after):
     for arguments in (("ls",), ("ls", "two"), ("ls", "--format", "json")):
-        [told] = after(*arguments)[1].splitlines()
-        assert "estimator 'rloo' has several revisions" in told
-        assert "revision 1 in runs 3-4, revision 2 in runs 5-6" in told
+        [expected] = after(*arguments)[1].splitlines()
+        assert "estimator 'rloo' has several revisions" in expected
+        assert "revision 1 in runs 3-4, revision 2 in runs 5-6" in expected
     assert "revision" not in after("ls", "--limit", "2")[1]
 
 
@@ -139,9 +141,9 @@ def test_runs_of_before_revisions_were_recorded_count_as_older(after):
     with open_store(None, create=False) as store:
         for run_id in range(1, 5):
             store.runs.set_environment(run_id, {"python": "3.11"})
-    [told] = after("ls")[1].splitlines()
-    assert "an older revision in runs 3-4, revision 2 in runs 5-6" in told
-    assert "grpo" not in told
+    [expected] = after("ls")[1].splitlines()
+    assert "an older revision in runs 3-4, revision 2 in runs 5-6" in expected
+    assert "grpo" not in expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ESTIMATORS.get("rloo"), "revision", 3)
         assert "4 runs of an older revision of estimator 'rloo'" in after("plan", *SWEEP)[1]

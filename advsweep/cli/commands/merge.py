@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +9,7 @@ import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line, warn
+from advsweep.cli.shared.output import echo_line, progress_bar, warn
 from advsweep.errors import StoreError
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def merge(
     with (
         open_store(other, create=False) as source,
         open_store(store, create=not dry_run) as target,
-        _progress() as on_run,
+        progress_bar("runs") as on_run,
     ):
         if folders:
             source.runs_directory = _folder(other, source, other_runs)
@@ -81,17 +79,6 @@ def _folder(other: str, source: Store, chosen: Path | None) -> Path:
             f"--other-runs {beside.resolve()}, otherwise pass --no-folders"
         )
     return beside if beside.is_dir() else source.runs_directory
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("runs")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _record(merged: MergeResult) -> dict[str, Any]:

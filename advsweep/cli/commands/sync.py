@@ -14,7 +14,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_tracker
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line, warn
+from advsweep.cli.shared.output import echo_line, progress_bar, warn
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def sync(
         for run in runs:
             tracking_of(run)
         try:
-            with _without_prompts(), _progress(len(runs)) as on_run:
+            with _without_prompts(), progress_bar("runs", len(runs)) as on_run:
                 synced = sync_runs(opened, runs, tracking_of, on_run)
         except KeyboardInterrupt:
             # A normal exit would wait for the tracker's server in its exit handlers.
@@ -153,17 +153,6 @@ def _without_prompts() -> Iterator[None]:
             yield
         finally:
             sys.stdin = stdin
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("runs", total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _record(tracker: str, synced: SyncResult) -> dict[str, Any]:

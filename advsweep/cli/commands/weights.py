@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from advsweep.cli.shared import options
+from advsweep.cli.shared.output import progress_bar
 
 if TYPE_CHECKING:
     from advsweep.cli.shared.weight_tables import AnalysedRun
@@ -137,7 +136,7 @@ def _compare(base: Path, tuned: Path, values: Values, delta: float) -> WeightCha
     from advsweep.diagnostics.weight_files import StoredWeights, open_tuned
 
     before, after = StoredWeights(base.expanduser()), open_tuned(tuned.expanduser())
-    with _progress(str(tuned)) as on_matrix:
+    with progress_bar(str(tuned)) as on_matrix:
         return weight_changes(before, after, values=values, delta=delta, on_matrix=on_matrix)
 
 
@@ -186,21 +185,7 @@ def _one(store: Store, record: RunRecord, step: int, values: Values, delta: floa
     from advsweep.evaluation.analyses import ensure_analysis
 
     run = build_run(record.config)
-    with _progress(f"run {record.id}, step {step}") as on_matrix:
+    with progress_bar(f"run {record.id}, step {step}") as on_matrix:
         return ensure_analysis(
             store, record, run, step, values=values, delta=delta, on_matrix=on_matrix
         )
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[OnMatrix]:
-    """Shows the number of finished matrices as a bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, total, name: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total, name: bar.update(task, completed=done, total=total)

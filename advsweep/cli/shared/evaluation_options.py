@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advsweep.cli.shared.output import echo_line
+from advsweep.cli.shared.output import echo_line, progress_bar
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
@@ -241,16 +241,8 @@ def print_change(reason: str) -> None:
 @contextmanager
 def evaluation_progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Shows the progress of an evaluation on stderr: a bar on a terminal, else lines."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress
-
-    from advsweep.printable import printable_line
-
-    console = Console(stderr=True)
     if not sys.stderr.isatty():
         yield lambda done, total: echo_line(f"{what}: {done}/{total} problems", err=True)
         return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(escape(printable_line(what)))
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with progress_bar(what) as update:
+        yield update

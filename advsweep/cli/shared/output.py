@@ -18,7 +18,8 @@ import os
 import select
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -53,6 +54,22 @@ def echo_rendered(text: str) -> None:
 def warn(message: str) -> None:
     """Prints one line on stderr, prefixed with the program's name."""
     echo_line(f"advsweep: {message}", err=True)
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Yields `update(done, total)`, which moves a bar on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    # rich takes a tenth of a second to import.
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(escape(printable_line(title)), total=total)
+        yield lambda done, total=total, *_: bar.update(task, completed=done, total=total)
 
 
 def jsonable(value: Any) -> Any:

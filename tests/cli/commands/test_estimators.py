@@ -60,7 +60,7 @@ def test_every_name_is_listed(run):
         assert all(name in text for name in SPECIFIED.split()), output
 
 
-def test_names_without_a_definition_are_told_beside_the_table(run):
+def test_lists_names_without_a_definition_below_the_table(run):
     out, err = run()
     for name in ESTIMATORS.unavailable():
         assert name in err

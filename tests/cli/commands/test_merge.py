@@ -29,8 +29,8 @@ def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_pat
     assert "(nothing was changed)\n  runs: 6 added\n" in planned.stdout
     done = advsweep("merge", other, "--format", "json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (len(told["added"]), told["sweeps"], told["left_out"]) == (6, ["two"], [])
+    merged = json.loads(done.stdout)
+    assert (len(merged["added"]), merged["sweeps"], merged["left_out"]) == (6, ["two"], [])
     report = ("report", "two", "--format", "csv")
     assert advsweep(*report).stdout == finished(*report).stdout
     shown = advsweep("show", "last", "--format", "json")
@@ -39,7 +39,7 @@ def test_a_merged_sweep_makes_the_same_report(advsweep, finished, other, tmp_pat
     assert Path(checkpoint["path"]).is_dir()
 
 
-def test_differences_are_told_on_stderr(advsweep, other, tmp_path):
+def test_reports_differences_on_stderr(advsweep, other, tmp_path):
     shutil.copy(tmp_path / other, tmp_path / "advsweep.db")
     with open_store(str(tmp_path / "advsweep.db")) as store:
         store.metrics.record(1, [("reward/mean", 1, 9.0)])
@@ -61,7 +61,7 @@ def test_a_runs_folder_that_is_a_link_has_to_be_named(advsweep, other, tmp_path)
     assert advsweep("merge", other, "--other-runs", "aside").returncode == 0
 
 
-def test_what_is_malformed_is_told_on_stderr(advsweep, other, tmp_path):
+def test_reports_malformed_data_on_stderr(advsweep, other, tmp_path):
     connection = sqlite3.connect(tmp_path / other)
     with connection:
         connection.execute("UPDATE runs SET identity = 'a/..' WHERE id = 2")

@@ -32,7 +32,7 @@ def planned(invoke):
     return json.loads(invoke("plan", *MORE, "--jobs=2", "--format", "json").stdout)
 
 
-def test_json_has_every_run_and_where_it_stands(planned):
+def test_json_has_every_run_with_its_status(planned):
     assert (planned["done"], planned["running"], planned["missing"]) == (3, 0, 3)
     assert planned["states"] == {"done": 3, "missing": 3}
     assert planned["steps_left"] == 36
@@ -112,7 +112,7 @@ def test_a_dry_run_of_the_sweep_says_the_same(invoke):
     assert planned.stdout == dry.stdout
 
 
-def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
+def test_plans_and_warns_of_missing_resources(invoke):
     for command in (["plan"], ["sweep", "--dry-run"]):
         done = invoke(*command, *FAKE, "seed=3", "resources.gpus=1000")
         assert done.exit_code == 0
@@ -122,7 +122,7 @@ def test_what_this_machine_lacks_is_said_and_planned_all_the_same(invoke):
     assert (submitted.exit_code, submitted.stderr) == (0, "")
 
 
-def test_a_time_with_more_cores_than_there_are_is_said_to_have_no_room(invoke, monkeypatch):
+def test_time_estimate_notes_missing_cores(invoke, monkeypatch):
     monkeypatch.setattr("advsweep.sweep.executors.local._cores", lambda: [0, 1])
     more = [*FAKE, "seed=3", "--jobs=8"]
     for command in (["plan"], ["sweep", "--dry-run"]):
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused(advsweep, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_that_is_not_here_is_told_and_the_plan_printed(invoke, tmp_path):
+def test_plans_and_warns_of_missing_data(invoke, tmp_path):
     data = tmp_path / "later.jsonl"
     task = ["task=file", f"task.data={data}", "task.held_out=2", "task.verifier=numeric"]
     for command in (["plan"], ["sweep", "--dry-run"]):
@@ -183,17 +183,17 @@ def test_data_that_is_not_here_is_told_and_the_plan_printed(invoke, tmp_path):
     assert "there is no" in str(invoke("sweep", *FAKE, *task).exception)
 
 
-def test_a_printed_time_is_told_with_its_source(invoke, tmp_path):
+def test_time_estimate_names_its_source(invoke, tmp_path):
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "theirs.yaml").write_text(
         "# @package _global_\n"
         "sweep: {common: {printed: {gpu_hours: 6, steps: 12, source: Table 7}}}\n",
         encoding="utf-8",
     )
-    asked = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
-    done = invoke("plan", *asked, "-j1", "--config-dir", str(tmp_path))
+    overrides = ["+experiment=theirs", "resources.gpus=2", "prompts_per_step=3", *FAKE[1:]]
+    done = invoke("plan", *overrides, "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left; no time estimate: no run of this shape has finished yet"
     assert done.stdout.splitlines()[-1] == said
-    done = invoke("plan", *asked[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
+    done = invoke("plan", *overrides[:2], *FAKE[1:], "-j1", "--config-dir", str(tmp_path))
     said = "12 steps left, about 3.0 h and 6 GPU-hours with 1 side by side (by Table 7)"
     assert without_room(done.stdout.splitlines()[-1]) == said

@@ -84,7 +84,7 @@ def test_the_rest_of_the_batch_can_have_a_rate_of_its_own(drawn):
         assert mass == pytest.approx(p * (1 - p) ** 2.25)
 
 
-def test_what_is_not_given_is_taken_to_be_something_and_said(plot):
+def test_reports_assumed_inputs(plot):
     out, err = plot("fade,t2t", "--format", "csv")
     assert err.splitlines() == [
         "Assuming lengths = 1; set it with --input lengths=...",

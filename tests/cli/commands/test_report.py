@@ -17,7 +17,7 @@ def report(in_process: Called) -> Called:
     return lambda *arguments: in_process("report", *arguments)
 
 
-def test_a_pivot_as_it_is_asked_for(report):
+def test_pivots_columns_by_a_key(report):
     code, out, _ = report("two", "--rows", "estimator", "--columns", "seed", "--format", "csv")
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(out)))

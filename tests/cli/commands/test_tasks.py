@@ -73,7 +73,7 @@ def test_a_task_shows_its_problems(call: Callable[..., str], sums: str) -> None:
     assert set(record["splits"]["train"]["examples"][0]["gold"]) == {"answer"}
 
 
-def test_data_that_cannot_be_read_is_told_of_once() -> None:
+def test_reports_unreadable_data_once() -> None:
     done = CliRunner().invoke(app, ["tasks", "show", "gsm8k", "-o", "data=/none"])
     assert isinstance(done.exception, ConfigError)
     assert "there is no '/none'" in str(done.exception)

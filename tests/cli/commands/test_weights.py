@@ -98,7 +98,7 @@ def test_bounds_and_errors_stand_beside_what_they_are_of(call, pair, tmp_path):
     assert 16 < low < high <= 40
 
 
-def test_identical_models_are_said_to_be(call, pair):
+def test_reports_identical_models(call, pair):
     out, err = call("--base", "base", "--tuned", "base")
     assert err == "The weights are equal: no matrix differs.\n"
     assert ["all", "2", "0", "-", "-", "-", "-"] in [line.split() for line in out.splitlines()]
@@ -106,7 +106,7 @@ def test_identical_models_are_said_to_be(call, pair):
     assert json.loads(out)["identical"] is True
 
 
-def test_what_is_left_out_is_said(call, pair, tmp_path):
+def test_reports_skipped_matrices(call, pair, tmp_path):
     save_file({"lm_head.weight": torch.ones(3, 2)}, tmp_path / "tuned/model.safetensors")
     _, err = call(*pair)
     assert "Skipped matrices: model.layers.0.up_proj.weight (in base alone)\n" in err

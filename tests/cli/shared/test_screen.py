@@ -181,7 +181,7 @@ def test_start_again_is_for_runs_that_need_it(store, monkeypatch):
     drive(store, keys)
 
 
-def test_a_pruned_run_goes_on_without_the_rule_that_stopped_it(store, monkeypatch):
+def test_restart_disables_the_rule_that_pruned_a_run(store, monkeypatch):
     started = []
 
     def restart(store: Store, run_id: int, settings: list[str]) -> None:

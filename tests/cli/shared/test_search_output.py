@@ -39,9 +39,9 @@ def test_a_search_ends_with_its_best(advsweep: Advsweep) -> None:
         "24 steps left; no time estimate: no run of this shape has finished yet",
     ]
     assert advsweep(*SEARCH, "--dry-run").stdout == planned.stdout
-    told = advsweep(*SEARCH, "--format=json")
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    planned = advsweep(*SEARCH, "--format=json")
+    assert planned.returncode == 0, planned.stderr
+    found = json.loads(planned.stdout)
     assert (found["done"], found["skipped"]) == (4, 0)
     best = found["best"][0]
     assert best["params"].keys() == {"backend.learning_rate", "group_size"}
@@ -94,7 +94,7 @@ def test_a_trial_without_results_has_none_in_any_format(
     assert trial == {"trial": 0, "params": params, "values": {}, "state": "open"}
 
 
-def test_pruned_runs_are_told_of(advsweep: Advsweep) -> None:
+def test_lists_pruned_runs(advsweep: Advsweep) -> None:
     rule = ("stopping=acr", "stopping.first=3", "stopping.threshold=1e-9", "stopping.runs=0")
     swept = advsweep("sweep", "--name=p", *QUICK, *rule)
     assert swept.returncode == 0, swept.stderr

@@ -116,7 +116,7 @@ def test_a_reader_that_leaves_ends_a_command_quietly(fake_folder, arguments):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_pipe_of_something_else_that_breaks_is_said():
+def test_reports_another_broken_pipe():
     program = """if True:
         import sys
         from advsweep.cli import main
