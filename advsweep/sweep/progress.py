@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from advsweep.printable import printable, printable_line
+from advsweep.sweep.events import Event, EventKind, RunEvent, RunsAdded, SweepProgress
 from advsweep.sweep.planning.labels import labels
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, RunsAdded, SweepProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -38,15 +38,16 @@ from advsweep.store import Failure, RunRecord, Status, Store, open_store, owners
 from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, spell_size
 from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.limits import held_bytes
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import STORE_SECONDS, execute
+from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.main import work
 

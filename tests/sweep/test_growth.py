@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from advsweep.store import Status, Store
+from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 
 pytestmark = pytest.mark.slow
 

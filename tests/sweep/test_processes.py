@@ -14,10 +14,10 @@ import pytest
 
 from advsweep.store import Status, Store, open_store
 from advsweep.store.owners import process_started
+from advsweep.sweep.events import Event
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.events import Event
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 
 pytestmark = pytest.mark.slow
 

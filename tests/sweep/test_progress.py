@@ -10,12 +10,12 @@ from rich.console import Console
 
 from advsweep.store import Owner, RunRecord, Store
 from advsweep.sweep import progress
+from advsweep.sweep.events import EventKind, RunEvent, SweepProgress
 from advsweep.sweep.planning.labels import labels
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.progress import BarView, LineView, TableView, live_view
-from advsweep.sweep.scheduler.events import EventKind, RunEvent, SweepProgress
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 Planner = Callable[..., Plan]
 

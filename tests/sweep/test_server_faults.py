@@ -22,12 +22,12 @@ import pytest
 
 from advsweep.errors import StoreUnavailableError
 from advsweep.store import RunRecord, Status, Store, open_store, owners
+from advsweep.sweep.events import Event
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler import limits
-from advsweep.sweep.scheduler.events import Event
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.main import work
 

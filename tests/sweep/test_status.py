@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advsweep.store import Owner, Status, Store
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.status import LOST_REASON, read_status
 
 

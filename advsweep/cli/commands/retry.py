@@ -17,8 +17,8 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from advsweep.cli.shared.runs import Targets
     from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import SweepResult
     from advsweep.sweep.planning.resume import Settings
-    from advsweep.sweep.scheduler.events import SweepResult
 
 
 def retry(

@@ -16,7 +16,7 @@ from advsweep.errors import ConfigError
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import Store
-    from advsweep.sweep.scheduler.events import Event
+    from advsweep.sweep.events import Event
     from advsweep.sweep.tracking.client import Trackings
 
 
@@ -127,7 +127,7 @@ def _trackings(store: Store, node: Plain | None, trusted: bool) -> Trackings:
 
 
 def _print_event(event: Event) -> None:
-    from advsweep.sweep.scheduler.events import RunEvent
+    from advsweep.sweep.events import RunEvent
 
     if isinstance(event, RunEvent):
         run, reason = event.run, f": {event.message}" if event.message else ""

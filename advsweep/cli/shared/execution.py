@@ -14,9 +14,9 @@ from advsweep.cli.shared.runs import flatten
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import Store
+    from advsweep.sweep.events import Event, SweepResult
     from advsweep.sweep.planning.plan import Plan
     from advsweep.sweep.retry_policy import Policy
-    from advsweep.sweep.scheduler.events import Event, SweepResult
 
 LISTED = 20
 
@@ -87,7 +87,7 @@ def execute(
     Args:
         track: is told what happens, too; what `tracked` gives.
     """
-    from advsweep.sweep.scheduler.scheduler import execute as run_plan
+    from advsweep.sweep.scheduler.execute import execute as run_plan
 
     with show_events(plan, store, track) as on_event:
         return run_plan(plan, store, jobs, on_event, force=force, policy=policy)

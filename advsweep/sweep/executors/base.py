@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
@@ -300,13 +300,19 @@ class QueueExecutor(Executor):
 
     @abstractmethod
     def submit(
-        self, jobs: Sequence[Job], folder: Path, side_by_side: int, policy: Policy
+        self,
+        jobs: Sequence[Job],
+        folder: Path,
+        side_by_side: int,
+        policy: Policy,
+        make_execution: MakeExecution,
     ) -> Iterator[Mapping[int, str]]:
         """Submits jobs in batches and yields the job names of each batch, by run.
 
         Args:
             folder: takes the files that the queue needs.
             policy: retries and limits, which each job applies to its own run.
+            make_execution: what each job calls where it runs, to execute its run.
 
         Raises:
             ConfigError: the queue cannot be reached, or refuses the jobs.
@@ -314,6 +320,24 @@ class QueueExecutor(Executor):
 
     def start(self, job: Job) -> Handle:
         raise AssertionError("submitted jobs are not watched and have no handle")
+
+
+class JobExecution(Protocol):
+    """Executes one run in the job of a queue; the scheduler makes it."""
+
+    @property
+    def retries(self) -> int:
+        """The number of retries of the run."""
+
+    def execute(self) -> str:
+        """Executes the run and returns how it ended, in a word."""
+
+    def interrupt(self) -> None:
+        """Stops the worker and waits for its end; called from a signal handler."""
+
+
+MakeExecution = Callable[["RemoteJob", "Policy", int], JobExecution]
+"""Makes the execution of a job from the job, its policy and the number of earlier retries."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +21,8 @@ from advsweep.store.owners import process_started
 from advsweep.sweep.executors.base import (
     STORE_VARIABLE,
     Job,
+    JobExecution,
+    MakeExecution,
     QueueEntry,
     QueueExecutor,
     RemoteJob,
@@ -30,7 +32,6 @@ from advsweep.sweep.retry_policy import Policy
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
-    from advsweep.sweep.scheduler.queue_job import QueueJob
 
 SIDE_BY_SIDE = 256
 SQUEUE_SECONDS = 120
@@ -123,7 +124,12 @@ class SlurmExecutor(QueueExecutor):
         }
 
     def submit(
-        self, jobs: Sequence[Job], folder: Path, side_by_side: int, policy: Policy
+        self,
+        jobs: Sequence[Job],
+        folder: Path,
+        side_by_side: int,
+        policy: Policy,
+        make_execution: MakeExecution,
     ) -> Iterator[Mapping[int, str]]:
         batches, threads = list(_batches(jobs, self.array_size)), self.resources.cpus
         for batch in batches:
@@ -132,7 +138,9 @@ class SlurmExecutor(QueueExecutor):
             try:
                 with _passed_on(batch[0].store_url), executor.batch():
                     remote = [RemoteJob.of(job, threads).without_secrets() for job in batch]
-                    submitted = [executor.submit(SlurmJob(job, policy)) for job in remote]
+                    submitted = [
+                        executor.submit(SlurmJob(job, policy, make_execution)) for job in remote
+                    ]
             except (OSError, RuntimeError) as error:
                 raise ConfigError(
                     f"executor: expected Slurm to take {len(batch)} jobs, got: {error}"
@@ -178,17 +186,14 @@ class SlurmJob:
 
     job: RemoteJob
     policy: Policy
+    make_execution: MakeExecution
     retries: int = 0
-    _scheduler: QueueJob | None = None
+    _execution: JobExecution | None = field(default=None, compare=False)
 
     def __call__(self) -> str:
         """Returns how the run ended, in a word."""
-        # Imported on the machine of the job alone: the command that submits stays quick.
-        from advsweep.sweep.scheduler.queue_job import QueueJob
-
-        self._scheduler = QueueJob(self.job, self.policy, self.retries)
-        self._scheduler.run()
-        return self._scheduler.end.value if self._scheduler.end else "elsewhere"
+        self._execution = self.make_execution(self.job, self.policy, self.retries)
+        return self._execution.execute()
 
     def checkpoint(self) -> Any:
         """Stops the worker and returns the job for submitit to queue again.
@@ -196,11 +201,11 @@ class SlurmJob:
         submitit calls it in a signal handler, before the time is up or on preemption.
         """
         retries = self.retries
-        if self._scheduler is not None:
-            self._scheduler.interrupt()
-            retries = self._scheduler.retries
+        if self._execution is not None:
+            self._execution.interrupt()
+            retries = self._execution.retries
         return _import_submitit().helpers.DelayedSubmission(
-            SlurmJob(self.job, self.policy, retries)
+            SlurmJob(self.job, self.policy, self.make_execution, retries)
         )
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from advsweep.errors import StoreError
 from advsweep.store import Failure, Owner, Status
 from advsweep.sweep import exit_codes
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.exit_codes import ExitClassifier, FailureCause
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store

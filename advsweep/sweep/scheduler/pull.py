@@ -31,9 +31,9 @@ from advsweep.sweep.stop_request import handle_stop_signals
 if TYPE_CHECKING:
     from advsweep.components import Plain
     from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import Event, EventKind, SweepResult
     from advsweep.sweep.executors.base import Executor
     from advsweep.sweep.exit_codes import FailureCause
-    from advsweep.sweep.scheduler.events import Event, EventKind, SweepResult
 
 PULLED = (Status.PENDING, Status.INTERRUPTED, Status.LOST)
 """The states of runs that are pulled."""

@@ -15,9 +15,10 @@ from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import FILE_MODE, make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Job, QueueExecutor
 from advsweep.sweep.registry import EXECUTORS
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.scheduler.queue_job import QueueJob
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -91,7 +92,9 @@ def submit(
                     directory=record.directory,
                     evaluations=scheduled.evaluations(record),
                 )
-        for submitted in executor.submit(list(jobs.values()), folder, side_by_side, policy):
+        for submitted in executor.submit(
+            list(jobs.values()), folder, side_by_side, policy, QueueJob
+        ):
             names |= submitted
             _write(folder, names)
             for run_id, name in submitted.items():

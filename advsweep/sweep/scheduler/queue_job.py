@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from advsweep.components import Plain
 from advsweep.errors import ConfigError
 from advsweep.store import Status, open_store, owners
+from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.executors.base import (
     STORE_VARIABLE,
     Executor,
@@ -25,7 +26,6 @@ from advsweep.sweep.executors.base import (
     RemoteJob,
 )
 from advsweep.sweep.retry_policy import store_patience
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
 from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 from advsweep.sweep.scheduler.scheduler import Scheduler
 
@@ -75,6 +75,11 @@ class QueueJob(Scheduler):
     def end(self) -> EventKind | None:
         """How the run ended; None if it did not."""
         return self._run.end
+
+    def execute(self) -> str:
+        """Executes the run and returns how it ended, in a word."""
+        self.run()
+        return self.end.value if self.end else "elsewhere"
 
     def interrupt(self) -> None:
         """Stops the worker and waits for its end; called from a signal handler."""

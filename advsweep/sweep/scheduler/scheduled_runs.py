@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from advsweep.backends.base import StackKey
     from advsweep.store import RunRecord, Store
+    from advsweep.sweep.events import EventKind
     from advsweep.sweep.planning.plan import Plan, PlannedRun
-    from advsweep.sweep.scheduler.events import EventKind
 
 
 @dataclass(eq=False)

@@ -1,10 +1,9 @@
-"""Executes a plan: starts the missing runs, watches their workers and survives their crashes."""
+"""The scheduler: starts missing runs, watches their workers and survives their crashes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,71 +11,21 @@ from advsweep.errors import StoreError, is_disk_full
 from advsweep.store import Failure, Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.sweep import exit_codes
-from advsweep.sweep.executors.base import Executor, Job, QueueExecutor
+from advsweep.sweep.events import Event, EventKind, SweepProgress
+from advsweep.sweep.executors.base import Executor, Job
 from advsweep.sweep.exit_codes import FailureCause
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import batching, limits
-from advsweep.sweep.scheduler.events import Event, EventKind, SweepProgress, SweepResult
-from advsweep.sweep.scheduler.limits import Worker, check_limits
+from advsweep.sweep.scheduler.limits import Worker
 from advsweep.sweep.scheduler.outcomes import OutcomeRecorder, recorded_cause
-from advsweep.sweep.scheduler.queue import check_policy, submit
-from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun, schedule_runs
-from advsweep.sweep.stop_request import handle_stop_signals
+from advsweep.sweep.scheduler.scheduled_runs import ScheduledRun
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
-    from advsweep.sweep.planning.plan import Plan
 
 POLL_SECONDS = 0.05
 STORE_SECONDS = 1.0
 """Interval at which the scheduler reads the store: runs of other processes, lost leases."""
-
-
-def execute(
-    plan: Plan,
-    store: Store,
-    jobs: int | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
-    *,
-    force: bool = False,
-    policy: Policy | None = None,
-    make: Callable[..., Scheduler] | None = None,
-) -> SweepResult:
-    """Executes what is missing of a plan and returns when all its runs are in a final state.
-
-    Completed runs are skipped, and so are runs that the plan's rule has stopped early.
-    Interrupted runs resume from their last checkpoint, as do runs that another rule stopped.
-    Failed runs are tried again; runs that another process trains are waited for. A run with a
-    stop request in the store is interrupted, or not started, until the next execution.
-
-    SIGINT, SIGTERM and SIGHUP stop all workers with a checkpoint; a second signal kills them.
-    With a queue executor the runs are only submitted; their jobs apply retries and limits.
-
-    Args:
-        jobs: number of workers side by side; the executor's capacity when None.
-        on_event: receives events, in the calling thread.
-        force: train completed and pruned runs again, as new attempts.
-        policy: retries and limits; the default policy when None.
-        make: makes the scheduler, where runs are added to those of the plan later.
-
-    Raises:
-        ConfigError: the executor does not support the policy, never has room for a run, or
-            cannot reach its cluster.
-        StoreError: the store cannot be used.
-    """
-    policy = policy or Policy()
-    check_limits(policy, plan.executor)
-    plan.check()
-    if isinstance(plan.executor, QueueExecutor):
-        check_policy(policy, plan.executor)
-    runs = schedule_runs(plan, store, force=force)
-    slots = jobs or plan.executor.capacity()
-    if isinstance(plan.executor, QueueExecutor):
-        return submit(runs, store, plan.executor, slots, on_event, policy)
-    scheduler = (make or Scheduler)(store, plan.executor, slots, on_event, policy, runs)
-    with handle_stop_signals(scheduler.request_stop), closing(plan.executor):
-        scheduler.run()
-    return scheduler.result()
 
 
 class Scheduler(OutcomeRecorder):

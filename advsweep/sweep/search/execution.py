@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from advsweep.sweep.scheduler.events import Event, RunsAdded, SweepResult
+from advsweep.sweep.events import Event, RunsAdded, SweepResult
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import Scheduler, execute
+from advsweep.sweep.scheduler.scheduler import Scheduler
 from advsweep.sweep.search.dimensions import format_params
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from advsweep.components import Plain
 from advsweep.errors import ConfigError, StoreError
 from advsweep.local_files import make_private_folder, open_private
+from advsweep.sweep.events import Event, EventKind, RunEvent
 from advsweep.sweep.registry import TRACKINGS
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent
 from advsweep.sweep.tracking.base import TRACKING_KEY, Tracking, sync_command
 
 if TYPE_CHECKING:

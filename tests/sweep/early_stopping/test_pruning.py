@@ -11,9 +11,9 @@ import pytest
 from advsweep.backends import fake
 from advsweep.report import build_report, lay_out
 from advsweep.store import Owner, Status, Store, open_store
+from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.events import Event, RunEvent
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 
 Planner = Callable[..., Plan]
 

@@ -10,11 +10,11 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.store import Owner, Status, Store, open_store
+from advsweep.sweep.events import EventKind, RunEvent
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.resume import plan_again
-from advsweep.sweep.scheduler.events import EventKind, RunEvent
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 
 def test_a_queued_run_that_is_asked_to_stop_is_not_started(plan, store: Store) -> None:

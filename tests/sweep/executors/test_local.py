@@ -25,7 +25,7 @@ from advsweep.sweep.executors.forkserver import can_adopt
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.registry import EXECUTORS
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker.environment import describe_environment
 
 Planner = Callable[..., Plan]

@@ -18,10 +18,10 @@ import pytest
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import RunRecord, Status, Store, open_store
+from advsweep.sweep.events import Event
 from advsweep.sweep.executors.ray import RayExecutor, _room
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.events import Event
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 
 Planner = Callable[..., Plan]
 

@@ -22,15 +22,15 @@ from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Failure, Owner, Status, Store, open_store, owners
 from advsweep.sweep import retry_policy
+from advsweep.sweep.events import Event, RunEvent
 from advsweep.sweep.executors.base import Job, QueueEntry, RemoteJob
 from advsweep.sweep.executors.slurm import SlurmExecutor, SlurmJob, _batches
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
-from advsweep.sweep.scheduler.events import Event, RunEvent
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.queue import queued_runs
 from advsweep.sweep.scheduler.queue_job import QueueJob
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 Planner = Callable[..., Plan]
 
@@ -270,7 +270,7 @@ def log_of(store: Store, run_id: int) -> str:
 @pytest.mark.slow
 def test_a_job_tries_its_run_again_as_often_as_it_may(store: Store, order: Orders) -> None:
     run_id, crashing = order("backend.crash_at=13")
-    assert SlurmJob(crashing, Policy(retries=2), retries=1)() == "failed"
+    assert SlurmJob(crashing, Policy(retries=2), QueueJob, retries=1)() == "failed"
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.KILLED)
     assert run.error == "killed by signal 11 (SIGSEGV)"
@@ -284,7 +284,10 @@ def test_a_job_holds_its_run_to_its_limits_and_tries_again_by_the_class_of_failu
     store: Store, order: Orders
 ) -> None:
     run_id, slow = order("backend.step_seconds=0.5")
-    assert SlurmJob(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3))() == "failed"
+    assert (
+        SlurmJob(slow, Policy(retry_on=frozenset({Failure.OOM}), time_limit=3), QueueJob)()
+        == "failed"
+    )
     [run] = store.runs.select()
     assert (run.status, run.failure) == (Status.FAILED, Failure.TIMEOUT)
     assert run.error == "took longer than its time limit of 3s"
@@ -296,7 +299,7 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     store: Store, order: Orders
 ) -> None:
     _, slow = order("backend.step_seconds=0.1", "steps=200")
-    works = [SlurmJob(slow, Policy(retries=3), retries=1)]
+    works = [SlurmJob(slow, Policy(retries=3), QueueJob, retries=1)]
     # Before it has begun there is nothing to stop.
     works.append(works[0].checkpoint().function)
     assert works[1] == works[0]
@@ -327,7 +330,7 @@ def test_a_job_that_is_queued_again_takes_along_how_often_it_tried(
     [run] = store.runs.select()
     assert (run.status, run.error) == (Status.INTERRUPTED, "asked to stop")
     # Its worker was killed once before it was interrupted.
-    assert works[2] == SlurmJob(slow, Policy(retries=3), retries=2)
+    assert works[2] == SlurmJob(slow, Policy(retries=3), QueueJob, retries=2)
 
 
 @pytest.mark.slow
@@ -336,7 +339,7 @@ def test_a_job_leaves_a_run_that_was_asked_to_stop_until_it_is_submitted_again(
 ) -> None:
     run_id, its = order("steps=20")
     store.leases.request_stop(run_id)
-    assert SlurmJob(its, Policy())() == "interrupted"
+    assert SlurmJob(its, Policy(), QueueJob)() == "interrupted"
     assert store.runs.select()[0].status is Status.PENDING
     assert not store.runs.select()[0].directory.exists()
     (slurm / "hold").touch()
@@ -356,7 +359,7 @@ def test_a_job_gives_up_a_run_that_another_process_keeps(
         store.leases.heartbeat(run_id)
 
     monkeypatch.setattr(QueueJob, "_emit_progress", beat)
-    assert SlurmJob(its, Policy())() == "elsewhere"
+    assert SlurmJob(its, Policy(), QueueJob)() == "elsewhere"
 
 
 def test_runs_that_were_pruned_are_not_submitted(slurm: Path, plan: Planner, store: Store) -> None:

@@ -11,8 +11,8 @@ from advsweep.config.space import PublishedTime
 from advsweep.store import Owner, Status, Store
 from advsweep.sweep.planning.eta import estimate
 from advsweep.sweep.planning.plan import Plan
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import new_run
-from advsweep.sweep.scheduler.scheduler import execute
 
 Planner = Callable[..., Plan]
 

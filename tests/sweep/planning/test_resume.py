@@ -18,8 +18,8 @@ from advsweep.sweep.planning.resume import (
     plan_again,
     recorded_settings,
 )
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 
 def test_runs_are_started_again_with_the_settings_of_their_sweep(plan, store: Store) -> None:

@@ -18,14 +18,14 @@ from advsweep.backends.base import Run
 from advsweep.errors import ConfigError
 from advsweep.report import build_report, render
 from advsweep.store import Owner, Status, Store, open_store
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Handle, Job, Resources
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.executors.local import LocalExecutor
 from advsweep.sweep.planning.plan import Plan
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepResult
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.pull import pull_runs
 from advsweep.sweep.scheduler.scheduled_runs import new_run, schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 Planner = Callable[..., Plan]
 Measured = dict[int, list[tuple[str, int, float]]]

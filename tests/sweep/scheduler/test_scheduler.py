@@ -15,15 +15,15 @@ import pytest
 
 from advsweep.errors import ConfigError, StoreError
 from advsweep.store import Failure, Owner, Status, Store, open_store
+from advsweep.sweep.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.executors.debug import EndedHandle
 from advsweep.sweep.exit_codes import ELSEWHERE, FAILED
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
-from advsweep.sweep.scheduler.events import Event, EventKind, RunEvent, SweepProgress, SweepResult
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 
 Planner = Callable[..., Plan]
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 
 from advsweep.store import Status
-from advsweep.sweep.scheduler.events import EventKind, RunEvent
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.events import EventKind, RunEvent
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.tracking.base import Tracking
 from advsweep.sweep.tracking.client import LOG, sweep_trackings, tracker_client
 

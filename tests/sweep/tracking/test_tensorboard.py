@@ -10,7 +10,7 @@ from tensorboard.plugins.hparams.api_pb2 import Status as Ends
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from advsweep.store import Owner, Status
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.tracking.sender import Sender, sync
 from advsweep.sweep.tracking.tensorboard import TensorboardTracking
 

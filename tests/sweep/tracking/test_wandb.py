@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from advsweep.store import Owner, Status
-from advsweep.sweep.scheduler.scheduler import execute
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.tracking.client import tracker_client
 from advsweep.sweep.tracking.wandb import Mode, WandbTracking
 from tests.sweep.tracking.conftest import WandbServer

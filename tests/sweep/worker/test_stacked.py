@@ -21,14 +21,14 @@ from advsweep.errors import StoreError
 from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
 from advsweep.sweep.early_stopping.rules import StoppingCheck
+from advsweep.sweep.events import Event, RunEvent, SweepResult
 from advsweep.sweep.executors.base import Executor, Handle, Job
 from advsweep.sweep.exit_codes import STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler import scheduler
-from advsweep.sweep.scheduler.events import Event, RunEvent, SweepResult
+from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
-from advsweep.sweep.scheduler.scheduler import execute
 from advsweep.sweep.stop_request import RunStopRequest, StopRequest
 from advsweep.sweep.worker import environment, heartbeat, main
 from advsweep.sweep.worker.environment import ProcessCosts
