@@ -26,3 +26,12 @@ def test_every_make_target_exists() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"`make ([a-z-]+)", document.read_text("utf-8")):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), (document.name, target)
+
+
+def test_every_class_exists() -> None:
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "advsweep").rglob("*.py"))
+    classes = set(re.findall(r"^class (\w+)", sources, re.MULTILINE))
+    types = {"Float"}  # of jaxtyping
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)\b", document.read_text("utf-8")))
+        assert named <= classes | types, document.name

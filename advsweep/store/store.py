@@ -18,7 +18,7 @@ from advsweep.store.leases import Leases
 from advsweep.store.metrics import Metrics
 from advsweep.store.owners import LeaseGuard
 from advsweep.store.runs import Runs
-from advsweep.store.schema import HEAD, prepare
+from advsweep.store.schema_version import HEAD, prepare
 from advsweep.store.sweeps import Sweeps, Trials
 from advsweep.store.tables import Base
 

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 
 from advsweep.errors import StoreError
 from advsweep.store import Owner, Status, open_store
-from advsweep.store.schema import HEAD, MIGRATIONS, REVISIONS
+from advsweep.store.schema_version import HEAD, MIGRATIONS, REVISIONS
 from advsweep.store.tables import Base
 
 

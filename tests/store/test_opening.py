@@ -17,7 +17,7 @@ import pytest
 
 from advsweep.errors import StoreError
 from advsweep.store import NewRun, open_store
-from advsweep.store.schema import HEAD
+from advsweep.store.schema_version import HEAD
 
 
 def test_a_new_store_has_the_newest_schema(tmp_path):

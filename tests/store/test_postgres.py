@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from advsweep.errors import StoreError
 from advsweep.store import Owner, open_store
 from advsweep.store.connections import locate
-from advsweep.store.schema import HEAD
+from advsweep.store.schema_version import HEAD
 from advsweep.store.tables import Base
 
 

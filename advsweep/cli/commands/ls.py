@@ -36,8 +36,8 @@ def ls(
     """List runs, newest first."""
     from advsweep.cli.shared.output import print_listing
     from advsweep.store import open_store
+    from advsweep.store.component_revisions import find_mixed_revisions
     from advsweep.store.records import parse_status
-    from advsweep.store.revisions import find_mixed_revisions
 
     if output is ListFormat.TABLE and not every:
         limit = limit or NEWEST

@@ -20,7 +20,7 @@ from advsweep.components import option_of
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
-from advsweep.store.revisions import HASH
+from advsweep.store.component_revisions import HASH
 
 Group = dict[str, Any]
 """The name of a row: config keys, `estimator` first, and their values."""

@@ -61,8 +61,8 @@ from advsweep.report.tables.rows import (
 )
 from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store
+from advsweep.store.component_revisions import find_mixed_revisions
 from advsweep.store.records import unscorable_share
-from advsweep.store.revisions import find_mixed_revisions
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message

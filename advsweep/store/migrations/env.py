@@ -1,4 +1,4 @@
-"""What alembic runs: the migrations, on the connection that `advsweep.store.schema` hands in."""
+"""Runs the migrations for alembic, on the connection of `advsweep.store.schema_version`."""
 
 from alembic import context
 
