@@ -69,7 +69,7 @@ def test_runs_are_started_again_from_their_records(plan, store: Store) -> None:
 def test_a_run_that_would_be_another_by_now_is_refused(plan, store: Store) -> None:
     execute(plan("backend.fail_at=7"), store)
     [record] = store.runs.select()
-    with pytest.raises(ConfigError, match="has revised a part of it"):
+    with pytest.raises(ConfigError, match="revised one of its components"):
         plan_again([replace(record, identity="0" * 64)])
 
 
