@@ -6,6 +6,7 @@ from advsweep.statistics.comparison import (
     compare_paired,
     compare_seeds,
     compare_unpaired,
+    improvement_share,
     permutation_p_value,
     probability_of_improvement,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "detectable_difference",
     "fit_pass_at_k",
     "fit_solve_rates",
+    "improvement_share",
     "interquartile_mean",
     "iqm_interval",
     "mean_over_problems",

@@ -206,6 +206,17 @@ def permutation_p_value(differences: ArrayLike, seed: int = 0) -> float:
     return float((np.abs(sums) >= bound).mean())
 
 
+def improvement_share(a: ArrayLike, b: ArrayLike) -> float:
+    """Estimate the probability that a run of a beats a run of b, as `probability_of_improvement`.
+
+    Without the interval, whose ends need scipy.optimize: importing it takes 0.1 s.
+    """
+    of_a, of_b = (own[np.isfinite(own)] for own in map(as_sample, (a, b)))
+    if not of_a.size or not of_b.size:
+        return math.nan
+    return float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)
+
+
 def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     """Estimate the probability that a run of a beats a run of b: P(a > b) + P(a = b)/2.
 
@@ -233,9 +244,7 @@ def probability_of_improvement(a: ArrayLike, b: ArrayLike, level: float = 0.95) 
     of_a, of_b = of_a[np.isfinite(of_a)], of_b[np.isfinite(of_b)]
     n_a, n_b = of_a.size, of_b.size
     n = min(n_a, n_b)
-    if not n:
-        return Interval(math.nan, math.nan, math.nan, 0)
-    share = float((np.sign(of_a[:, None] - of_b).mean() + 1) / 2)
+    share = improvement_share(of_a, of_b)
     if n < 2:
         return Interval(share, math.nan, math.nan, n)
     z = float(ndtri((1 + level) / 2))

@@ -22,10 +22,9 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.tables.types import Difference, Mark, Report, Row
 from advsweep.statistics import (
     Comparison,
-    Interval,
     benjamini_hochberg,
     compare_seeds,
-    probability_of_improvement,
+    improvement_share,
     seeds_needed,
 )
 
@@ -171,12 +170,12 @@ def _p_value(comparison: Comparison) -> float:
     return comparison.p_value if comparison.sd > 0 else math.nan
 
 
-def _improvement(row: Row, other: Row, column: Column) -> Interval | None:
+def _improvement(row: Row, other: Row, column: Column) -> float | None:
     if column.direction is MetricDirection.NEITHER:
         return None
     a, b = row.cells[column.name].values, other.cells[column.name].values
     sign = 1 if column.direction is MetricDirection.HIGHER else -1
-    return probability_of_improvement([sign * v for v in a], [sign * v for v in b])
+    return improvement_share([sign * v for v in a], [sign * v for v in b])
 
 
 def count_seeds(comparison: Comparison, target: float) -> int | None:

@@ -81,7 +81,7 @@ def to_csv(report: Report) -> str:
 
 
 def _plain_difference(difference: Difference) -> dict[str, Any]:
-    c, improvement = difference.comparison, difference.improvement
+    c = difference.comparison
     return {
         "difference": c.difference,
         "difference_low": c.low,
@@ -90,7 +90,7 @@ def _plain_difference(difference: Difference) -> dict[str, Any]:
         "p_permutation": c.p_permutation,
         "p_adjusted": difference.p_adjusted,
         "effect": c.effect_size,
-        "p_better": None if improvement is None else improvement.mean,
+        "p_better": difference.improvement,
         "seeds_needed": difference.seeds,
         "pairs": c.n,
     }

@@ -217,7 +217,7 @@ def _difference(difference: Difference, *, tested: bool, ranked: bool) -> list[E
         *([_p(c.p_permutation)] if tested else []),
         _p(difference.p_adjusted),
         Entry(_number(c.effect_size, "+.2f"), value=c.effect_size),
-        *([_chance(improvement.mean if improvement else math.nan)] if ranked else []),
+        *([_chance(math.nan if improvement is None else improvement)] if ranked else []),
         Entry(_seeds(difference.seeds), value=difference.seeds),
     ]
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
-from advsweep.statistics import Comparison, Interval
+from advsweep.statistics import Comparison
 from advsweep.store import RunRecord, Status
 
 
@@ -148,7 +148,7 @@ class Difference:
     column: str
     comparison: Comparison
     p_adjusted: float
-    improvement: Interval | None
+    improvement: float | None
     seeds: int | None
     target: float
 
