@@ -104,7 +104,7 @@ def main(data: Path, folder: Path, width: int, given: list[str]) -> int:
 
     with open_store(str(undisturbed)) as first, open_store(str(killed)) as second:
         equal = compare(first, second)
-        [record] = second.runs()
+        [record] = second.runs.select()
         results = {**figures(second, record, base, exported), "equal": equal}
     with open_store(str(folder / "exported.db")) as store:
         [evaluation] = store.evaluations.of_models()
@@ -230,7 +230,7 @@ def kill_in_the_middle(file: Path, run: list[str], step: int) -> None:
 
 def compare(first: Store, second: Store) -> dict[str, bool]:
     """What two stores with one run each agree in."""
-    [[one], [other]] = first.runs(), second.runs()
+    [[one], [other]] = first.runs.select(), second.runs.select()
 
     def equal(read: Any) -> bool:
         return bool(read(first, one) == read(second, other))

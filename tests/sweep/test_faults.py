@@ -583,7 +583,7 @@ def test_a_full_disk_fails_runs_clearly_and_room_finishes_them(
 
     def fill(event: Event) -> None:
         with open_store(str(small_disk / "advsweep.db")) as store:
-            if not filler.exists() and len(training(store, step=6)) == 2:
+            if not filler.exists() and len(training(store, step=2)) == 2:
                 filler.touch()
                 _fill(small_disk, filler)
 

@@ -74,7 +74,7 @@ def test_reports_tell_apart_how_answers_of_a_model_were_made_to_count(
 def test_an_interrupted_evaluation_goes_on(advsweep, monkeypatch, tmp_path):
     # `advsweep.evaluation.evaluate` is the function, which hides the module.
     module = importlib.import_module("advsweep.evaluation.evaluate")
-    monkeypatch.setattr(module, "SAMPLES", 8)  # two problems of four samples
+    monkeypatch.setattr(module, "PIECE_SAMPLES", 8)  # two problems of four samples
     whole = _evaluated(advsweep, "--samples", "4", store="b.db")
     sample, calls = ModelSampler.sample, []
 
