@@ -106,7 +106,7 @@ def _plain_commits(url: str, folder: str) -> tuple[str, str]:
         name, place = "sqlite3 with SQLite's defaults", "?"
     else:
         # Use SQLAlchemy's connection, so that the peer has the same driver and settings.
-        connection = open_store(url)._engines.writer.raw_connection()
+        connection = open_store(url).database.writer.raw_connection()
         name, place = "the driver alone, settings as ours", "%s"
     cursor = connection.cursor()
     cursor.execute("CREATE TABLE plain (step INTEGER, value DOUBLE PRECISION)")
