@@ -11,6 +11,7 @@ from advsweep.sweep.executors.base import QueueExecutor
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.limits import check_limits
 from advsweep.sweep.scheduler.queue import check_policy, submit
+from advsweep.sweep.scheduler.queue_job import QueueJob
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import Scheduler
 from advsweep.sweep.stop_request import handle_stop_signals
@@ -60,7 +61,7 @@ def execute(
     runs = schedule_runs(plan, store, force=force)
     slots = jobs or plan.executor.capacity()
     if isinstance(plan.executor, QueueExecutor):
-        return submit(runs, store, plan.executor, slots, on_event, policy)
+        return submit(runs, store, plan.executor, slots, on_event, policy, QueueJob)
     scheduler = (make or Scheduler)(store, plan.executor, slots, on_event, policy, runs)
     with handle_stop_signals(scheduler.request_stop), closing(plan.executor):
         scheduler.run()

@@ -16,9 +16,8 @@ from advsweep.local_files import FILE_MODE, make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Job, QueueExecutor
+from advsweep.sweep.executors.base import Job, MakeExecution, QueueExecutor
 from advsweep.sweep.registry import EXECUTORS
-from advsweep.sweep.scheduler.queue_job import QueueJob
 
 if TYPE_CHECKING:
     from advsweep.store import Store
@@ -50,6 +49,7 @@ def submit(
     side_by_side: int,
     on_event: Callable[[Event], None],
     policy: Policy,
+    make_execution: MakeExecution,
 ) -> SweepResult:
     """Submits the runs that are not completed, being trained or queued already.
 
@@ -93,7 +93,7 @@ def submit(
                     evaluations=scheduled.evaluations(record),
                 )
         for submitted in executor.submit(
-            list(jobs.values()), folder, side_by_side, policy, QueueJob
+            list(jobs.values()), folder, side_by_side, policy, make_execution
         ):
             names |= submitted
             _write(folder, names)
