@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from advsweep.backends.base import Run
 from advsweep.backends.trl.config import TransformersGeneration, VllmGeneration
 from advsweep.backends.trl.sampling import ModelSampler
 from advsweep.backends.trl.vllm_engine import VllmSampler
-from advsweep.evaluation import evaluate
 from advsweep.tasks.base import Split
 
 pytestmark = [
@@ -28,7 +28,9 @@ MODEL = ["eval", "--model", "MODEL", *TASK]
 def test_vllm_samples_unless_transformers_is_asked_for(
     advsweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "SAMPLES", 8)  # two problems of four samples
+    # `advsweep.evaluation.evaluate` is the function, which hides the module.
+    module = importlib.import_module("advsweep.evaluation.evaluate")
+    monkeypatch.setattr(module, "PIECE_SAMPLES", 8)  # two problems of four samples
     sample, calls = VllmSampler.sample, []
 
     def dying(self: VllmSampler, *arguments: Any, **named: Any) -> Any:
