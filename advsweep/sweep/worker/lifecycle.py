@@ -89,6 +89,18 @@ def make_evaluators(
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
 
 
+def prepare_run(store: Store, record: RunRecord, evaluations: Sequence[Plain]) -> list[Evaluator]:
+    """Builds a claimed run with its evaluators; errors as in `make_evaluators`.
+
+    A run that cannot be built keeps the environment in which that happened.
+    """
+    try:
+        return make_evaluators(store, record, evaluations)
+    except Exception:
+        store.runs.set_environment(record.id, describe_environment())
+        raise
+
+
 def begin_training(
     store: Store,
     record: RunRecord,

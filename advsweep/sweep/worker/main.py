@@ -31,6 +31,7 @@ from advsweep.sweep.worker.lifecycle import (
     end_training,
     evaluate_missing,
     make_evaluators,
+    prepare_run,
     record_end,
     unrecorded,
 )
@@ -153,7 +154,8 @@ def _supervised(
     """
     try:
         with stop.interruptible():
-            evaluators = make_evaluators(store, record, evaluations)
+            build = prepare_run if train else make_evaluators
+            evaluators = build(store, record, evaluations)
         if train and (early := _train(store, record, evaluators[0], stop)):
             return early
         with stop.interruptible():

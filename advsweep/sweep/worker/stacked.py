@@ -30,7 +30,7 @@ from advsweep.sweep.worker.lifecycle import (
     end_of,
     end_training,
     evaluate_missing,
-    make_evaluators,
+    prepare_run,
     record_end,
     unrecorded,
 )
@@ -164,7 +164,7 @@ class StackedRun:
         record = self._record
         make_private_folder(record.directory)
         with self.stop.interruptible():
-            self._evaluators = make_evaluators(self._store, record, evaluations)
+            self._evaluators = prepare_run(self._store, record, evaluations)
         if record.id != first_id:
             _log.info("trained together with others: see the log of run %d as well", first_id)
         evaluator = self._evaluators[0]

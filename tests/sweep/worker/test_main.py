@@ -16,8 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from advsweep.backends import fake
-from advsweep.errors import LeaseLostError, NoMemoryError, StoreError, TrainingError
+from advsweep.backends import build, fake
+from advsweep.errors import (
+    ConfigError,
+    LeaseLostError,
+    NoMemoryError,
+    StoreError,
+    TrainingError,
+)
 from advsweep.evaluation import run_evaluator
 from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.store import Failure, NewRun, Owner, RunRecord, Status, Store, open_store
@@ -37,7 +43,7 @@ from advsweep.sweep.stop_request import RunStopped, StopRequest
 from advsweep.sweep.worker import heartbeat
 from advsweep.sweep.worker.heartbeat import Heartbeat
 from advsweep.sweep.worker.lifecycle import end_of
-from advsweep.sweep.worker.main import main, work
+from advsweep.sweep.worker.main import main, work, work_on
 from advsweep.sweep.worker.reporter import StoreReporter
 
 Planner = Callable[..., Plan]
@@ -77,6 +83,21 @@ def in_step(monkeypatch: pytest.MonkeyPatch, step: int, happens: Callable[[], No
 
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_run_that_cannot_be_built_keeps_its_environment(
+    plan: Planner, store: Store, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    ids = [added(plan(f"seed={seed}"), store).id for seed in range(1 + others)]
+
+    def refuse(config: object) -> None:
+        raise ConfigError("a part of it is missing")
+
+    monkeypatch.setattr(build, "build_run", refuse)
+    work_on(store, ids, (), None)
+    assert [run.status for run in store.runs.select(ids=ids)] == [Status.FAILED] * len(ids)
+    assert all("python" in store.runs.environment(run_id) for run_id in ids)
 
 
 @pytest.mark.parametrize("step", [1, 2, 5, 10, 13, 20])
