@@ -7,7 +7,8 @@ TORCH ?= torch==2.13.0
 JOBS ?= 2
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
-TORCH_TESTS := $(addprefix tests/,backends/bandit backends/tiny diagnostics estimators objectives rollouts)
+TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagnostics estimators evaluation \
+  objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm
 
