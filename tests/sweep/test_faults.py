@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import logging
 import math
 import multiprocessing
 import os
@@ -39,7 +38,7 @@ from advsweep.store import store as store_module
 from advsweep.store.owners import process_started
 from advsweep.store.store import utc_now
 from advsweep.sweep.events import Event, EventKind, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Handle, Job
 from advsweep.sweep.executors.debug import DebugExecutor
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, spell_size
@@ -49,7 +48,7 @@ from advsweep.sweep.scheduler.limits import held_bytes
 from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.scheduler.scheduler import STORE_SECONDS
 from advsweep.sweep.worker import heartbeat
-from advsweep.sweep.worker.main import work
+from tests.sweep.forked_workers import Child, ForkingExecutor
 
 pytestmark = pytest.mark.slow
 
@@ -61,66 +60,8 @@ SLOW = (STEPS, "backend.step_seconds=0.03")
 PATIENT = Policy(retries=100)
 
 
-@dataclass
-class Child(Handle):
-    """A forked process."""
-
-    process: int
-    code: int | None = None
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            pid, status = os.waitpid(self.process, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if pid else None
-        return self.code
-
-    def pid(self) -> int | None:
-        return self.process
-
-    def stop(self) -> None:
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.process, number)
-
-
-@dataclass(kw_only=True)
-class Forking(Executor):
-    """Runs as forks of this process."""
-
-    name: ClassVar[str] = "forking"
-    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
-
-    def capacity(self) -> int:
-        return 2
-
-    def begin(self) -> None:
-        """Is called in each worker before all else."""
-
-    def start(self, job: Job) -> Handle:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            return Child(pid)
-        code = 1
-        try:
-            os.setsid()
-            job.directory.mkdir(parents=True, exist_ok=True)
-            logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
-            self.begin()
-            with open_store(job.store_url, create=False) as store:
-                [record] = store.runs.select(ids=[job.run_id])
-                code = work(store, record, job.evaluations, parent)
-        finally:
-            os._exit(code)
-
-
 def forked(plan: Plan) -> Plan:
-    return replace(plan, executor=Forking())
+    return replace(plan, executor=ForkingExecutor())
 
 
 @contextmanager
@@ -251,7 +192,7 @@ class Counting(DebugExecutor):
 
 
 @dataclass(kw_only=True)
-class Deadly(Forking):
+class Deadly(ForkingExecutor):
     """Kills the first workers of each run, each once it has made so many calls of functions.
 
     That is as far on one machine as on another, whatever else it has to do, and anywhere:
@@ -550,7 +491,7 @@ def test_the_first_failure_may_stop_all_others_with_a_checkpoint(
         plan(*SLOW, "steps=400", "evaluation.every=0", "seed=1,2"),
     ]
     runs = [run for each in plans for run in each.runs]
-    together = replace(plans[0], name="together", runs=runs, executor=Forking())
+    together = replace(plans[0], name="together", runs=runs, executor=ForkingExecutor())
     outcome = execute(together, store, policy=Policy(fail_fast=True))
     failed, stopped, never = store.runs.select(ids=outcome.run_ids)
     assert (failed.status, stopped.status) == (Status.FAILED, Status.INTERRUPTED)

@@ -5,17 +5,14 @@ Runs are forks of the test's own process, each with connections of its own.
 
 from __future__ import annotations
 
-import logging
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import pg8000.dbapi
 import pytest
@@ -23,13 +20,13 @@ import pytest
 from advsweep.errors import StoreUnavailableError
 from advsweep.store import RunRecord, Status, Store, open_store, owners
 from advsweep.sweep.events import Event
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Job
 from advsweep.sweep.planning.plan import Plan
 from advsweep.sweep.retry_policy import Policy, store_patience
 from advsweep.sweep.scheduler import limits
 from advsweep.sweep.scheduler.execute import execute
 from advsweep.sweep.worker import heartbeat
-from advsweep.sweep.worker.main import work
+from tests.sweep.forked_workers import ForkingExecutor
 
 pytestmark = pytest.mark.slow
 
@@ -41,49 +38,12 @@ SLOW = (*FORTY, "backend.step_seconds=0.05")
 NO_RETRIES = Policy(retries=0)
 
 
-@dataclass
-class Child(Handle):
-    process: int
-    code: int | None = None
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            pid, status = os.waitpid(self.process, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if pid else None
-        return self.code
-
-    def stop(self) -> None:
-        if self.poll() is None:
-            os.kill(self.process, signal.SIGTERM)
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.process, signal.SIGKILL)
-
-
 @dataclass(kw_only=True)
-class Forking(Executor):
-    name: ClassVar[str] = "forking"
+class PatientExecutor(ForkingExecutor):
+    """Its workers wait for a store that does not answer when they start."""
 
-    def capacity(self) -> int:
-        return 2
-
-    def start(self, job: Job) -> Handle:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            return Child(pid)
-        code = 1
-        try:
-            os.setsid()
-            job.directory.mkdir(parents=True, exist_ok=True)
-            logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
-            patience = store_patience()
-            with open_store(job.store_url, create=False, patience=patience, wait=True) as store:
-                [record] = store.runs.select(ids=[job.run_id])
-                code = work(store, record, job.evaluations, parent)
-        finally:
-            os._exit(code)
+    def open_store(self, job: Job) -> Store:
+        return open_store(job.store_url, create=False, patience=store_patience(), wait=True)
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +115,7 @@ def ride_out(
     url: str, plan: Planner, undisturbed: Measured, act: Callable[[], object]
 ) -> list[RunRecord]:
     """Executes two runs under a disturbance; each is trained once and measures the same."""
-    forty = replace(plan(*SLOW, "seed=0,1"), executor=Forking())
+    forty = replace(plan(*SLOW, "seed=0,1"), executor=PatientExecutor())
     with patient(url) as store:
         disturb = Once(store, act)
         outcome = execute(forty, store, on_event=disturb, policy=NO_RETRIES)
@@ -271,7 +231,7 @@ def test_a_server_that_does_not_come_back_ends_the_sweep_with_a_reason(
 ) -> None:
     monkeypatch.setenv("ADVSWEEP_STORE_PATIENCE", "2s")
     monkeypatch.setattr(heartbeat, "ORPHAN_SECONDS", 0.5)
-    forty = replace(plan(*SLOW, "seed=0,1"), executor=Forking())
+    forty = replace(plan(*SLOW, "seed=0,1"), executor=PatientExecutor())
     with patient(postgres_url) as store:
         disturb = Once(store, postgres_server.stop)
         try:

@@ -22,7 +22,7 @@ from advsweep.store import Owner, RunRecord, Status, Store, open_store
 from advsweep.store.leases import Leases
 from advsweep.sweep.early_stopping.rules import StoppingCheck
 from advsweep.sweep.events import Event, RunEvent, SweepResult
-from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.executors.base import Job
 from advsweep.sweep.exit_codes import STACKED, STOPPED
 from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.retry_policy import Policy
@@ -33,6 +33,7 @@ from advsweep.sweep.stop_request import RunStopRequest, StopRequest
 from advsweep.sweep.worker import environment, heartbeat, main
 from advsweep.sweep.worker.environment import ProcessCosts
 from advsweep.sweep.worker.stacked import RunLogs, StackHeartbeat, logging_to, train_stacked
+from tests.sweep.forked_workers import ForkingExecutor
 
 Planner = Callable[..., Plan]
 Measured = dict[str, Any]
@@ -369,51 +370,22 @@ def test_an_end_that_the_store_does_not_take_is_recorded_by_the_parent(
     assert all_measured(store).items() <= alone.items()
 
 
-@dataclass
-class Child(Handle):
-    """A forked process."""
-
-    process: int
-    code: int | None = None
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            pid, status = os.waitpid(self.process, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if pid else None
-        return self.code
-
-    def stop(self) -> None:
-        os.kill(self.process, signal.SIGTERM)
-
-    def kill(self) -> None:
-        os.kill(self.process, signal.SIGKILL)
-
-
 @dataclass(kw_only=True)
-class Forking(Executor):
-    """Workers as forks of this process, which has everything imported."""
+class StackingExecutor(ForkingExecutor):
+    """Starts stacked runs by the command of a worker, one process at a time."""
 
-    name: ClassVar[str] = "forking"
     stacks: ClassVar[bool] = True
 
     def capacity(self) -> int:
         return 1
 
-    def start(self, job: Job) -> Handle:
-        parent = os.getpid()
-        pid = os.fork()
-        if pid:
-            return Child(pid)
-        code = 1
-        try:
-            job.directory.mkdir(parents=True, exist_ok=True)
-            sys.stdout = open(job.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
-            logging.getLogger().handlers.clear()
-            ids = [f"--run={run_id}" for run_id in (job.run_id, *job.others)]
-            code = main.main([*ids, f"--store={job.store_url}", f"--parent-pid={parent}"])
-            logging.shutdown()
-        finally:
-            os._exit(code)
+    def work(self, job: Job, parent: int) -> int:
+        sys.stdout = open(job.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115
+        logging.getLogger().handlers.clear()
+        ids = [f"--run={run_id}" for run_id in (job.run_id, *job.others)]
+        code = main.main([*ids, f"--store={job.store_url}", f"--parent-pid={parent}"])
+        logging.shutdown()
+        return code
 
 
 @pytest.mark.slow
@@ -424,7 +396,9 @@ def test_a_process_that_ends_without_a_word_takes_no_run_with_it(
     faulty = plan("backend.stack=8", "seed=0", "backend.exit_at=7")
     short = plan("backend.stack=8", "seed=0", "steps=3")
     stacked = replace(
-        plan(*STACK), runs=[*short.runs, *plan(*STACK).runs, *faulty.runs], executor=Forking()
+        plan(*STACK),
+        runs=[*short.runs, *plan(*STACK).runs, *faulty.runs],
+        executor=StackingExecutor(),
     )
     outcome, events = run(stacked, store)
     assert (outcome.done, list(outcome.failed)) == (4, [5])
@@ -467,7 +441,7 @@ def test_the_end_of_a_run_is_told_while_the_others_go_on(
             told.touch()
 
     in_step(monkeypatch, 0, 9, wait)
-    both = replace(plan("backend.stack=8", "steps=5,9"), executor=Forking())
+    both = replace(plan("backend.stack=8", "steps=5,9"), executor=StackingExecutor())
     assert execute(both, store, on_event=on_event).done == 2
 
 
@@ -489,7 +463,7 @@ def test_fail_fast_stops_those_beside_a_run_that_fails(
 
     monkeypatch.setattr(StopRequest, "_receive", noted)
     in_step(monkeypatch, 0, 9, wait)
-    both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=Forking())
+    both = replace(plan("backend.stack=8", "backend.fail_at=0,7"), executor=StackingExecutor())
     outcome, _ = run(both, store, policy=Policy(fail_fast=True))
     assert (outcome.halted, list(outcome.failed), outcome.unfinished) == (True, [2], 1)
     [stopped] = store.runs.select(ids=[1])

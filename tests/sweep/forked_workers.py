@@ -1,0 +1,78 @@
+"""An executor for tests: workers are forks of the test's process, which start in milliseconds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+from advsweep.store import Store, open_store
+from advsweep.sweep.executors.base import Executor, Handle, Job
+from advsweep.sweep.worker.main import work
+
+
+@dataclass
+class Child(Handle):
+    """A forked process."""
+
+    process: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            pid, status = os.waitpid(self.process, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code
+
+    def pid(self) -> int | None:
+        return self.process
+
+    def stop(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.process, number)
+
+
+@dataclass(kw_only=True)
+class ForkingExecutor(Executor):
+    """Starts each worker as a fork of this process, in a session and with a log of its own."""
+
+    name: ClassVar[str] = "forking"
+    limits: ClassVar[frozenset[str]] = frozenset({"time", "memory"})
+
+    def capacity(self) -> int:
+        return 2
+
+    def start(self, job: Job) -> Handle:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return Child(pid)
+        code = 1
+        try:
+            job.directory.mkdir(parents=True, exist_ok=True)
+            code = self.work(job, parent)
+        finally:
+            os._exit(code)
+
+    def work(self, job: Job, parent: int) -> int:
+        """Trains the run in the forked process; returns the exit code."""
+        os.setsid()
+        logging.basicConfig(filename=job.directory / "log.txt", level="INFO", force=True)
+        self.begin()
+        with self.open_store(job) as store:
+            [record] = store.runs.select(ids=[job.run_id])
+            return work(store, record, job.evaluations, parent)
+
+    def begin(self) -> None:
+        """Is called in each worker before it opens the store."""
+
+    def open_store(self, job: Job) -> Store:
+        return open_store(job.store_url, create=False)
