@@ -43,8 +43,8 @@ from advsweep.report.claims.lists import (
 )
 from advsweep.report.claims.render import CLAIM_FORMATS, render_claims
 from advsweep.report.data.columns import Column, MetricDirection
+from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.measure import Cutoff, parse_cutoff
 from advsweep.report.papers.layouts import PaperLayout, choose_layout
 from advsweep.report.tables.build import build_report
 from advsweep.report.tables.comparison import find_marks

@@ -20,9 +20,9 @@ import pandas as pd
 
 from advsweep.errors import ConfigError
 from advsweep.printable import printable
+from advsweep.report.data.cutoffs import parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
 from advsweep.report.data.frame import hashable, metric_frame, problem_frame, run_frame
-from advsweep.report.data.measure import parse_cutoff
 from advsweep.report.data.selection import read_runs, select_runs
 from advsweep.report.papers.layouts import choose_layout
 from advsweep.report.tables.build import build_report

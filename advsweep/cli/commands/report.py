@@ -69,7 +69,8 @@ def report(
             "--columns",
             metavar="NAME,...",
             help="Show these metrics (collapse/acr@end, pass@8, pass@1[gsm8k], pass@1[level=3], "
-            "total/rollouts; * for all), once per value of each config key listed.",
+            "collapse/acr@slope, pass@32@pass@1=0.45, total/rollouts; * for all), once per value "
+            "of each config key listed.",
         ),
     ] = None,
     sort: Annotated[

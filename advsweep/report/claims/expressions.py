@@ -4,7 +4,8 @@
     SIDE             terms with + and - between them: NUMBER, COLUMN[ROW], NUMBER * COLUMN[ROW]
     ROW              a value of the table's first key, as fade; or estimator=fade group_size=8
 
-COLUMN is any column of a table, also for one task or level: pass@1[gsm8k][fade]. Seeds are the
+COLUMN is any column of a table, also for one task or level (pass@1[gsm8k][fade]), with a window
+or a cutoff (collapse/acr@share>0.5[fade], pass@32@pass@1=0.45[fade]). Seeds are the
 unit: the difference of the two sides is computed for each seed that all rows have. The assertion
 holds if the 95 % Student t interval of this difference lies on the asserted side of 0; an interval
 on the other side contradicts it, and an interval that contains 0 leaves it open.
@@ -24,6 +25,7 @@ from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.report.data.columns import MetricDirection
 from advsweep.report.data.filters import parse_where, show_key
 from advsweep.report.data.grouping import key_order
+from advsweep.report.data.windows import NUMBER
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
 from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
@@ -31,7 +33,12 @@ from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 # A column may end in brackets itself; the last brackets hold the row.
-_COLUMN = r"[A-Za-z_][\w/@.]*(?:\[[^\[\]]*\])*"
+_COLUMN = (
+    r"[A-Za-z_][\w/.]*"
+    rf"(?:@[\w/.]+|\[[^\[\]]*\]|={NUMBER}|(?<=@share)[<>]{NUMBER})*"
+)
+# The > of @share>0.5 compares no sides.
+_COMPARE = re.compile(r"(?<!@share)(>=|<=|>|<)")
 _TERM = re.compile(
     rf"\s*(?P<sign>[-+])?\s*(?:(?P<factor>{_NUMBER})\s*\*\s*)?"
     rf"(?:(?P<column>{_COLUMN})\[(?P<row>[^\[\]]+)\]|(?P<number>{_NUMBER}))\s*(?=[-+]|$)"
@@ -123,7 +130,7 @@ def parse_assertion(text: str, origin: str = "--assert") -> Assertion:
 
 
 def _split(text: str, origin: str) -> tuple[str, str, str]:
-    parts = re.split(r"(>=|<=|>|<)", text)
+    parts = _COMPARE.split(text)
     if len(parts) != 3:
         raise ConfigError(
             f"{origin}: expected one of >=, >, <= and < between two sides, as in {_EXAMPLE}, "

@@ -36,8 +36,8 @@ from typing import Any, TypeVar
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.report.claims.expressions import Assertion, parse_assertion
+from advsweep.report.data.cutoffs import Cutoff, parse_cutoff
 from advsweep.report.data.filters import Filter, parse_where, split_list
-from advsweep.report.data.measure import Cutoff, parse_cutoff
 from advsweep.report.figures.chart import PointUnit
 from advsweep.report.tables.comparison import SEEDS_FOR_A_MARK
 from advsweep.yaml_files import read_yaml

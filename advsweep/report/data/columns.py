@@ -8,7 +8,14 @@
     entropy/answer   of the last evaluation: mean over problems, in nats
 
 METRIC is any metric that the runs recorded, such as `collapse/acr`. A mean leaves out steps
-whose value is not a number. Columns of evaluations can name their task and level:
+whose value is not a number. Metrics and columns of evaluations take a window on their curve
+(`report.data.windows`), and every column a cutoff of its own (`report.data.cutoffs`):
+
+    COLUMN@min, @argmax, @slope, @steps_to=X, @share>X, ...
+    COLUMN@WHAT=X    where the run first comes to X: pass@32@pass@1=0.45, total/rollouts@pass@1=0.45
+    reached@WHAT=X   1 for a run that comes to X, and 0 for one that does not
+
+Columns of evaluations can name their task and level:
 
     pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
     pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
@@ -22,15 +29,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-END_STEPS = 10
-"""How many steps `@end` averages over."""
+from advsweep.report.data.cutoffs import COSTS, Cutoff, parse_cutoff
+from advsweep.report.data.windows import END_STEPS, NUMBER, Window, WindowKind, parse_window
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
-COSTS = ("steps", "rollouts", "tokens", "seconds")
+REACHED = "reached"
+"""The column that says whether a run comes to the cutoff of `--at`."""
+
 OVER_TASKS = ("mean", "iqm")
 
 
@@ -79,8 +88,9 @@ _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
     r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
-    r"|(?P<metric>[^@\[\]]+)(?:@(?:(?P<end>end)|first(?P<first>[1-9]\d{0,8})))?"
+    r"|(?P<metric>[^@\[\]=<>]+)"
 )
+_CUTOFF = re.compile(rf"[A-Za-z_].*={NUMBER}")
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,10 @@ class Column:
         task: the evaluated task; None for the task that the runs were trained on.
         level: the level of the problems that count; None for all.
         over: `mean` or `iqm` over all tasks; None for one task.
+        window: what it takes from the curve; None for the mean of a metric over all, the first
+            or the last steps, and for the value of the last evaluation.
+        at: where in each run it is measured; None for the end, or the cutoff of the report.
+        is_reached: whether it says if runs come to `at`.
     """
 
     name: str
@@ -111,6 +125,9 @@ class Column:
     task: str | None = None
     level: int | None = None
     over: str | None = None
+    window: Window | None = None
+    at: Cutoff | None = None
+    is_reached: bool = False
 
     @property
     def family(self) -> str:
@@ -123,12 +140,87 @@ class Column:
         return self.name.partition("[")[0]
 
     @property
+    def curve(self) -> str:
+        """The name without window and cutoff: `pass@8[level=3]`, `collapse/acr`."""
+        if self.metric is not None:
+            return self.metric
+        match = _PATTERN.match(self.name)
+        return self.name if match is None else match[0]
+
+    @property
     def is_evaluated(self) -> bool:
-        return self.metric is None and self.total is None
+        return self.metric is None and self.total is None and not self.is_reached
+
+    @property
+    def is_made_of_curve(self) -> bool:
+        """Whether it needs the values within the training; models without a run have none."""
+        return self.window is not None or self.at is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether a single evaluation has a value of it."""
+        return self.is_evaluated and not self.is_made_of_curve
 
 
 def parse_column(name: str) -> Column | None:
     """Parses the name of a column; returns None if it cannot be one."""
+    # Columns have an @ of their own, so each is tried: pass@8@pass@1=0.5.
+    for place in (i for i, character in enumerate(name) if character == "@"):
+        cutoff = _own_cutoff(name[place + 1 :])
+        if cutoff is not None and (column := _at(name, name[:place], cutoff)) is not None:
+            return column
+    before, _, after = name.rpartition("@")
+    window = parse_window(after) if before else None
+    column = None if window is None else _simple(before)
+    if column is not None and window is not None:
+        return _windowed(name, column, window)
+    return _simple(name)
+
+
+def _own_cutoff(text: str) -> Cutoff | None:
+    if _CUTOFF.fullmatch(text) is None or text.startswith(WindowKind.STEPS_TO.value):
+        return None
+    cutoff = parse_cutoff(text)
+    return cutoff if cutoff.is_cost or _simple(cutoff.what) is not None else None
+
+
+def _at(name: str, of: str, cutoff: Cutoff) -> Column | None:
+    """Returns the column `of` at a cutoff of its own."""
+    if of == REACHED:
+        return reached_column(cutoff, name)
+    column = parse_column(of)
+    if column is None or column.at is not None:
+        return None
+    return replace(column, name=name, header=f"{column.header} @ {cutoff.text}", at=cutoff)
+
+
+def reached_column(cutoff: Cutoff, name: str = REACHED) -> Column:
+    """Returns the column that says which runs come to a cutoff."""
+    return Column(name, name, MetricDirection.NEITHER, at=cutoff, is_reached=True)
+
+
+def _windowed(name: str, column: Column, window: Window) -> Column | None:
+    if column.total is not None:
+        return None
+    direction = column.direction if window.kind.keeps_unit else MetricDirection.NEITHER
+    suffix = name.rpartition("@")[2]
+    column = replace(
+        column,
+        name=name,
+        header=_HEADERS.get(name, name if column.k is None else f"{column.header} {suffix}"),
+        direction=direction,
+    )
+    if column.metric is None:
+        return replace(column, window=window)
+    if window.kind is WindowKind.FIRST:
+        return replace(column, first=int(window.value))
+    if window.kind is WindowKind.END:
+        return replace(column, last=END_STEPS)
+    return replace(column, window=window)
+
+
+def _simple(name: str) -> Column | None:
+    """Parses a column without a window and a cutoff."""
     match = _PATTERN.fullmatch(name)
     if match is None:
         return None
@@ -141,8 +233,6 @@ def parse_column(name: str) -> Column | None:
         _HEADERS.get(name, name),
         _DIRECTIONS.get(match["metric"], MetricDirection.NEITHER),
         metric=match["metric"],
-        first=int(match["first"]) if match["first"] else None,
-        last=END_STEPS if match["end"] else None,
     )
 
 
@@ -176,7 +266,21 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
 
 def metric_range(name: str) -> tuple[float, float] | None:
     """Returns the bounds of a metric or column that is a share; None for others."""
+    column = parse_column(name)
+    if column is not None and column.is_reached:
+        return (0.0, 1.0)
+    if column is not None and column.window is not None:
+        if column.window.kind.is_share:
+            return (0.0, 1.0)
+        if not column.window.kind.keeps_unit:
+            return None
     return (0.0, 1.0) if name.startswith(_SHARES) else None
+
+
+def needs_curves(names: Iterable[str]) -> bool:
+    """Tells whether some columns need evaluations within the training; names may have a `*`."""
+    columns = [parse_column(name.replace("*", "1")) for name in names]
+    return any(column is not None and column.is_made_of_curve for column in columns)
 
 
 def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advsweep.errors import ConfigError
+from advsweep.report.data.windows import NUMBER
 
 HASH_KEY = "config_hash"
 
@@ -26,7 +27,9 @@ MISSING = object()
 """The value of a key that a run's config lacks."""
 
 _OPERATORS = r"!=|<=|>=|=|<|>"
-_CONDITION = re.compile(rf"([^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
+# A column may have a value in its name: collapse/acr@share>0.5, pass@32@pass@1=0.45.
+_VALUED = rf"[^=!<>]+@(?:share[<>]|[^=!<>]+=){NUMBER}(?=[=!<>])"
+_CONDITION = re.compile(rf"({_VALUED}|[^=!<>]+)({_OPERATORS})(.*)", re.DOTALL)
 _ORDERS = {
     "<": operator.lt,
     "<=": operator.le,

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from advsweep.errors import NotFoundError, nearest
+from advsweep.report.data.columns import needs_curves
 from advsweep.report.data.evaluations import select_evaluations
 from advsweep.report.data.grouping import flatten, group_runs
 from advsweep.report.data.measure import measure
@@ -50,7 +51,7 @@ def run_frame(
         )
     ids = [run.id for run in runs]
     frame = pd.DataFrame([_describe(run) for run in runs], index=ids)
-    evaluated = select_evaluations(store, runs, mixed=mixed)
+    evaluated = select_evaluations(store, runs, along=needs_curves(columns or ()), mixed=mixed)
     # Config keys are columns of the frame already.
     names = None if columns is None else split_columns(runs, columns)[1] or []
     chosen = select_columns(names, evaluated, pivoted=False)

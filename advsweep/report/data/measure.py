@@ -1,28 +1,22 @@
 """One number for each run and column, from the store's points and evaluations.
 
-`--at` compares runs within their training instead of at its end, at equal cost or at an equal
-value of a metric:
-
-    steps=200, rollouts=50000, seconds=60    after this cost
-    rollouts                                 after the cost of the cheapest run
-    pass@1=0.5                               where this first reaches 0.5, between evaluations
-
-Comparisons at equal steps are unequal where runs spend unevenly: a method that draws more
-rollouts has seen more at the same step.
+Each curve of the store is read once for all columns.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from advsweep.errors import ConfigError, ReportError
-from advsweep.report.data.columns import COSTS, Column
+from advsweep.errors import NotFoundError, nearest
+from advsweep.report.data.columns import Column, parse_column
+from advsweep.report.data.costs import spent
+from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, reaching, steps_at
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.windows import Curve, WindowKind, smoothed
 from advsweep.statistics import (
     bootstrap_over_problems,
     interquartile_mean,
@@ -37,110 +31,69 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 
-CutoffSteps = Mapping[int, float]
-"""The step at which each run is compared; it may lie between two steps."""
-
-Curve = tuple[np.ndarray, np.ndarray]
-"""Steps and the values at them."""
-
 Values = dict[str, dict[int, float]]
 """The value of each run that has one, by the column's name."""
 
 _LARGE = 2000  # samples per problem
-_SECONDS = ("time/rollout", "time/reward", "time/estimator", "time/update")
 
 
-@dataclass(frozen=True)
-class Cutoff:
-    """Where in their training runs are compared.
+class TrainingCurves:
+    """The curves of some runs; each is read from the store once."""
 
-    Attributes:
-        what: a cost, or the name of a column.
-        value: the value to reach; None for the largest cost that all runs reach.
-    """
+    def __init__(
+        self, store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._evaluated = evaluated
+        self._known: dict[tuple[str, str], Mapping[int, Curve]] = {}
 
-    what: str
-    value: float | None = None
+    def of_metric(self, name: str) -> Mapping[int, Curve]:
+        ids = [run.id for run in self._runs]
+        return self._once("metric", name, lambda: self._store.metrics.series(ids, name))
 
-    @property
-    def is_cost(self) -> bool:
-        return self.what in COSTS
+    def of_cost(self, cost: str) -> Mapping[int, Curve]:
+        """Returns what each run has spent, as `costs.spent`."""
+        return self._once("cost", cost, lambda: spent(self._store, self._runs, cost))
 
+    def of_column(self, column: Column) -> Mapping[int, Curve]:
+        """Returns the curves that a column's window, or its value at a step, is of."""
+        if column.metric is not None:
+            return self.of_metric(column.metric)
+        if column.total is not None:
+            return self.of_cost(column.total)
+        return self._once("evaluated", column.curve, lambda: curves(self._evaluated, column))
 
-def parse_cutoff(text: str, option: str = "--at") -> Cutoff:
-    """Parses a cutoff as users write it.
+    def of_cutoff(self, cutoff: Cutoff, origin: str = "--at") -> Mapping[int, Curve]:
+        """Returns the curves in which a cutoff is looked for; those of metrics are smoothed.
 
-    Args:
-        option: the option that the text comes from, for the message.
+        Args:
+            origin: the option or column that has the cutoff, for the message.
 
-    Raises:
-        ConfigError: the text is no cutoff.
-    """
-    what, equals, written = text.strip().partition("=")
-    try:
-        value = float(written) if equals else None
-    except ValueError:
-        value = math.nan
-    wrong = what not in COSTS if value is None else not math.isfinite(value)
-    if not what or wrong or (what in COSTS and value is not None and value <= 0):
-        raise ConfigError(
-            f"{option}: expected {', '.join(COSTS)}, one of these with =NUMBER, or "
-            f"COLUMN=NUMBER, got {text!r}"
-        )
-    return Cutoff(what, value)
+        Raises:
+            NotFoundError: no run has such a curve.
+        """
+        if cutoff.is_cost:
+            return self.of_cost(cutoff.what)
+        column = parse_column(cutoff.what)
+        if column is None or column.is_made_of_curve or column.total or column.first or column.last:
+            raise NotFoundError(f"{origin}: expected a metric or a pass@k, got '{cutoff.what}'")
+        found = self.of_column(column)
+        if column.metric is None:
+            return found
+        if not found:
+            known = self._store.metrics.names(self._runs[0].id)
+            raise NotFoundError(
+                f"{origin}: no run has a metric '{cutoff.what}'; {nearest(cutoff.what, known)}"
+            )
+        return {i: short for i, curve in found.items() if (short := smoothed(curve)) is not None}
 
-
-def at_cost(cutoff: Cutoff, curves: Mapping[int, Curve]) -> tuple[float, CutoffSteps]:
-    """Returns the budget, and the step at which each run has spent it, if it ever does.
-
-    Args:
-        curves: the steps of each run, and its cost after each.
-
-    Raises:
-        ReportError: no run recorded the cost, or none reaches the budget.
-    """
-    if not curves:
-        raise ReportError(f"--at {cutoff.what}: no run of the table recorded what it takes")
-    costs = [float(values[-1]) for _, values in curves.values()]
-    budget = min(costs) if cutoff.value is None else cutoff.value
-    reached = _reached(
-        {i: float(value_at(values, at, budget)) for i, (at, values) in curves.items()}
-    )
-    if not reached:
-        raise ReportError(
-            f"--at {cutoff.what}={budget:g}: expected at most the {max(costs):g} that a run of "
-            "the table has spent"
-        )
-    return budget, reached
-
-
-def at_value(cutoff: Cutoff, curves: Mapping[int, Curve]) -> CutoffSteps:
-    """Returns the step at which each run's curve first reaches a value, from whichever side.
-
-    The curve is a straight line between two points. Runs that never reach the value are left out.
-
-    Raises:
-        ReportError: no run reaches it.
-    """
-    assert cutoff.value is not None
-    steps: dict[int, float] = {}
-    for run_id, (at, values) in curves.items():
-        finite = values[~np.isnan(values)]
-        # A curve that starts above is mirrored, so that it comes from below.
-        side = -1.0 if finite.size and finite[0] > cutoff.value else 1.0
-        steps[run_id] = float(value_at(side * values, at, side * cutoff.value))
-    reached = _reached(steps)
-    if not reached:
-        seen = [value for _, values in curves.values() for value in values if value == value]
-        known = f"they are from {min(seen):.3f} to {max(seen):.3f}" if seen else "none has any"
-        raise ReportError(
-            f"--at {cutoff.what}={cutoff.value:g}: no run of the table comes to it; {known}"
-        )
-    return reached
-
-
-def _reached(steps: Mapping[int, float]) -> dict[int, float]:
-    return {run_id: step for run_id, step in steps.items() if not math.isnan(step)}
+    def _once(
+        self, kind: str, name: str, read: Callable[[], Mapping[int, Curve]]
+    ) -> Mapping[int, Curve]:
+        if (kind, name) not in self._known:
+            self._known[kind, name] = read()
+        return self._known[kind, name]
 
 
 def measure(
@@ -149,33 +102,76 @@ def measure(
     evaluated: EvaluationsByTask,
     columns: Iterable[Column],
     cutoff_steps: CutoffSteps | None = None,
+    known: TrainingCurves | None = None,
 ) -> Values:
     """Returns the value of each column for each run that has one.
 
     Args:
+        evaluated: with the evaluations within the training if a column is made of curves.
         cutoff_steps: the step at which each run is compared; a run without one has no values.
-            None for the end of the training.
+            None for the end of the training. A column with a cutoff of its own has that.
+        known: the curves of the runs that were read already.
+
+    Raises:
+        NotFoundError: no run has the curve that a column's cutoff is a value of.
     """
+    known = TrainingCurves(store, runs, evaluated) if known is None else known
     ids = [run.id for run in runs]
     values: Values = {}
     for column in columns:
-        if column.total is not None:
-            found = _totals(store, runs, column.total, cutoff_steps)
-        elif column.metric is None and cutoff_steps is None:
-            found = scores(evaluated, column, lambda task: task.final)
+        if column.at is not None:
+            found = _at_own_cutoff(known, column, column.at)
+        elif column.window is not None:
+            found = _windows(known, column, cutoff_steps)
+        elif cutoff_steps is not None:
+            found = _at_steps(known, column, cutoff_steps)
+        elif column.total is not None:
+            found = {i: float(spent[-1]) for i, (_, spent) in known.of_column(column).items()}
         elif column.metric is None:
-            assert cutoff_steps is not None
-            found = {
-                run_id: float(value_at(*curve, cutoff_steps[run_id]))
-                for run_id, curve in curves(evaluated, column).items()
-                if run_id in cutoff_steps
-            }
-        elif cutoff_steps is None:
-            found = store.metrics.means(ids, column.metric, first=column.first, last=column.last)
+            found = scores(evaluated, column, lambda task: task.final)
         else:
-            found = _means_until(store, column, cutoff_steps)
+            found = store.metrics.means(ids, column.metric, first=column.first, last=column.last)
         values[column.name] = found
     return values
+
+
+def _at_own_cutoff(known: TrainingCurves, column: Column, at: Cutoff) -> dict[int, float]:
+    """Returns a column's values at its own cutoff; NaN for runs that never come to it."""
+    steps = steps_at(at, known.of_cutoff(at, column.name))
+    if column.is_reached:
+        return {run_id: float(not math.isnan(step)) for run_id, step in steps.items()}
+    if column.window is not None:
+        found = _windows(known, column, reaching(steps))
+    else:
+        found = _at_steps(known, column, reaching(steps))
+    return {run_id: found.get(run_id, math.nan) for run_id in steps if found}
+
+
+def _windows(
+    known: TrainingCurves, column: Column, cutoff_steps: CutoffSteps | None
+) -> dict[int, float]:
+    """Returns what a column's window takes from each run's curve, up to its cutoff."""
+    assert column.window is not None
+    found: dict[int, float] = {}
+    for run_id, curve in known.of_column(column).items():
+        if cutoff_steps is not None and run_id not in cutoff_steps:
+            continue
+        end = None if cutoff_steps is None else math.floor(cutoff_steps[run_id])
+        if column.metric is not None and column.window.kind is WindowKind.STEPS_TO:
+            curve = smoothed(curve) or (curve[0][:0], curve[1][:0])
+        found[run_id] = column.window.of(curve, end)
+    return found
+
+
+def _at_steps(known: TrainingCurves, column: Column, cutoff_steps: CutoffSteps) -> dict[int, float]:
+    """Returns the value of a column at each run's cutoff: a cost, a score, or a mean up to it."""
+    own = known.of_column(column)
+    curves = {run_id: curve for run_id, curve in own.items() if run_id in cutoff_steps}
+    if column.metric is not None:
+        return _means_until(curves, column, cutoff_steps)
+    if column.total is not None:
+        return {i: float(np.interp(cutoff_steps[i], *curve)) for i, curve in curves.items()}
+    return {i: float(value_at(*curve, cutoff_steps[i])) for i, curve in curves.items()}
 
 
 def scores(
@@ -237,11 +233,12 @@ def _at_step(step: int) -> Callable[[TaskEvaluations], dict[int, EvaluationRecor
     }
 
 
-def _means_until(store: Store, column: Column, cutoff_steps: CutoffSteps) -> dict[int, float]:
+def _means_until(
+    curves: Mapping[int, Curve], column: Column, cutoff_steps: CutoffSteps
+) -> dict[int, float]:
     """Returns the means of a metric over the steps of each run up to its cutoff."""
-    assert column.metric is not None
     found: dict[int, float] = {}
-    for run_id, (steps, values) in store.metrics.series([*cutoff_steps], column.metric).items():
+    for run_id, (steps, values) in curves.items():
         last = math.floor(cutoff_steps[run_id])
         used = ~np.isnan(values) & (steps <= last)
         if column.first is not None:
@@ -295,49 +292,3 @@ def _pass_at_k(
     table[pairs] = pass_at_k(*np.divmod(pairs, size), k)
     values: Float[np.ndarray, "evaluations problems"] = table[code]
     return values
-
-
-def spent(store: Store, runs: Sequence[RunRecord], cost: str) -> dict[int, Curve]:
-    """Returns each run's cost after each of its steps, from 0 at step 0.
-
-    Args:
-        cost: `steps`; `rollouts`: generated answers, including discarded and reference answers;
-            `tokens` of these, without those of reference answers; or `seconds` of sampling,
-            scoring, estimating and updating, without evaluations and checkpoints. Runs that did
-            not record it are left out.
-    """
-    if cost == "steps":
-        return {run.id: _summed(np.arange(1, run.steps + 1), np.ones(run.steps)) for run in runs}
-    ids = [run.id for run in runs]
-    if cost == "rollouts":
-        # The metric is relative to the rollouts of one step without resampling.
-        size = {r.id: r.config["prompts_per_step"] * r.config["group_size"] for r in runs}
-        relative = store.metrics.series(ids, "cost/rollouts")
-        return {i: _summed(steps, values * size[i]) for i, (steps, values) in relative.items()}
-    if cost == "tokens":
-        return {i: _summed(*curve) for i, curve in store.metrics.series(ids, "cost/tokens").items()}
-    parts = [store.metrics.series(ids, name) for name in _SECONDS]
-    found: dict[int, Curve] = {}
-    for run_id in set.intersection(*(set(part) for part in parts)):
-        steps = parts[0][run_id][0]
-        if all(np.array_equal(part[run_id][0], steps) for part in parts):
-            found[run_id] = _summed(steps, np.sum([part[run_id][1] for part in parts], axis=0))
-    return found
-
-
-def _totals(
-    store: Store, runs: Sequence[RunRecord], cost: str, cutoff_steps: CutoffSteps | None
-) -> dict[int, float]:
-    """Returns each run's cost at its end, or at its cutoff."""
-    curves = spent(store, runs, cost)
-    if cutoff_steps is None:
-        return {run_id: float(values[-1]) for run_id, (_, values) in curves.items()}
-    return {
-        run_id: float(np.interp(cutoff_steps[run_id], steps, values))
-        for run_id, (steps, values) in curves.items()
-        if run_id in cutoff_steps
-    }
-
-
-def _summed(steps: np.ndarray, values: np.ndarray) -> Curve:
-    return np.concatenate([[0], steps]), np.concatenate([[0.0], np.cumsum(values)])

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
-    COSTS,
     Column,
     expand,
     parse_column,
     standard_columns,
 )
+from advsweep.report.data.cutoffs import COSTS
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, select_evaluations
 from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.grouping import is_key, known_keys, value_of
@@ -99,7 +99,9 @@ def select_runs(
     states = Counter(run.status for run in others)
     remarks = [f"chosen by {describe_filters(where)}"] if where else []
     if columns and chosen:
-        values = measure(store, chosen, select_evaluations(store, chosen, mixed=mixed), columns)
+        along = any(column.is_made_of_curve for column in columns)
+        evaluated = select_evaluations(store, chosen, along=along, mixed=mixed)
+        values = measure(store, chosen, evaluated, columns)
         for filter, column in zip(of_results, columns, strict=True):
             found = values[column.name]
             if not found:
@@ -196,8 +198,8 @@ def _column(name: str) -> Column:
         hint = nearest(name, standard_columns([1, 8, 64]))
         raise NotFoundError(
             f"no column is called '{name}'; expected a metric, METRIC@end, METRIC@first100, "
-            f"pass@8, pass@8[TASK], pass@8[level=3], {ANSWER_ENTROPY}, total/rollouts, or a "
-            f"config key; {hint}"
+            "METRIC@min and other windows, pass@8, pass@8[TASK], pass@8[level=3], "
+            f"pass@8@pass@1=0.5, {ANSWER_ENTROPY}, total/rollouts, or a config key; {hint}"
         )
     return column
 
@@ -217,7 +219,7 @@ def refuse_empty(
     """
     for column in columns:
         found = values[column.name]
-        if column.metric is not None and not found:
+        if column.metric is not None and _is_unknown(store, runs, column, found):
             known = _metrics(store, runs)
             if nearest(column.metric, known).startswith("did you mean"):
                 hint = nearest(column.metric, known)
@@ -226,6 +228,16 @@ def refuse_empty(
             raise NotFoundError(f"no run of the table has a metric '{column.metric}'; {hint}")
         if column.is_evaluated and all(value != value for value in found.values()):
             _refuse_evaluated(evaluated, column)
+
+
+def _is_unknown(
+    store: Store, runs: Sequence[RunRecord], column: Column, found: Mapping[int, float]
+) -> bool:
+    if not column.is_made_of_curve or any(value == value for value in found.values()):
+        return not found
+    # A window may have no number, such as the step of a value that no run comes to.
+    assert column.metric is not None
+    return not store.metrics.means([run.id for run in runs], column.metric)
 
 
 def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:

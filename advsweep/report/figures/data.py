@@ -141,7 +141,7 @@ class FigureData:
             column = parse_column(metric)
             self._series[metric] = (
                 curves(self._along, column)
-                if column is not None and column.is_evaluated
+                if column is not None and column.is_single
                 else self._store.metrics.series([run.id for run in self.runs], metric)
             )
         if not self._series[metric]:
@@ -158,7 +158,8 @@ class FigureData:
         column = parse_column(name)
         if column is None:
             raise NotFoundError(self._unknown("number", name))
-        measured = measure(self._store, self.runs, self._evaluated, [column])[name]
+        evaluated = self._along if column.is_made_of_curve else self._evaluated
+        measured = measure(self._store, self.runs, evaluated, [column])[name]
         found = {run: value for run, value in measured.items() if np.isfinite(value)}
         if not found:
             raise NotFoundError(self._unknown("number", name))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from advsweep.errors import NotFoundError, ReportError, nearest
-from advsweep.report.data.columns import Column, MetricDirection, parse_column
+from advsweep.report.data.columns import (
+    REACHED,
+    Column,
+    MetricDirection,
+    needs_curves,
+    reached_column,
+)
+from advsweep.report.data.compare_at import (
+    compare_at,
+    describe_missing,
+    describe_own,
+    own_cutoffs,
+)
+from advsweep.report.data.cutoffs import Cutoff
 from advsweep.report.data.evaluations import (
     EvaluationsByTask,
     select_evaluations,
@@ -26,16 +36,7 @@ from advsweep.report.data.grouping import (
     value_of,
     varying_keys,
 )
-from advsweep.report.data.measure import (
-    Curve,
-    Cutoff,
-    CutoffSteps,
-    at_cost,
-    at_value,
-    curves,
-    measure,
-    spent,
-)
+from advsweep.report.data.measure import TrainingCurves, measure
 from advsweep.report.data.selection import (
     read_runs,
     refuse_empty,
@@ -58,6 +59,7 @@ from advsweep.report.tables.rows import (
     single_evaluations,
     trained_row,
     with_problems,
+    without_intervals,
 )
 from advsweep.report.tables.types import Layout, Report, Row, count_states
 from advsweep.store import RunOutline, RunRecord, Status, Store
@@ -66,7 +68,6 @@ from advsweep.store.records import unscorable_share
 
 NO_BASELINE = "none"
 _SHOWN = 8  # values of a key in a message
-_SMOOTHED = 10  # steps in the running mean of a metric that `--at` compares
 
 
 def build_report(
@@ -116,27 +117,32 @@ def build_report(
     done = selection.runs
     if not done:
         raise ReportError(_nothing_finished(store, sweep, runs, selection.left_out, where))
-    evaluated = select_evaluations(store, done, along=at is not None, mixed=mixed_protocols)
+    along = at is not None or needs_curves(columns or ())
+    evaluated = select_evaluations(store, done, along=along, mixed=mixed_protocols)
     if layout is not None:
         columns = layout.columns(evaluated)
     keys, metrics = split_columns(done, columns)
-    chosen = select_columns(metrics, evaluated, pivoted=bool(keys))
+    chosen = _with_reached(metrics, keys, evaluated, at)
     remarks = list(selection.remarks)
-    cutoff_steps = None
-    if at is not None:
-        cutoff_steps, remark = _cutoff_steps(store, done, evaluated, at)
-        remarks.append(remark)
-    values = measure(store, done, evaluated, chosen, cutoff_steps)
+    curves = TrainingCurves(store, done, evaluated)
+    cutoff_steps, remark = (None, "") if at is None else compare_at(curves, evaluated, at)
+    values = measure(store, done, evaluated, chosen, cutoff_steps, curves)
     if metrics is not None and layout is None:
         refuse_empty(store, done, evaluated, chosen, values)
     if layout is not None:
         groups = layout.group(done, pool=pool)
     else:
         groups = _groups(done, rows, keys, pool=pool)
+    if cutoff_steps is not None:
+        remarks.append(remark + describe_missing(groups, cutoff_steps))
+    for own in own_cutoffs(c for c in chosen if c.at != at).values():
+        reached, remark = describe_own(curves, evaluated, own)
+        remarks.append(remark + describe_missing(groups, reached))
     remarks += _pooled(groups)
     remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
+    trained = without_intervals(trained, [c.name for c in chosen if c.is_reached])
     single = [single_evaluations(m, evaluated, chosen) if at is None else {} for _, m in groups]
     if sum(map(bool, single)) <= MOST_SINGLE:
         trained = with_problems(trained, single, chosen)
@@ -175,6 +181,18 @@ def build_report(
         if compared is None
         else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
     )
+
+
+def _with_reached(
+    metrics: Sequence[str] | None,
+    keys: Sequence[str],
+    evaluated: EvaluationsByTask,
+    at: Cutoff | None,
+) -> list[Column]:
+    """Returns the columns, with the share of runs that come to a value that `--at` names."""
+    named = None if metrics is None else [name for name in metrics if at is None or name != REACHED]
+    chosen = select_columns(named, evaluated, pivoted=bool(keys))
+    return chosen if at is None or at.is_cost else [*chosen, reached_column(at)]
 
 
 def _nothing_finished(
@@ -250,57 +268,6 @@ def _pooled(groups: Sequence[tuple[Group, Sequence[RunRecord]]]) -> list[str]:
     return [f"the value of a seed is the mean of its runs over {keys}; seeds that lack one are out"]
 
 
-def _cutoff_steps(
-    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, at: Cutoff
-) -> tuple[CutoffSteps, str]:
-    """Returns the step at which each run is compared, and a sentence about it."""
-    if at.is_cost:
-        cutoff_steps: CutoffSteps
-        budget, cutoff_steps = at_cost(at, spent(store, runs, at.what))
-        shown = f"{budget:.4g}" if budget < 1000 else f"{budget:.0f}"
-        where = f"where it had spent {shown} {at.what}"
-    else:
-        cutoff_steps = at_value(at, _curves(store, runs, evaluated, at.what))
-        where = f"where {at.what} first comes to {at.value:g}"
-    text = f"each run as it was {where}: steps {_range(cutoff_steps)}"
-    gaps = [
-        later.step - earlier.step
-        for task in evaluated.tasks.values()
-        for records in task.along.values()
-        for earlier, later in itertools.pairwise(records)
-    ]
-    if gaps:
-        text += f", evaluations on the straight line between two, {max(gaps)} steps apart at most"
-    if missing := len(runs) - len(cutoff_steps):
-        text += f"; {missing} of {len(runs)} runs do not come to it and are left out of its numbers"
-    return cutoff_steps, text
-
-
-def _range(cutoff_steps: CutoffSteps) -> str:
-    low, high = min(cutoff_steps.values()), max(cutoff_steps.values())
-    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-
-
-def _curves(
-    store: Store, runs: Sequence[RunRecord], evaluated: EvaluationsByTask, name: str
-) -> dict[int, Curve]:
-    column = parse_column(name)
-    if column is not None and column.is_evaluated:
-        return curves(evaluated, column)
-    if column is None or column.metric is None or column.first or column.last:
-        raise NotFoundError(f"--at: expected a metric or a pass@k, got '{name}'")
-    found = store.metrics.series([run.id for run in runs], column.metric)
-    if not found:
-        known = store.metrics.names(runs[0].id)
-        raise NotFoundError(f"--at: no run has a metric '{name}'; {nearest(name, known)}")
-    window = np.ones(_SMOOTHED) / _SMOOTHED
-    return {
-        run_id: (steps[_SMOOTHED - 1 :], np.convolve(values, window, "valid"))
-        for run_id, (steps, values) in found.items()
-        if len(steps) >= _SMOOTHED
-    }
-
-
 def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[Row]:
     """Sorts by a column, the best first, or by a key, rising; rows without a value are last."""
     name, _, way = sort.partition(":")
@@ -349,5 +316,5 @@ def _compared(
     """Returns the columns to compare: those that the user named, or else the runs' own pass@k."""
     if metrics is not None:
         # Runs are equal in the column that sets their cutoff.
-        return [column for column in columns if at is None or column.name != at.what]
+        return [c for c in columns if at is None or (c.name != at.what and not c.is_reached)]
     return [column for column in columns if column.k is not None and column.task is None]

@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from advsweep.report.data.columns import END_STEPS, Column, MetricDirection
+from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import show_key
+from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
 from advsweep.report.tables.types import Mark, Provenance, Report, count_states
 from advsweep.store import RunRecord, Store

@@ -59,6 +59,18 @@ def trained_row(
     )
 
 
+def without_intervals(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Removes the intervals of some columns, whose values are 0 and 1: t is not for those."""
+
+    def bare(cell: Cell) -> Cell:
+        return replace(cell, low=math.nan, high=math.nan)
+
+    return [
+        replace(row, cells={**row.cells, **{name: bare(row.cells[name]) for name in names}})
+        for row in rows
+    ]
+
+
 def with_problems(
     rows: Sequence[Row],
     records: Sequence[Mapping[str, EvaluationRecord]],
@@ -93,7 +105,7 @@ def single_evaluations(
     return {
         column.name: task.final[members[0].id]
         for column in columns
-        if column.is_evaluated and column.over is None
+        if column.is_single and column.over is None
         if (task := evaluated.of(column.task)) is not None and members[0].id in task.final
     }
 
@@ -168,7 +180,7 @@ def untrained_rows(
         choose: returns a task's evaluations by the same keys.
     """
     values = {
-        column.name: scores(evaluated, column, choose) if column.is_evaluated else {}
+        column.name: scores(evaluated, column, choose) if column.is_single else {}
         for column in columns
     }
     rows = [
@@ -188,7 +200,7 @@ def untrained_rows(
     of_columns = {
         column.name: choose(task)
         for column in columns
-        if column.is_evaluated and column.over is None
+        if column.is_single and column.over is None
         if (task := evaluated.of(column.task)) is not None
     }
     records = [
