@@ -19,6 +19,7 @@ Columns of evaluations can name their task and level:
 
     pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
     pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
+    pass@8[base=0.1:0.5]     of the problems whose solve rate before the training is in [.1, .5)
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
@@ -90,6 +91,8 @@ _PATTERN = re.compile(
     r"(?:\[(?P<of>[^\[\]]+)\])?"
     r"|(?P<metric>[^@\[\]=<>]+)"
 )
+_SHARE = r"(?:0?\.\d+|[01]\.?0*)"
+_BASE = re.compile(rf"base=(?P<low>{_SHARE}):(?P<high>{_SHARE})")
 _CUTOFF = re.compile(rf"[A-Za-z_].*={NUMBER}")
 
 
@@ -108,6 +111,8 @@ class Column:
         task: the evaluated task; None for the task that the runs were trained on.
         level: the level of the problems that count; None for all.
         over: `mean` or `iqm` over all tasks; None for one task.
+        base: the solve rates of the run's own base model that the problems have that count: from
+            the first on, below the second (1 itself where that is 1); None for all problems.
         window: what it takes from the curve; None for the mean of a metric over all, the first
             or the last steps, and for the value of the last evaluation.
         at: where in each run it is measured; None for the end, or the cutoff of the report.
@@ -125,6 +130,7 @@ class Column:
     task: str | None = None
     level: int | None = None
     over: str | None = None
+    base: tuple[float, float] | None = None
     window: Window | None = None
     at: Cutoff | None = None
     is_reached: bool = False
@@ -240,10 +246,15 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     task: str | None = None
     level: int | None = None
     over: str | None = None
+    base: tuple[float, float] | None = None
     for part in (match["of"] or "").split(",") if match["of"] else ():
         word = part.strip()
         if digits := re.fullmatch(r"level=(\d{1,9})", word):
             level = int(digits[1])
+        elif (rates := _BASE.fullmatch(word)) and base is None:
+            base = float(rates["low"]), float(rates["high"])
+            if base[0] >= base[1]:
+                return None
         elif task is not None or over is not None or "=" in word:
             return None
         elif word in OVER_TASKS:
@@ -253,6 +264,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     k = int(match["k"]) if match["k"] else None
     short = {ANSWER_ENTROPY: "H ans", TOKEN_ENTROPY: "H tok"}.get(match["evaluated"], f"p@{k}")
     of = [task or over, f"level {level}" if level is not None else None]
+    of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
     return Column(
         name,
         " ".join([*(part for part in of if part), short]),
@@ -261,6 +273,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         task=task,
         level=level,
         over=over,
+        base=base,
     )
 
 

@@ -27,7 +27,7 @@ from advsweep.statistics import (
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 K = TypeVar("K", bound=Hashable)
 
@@ -182,9 +182,9 @@ def scores(
     """Scores the evaluations that `choose` takes from each task in a column of evaluations."""
     if column.over is None:
         task = evaluated.of(column.task)
-        return {} if task is None else _scored(choose(task), column)
+        return {} if task is None else _scored(task, choose(task), column)
     tasks = [task for name, task in evaluated.tasks.items() if name != OWN_TASKS]
-    parts = [_scored(choose(task), column) for task in tasks]
+    parts = [_scored(task, choose(task), column) for task in tasks]
     # The mean over all tasks needs every task: a mean over some of them is another quantity.
     shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
     return {key: over_tasks(column, [part[key] for part in parts]) for key in shared}
@@ -195,18 +195,47 @@ def over_tasks(column: Column, values: Sequence[float]) -> float:
     return interquartile_mean(values) if column.over == "iqm" else float(np.mean(values))
 
 
-def _scored(chosen: Mapping[K, EvaluationRecord], column: Column) -> dict[K, float]:
+def _scored(
+    task: TaskEvaluations, chosen: Mapping[K, EvaluationRecord], column: Column
+) -> dict[K, float]:
     """Scores evaluations: the mean over the problems that have a value, NaN where none has.
 
     pass@k is undefined for a problem with fewer than k samples that could be scored.
     """
+    if column.base is not None:
+        # Without a base there are no solve rates to choose problems by.
+        chosen = {key: record for key, record in chosen.items() if record.run_id in task.base}
     evaluations = list(chosen.values())
     values = np.full(len(evaluations), np.nan)
     sizes = np.array([len(evaluation.n) for evaluation in evaluations])
     for size in np.unique(sizes):
         alike = np.flatnonzero(sizes == size)
-        values[alike] = mean_over_problems(by_problem([evaluations[int(i)] for i in alike], column))
+        part = [evaluations[int(i)] for i in alike]
+        each = by_problem(part, column)
+        if column.base is not None:
+            of_base = [_in_range(record, task, column.base) for record in part]
+            each = np.where(of_base, each, np.nan)
+        values[alike] = mean_over_problems(each)
     return dict(zip(chosen, values.tolist(), strict=True))
+
+
+def _in_range(
+    record: EvaluationRecord, task: TaskEvaluations, rates: tuple[float, float]
+) -> Bool[np.ndarray, " problems"]:
+    """Tells of each problem whether the run's base model solves it at a rate in a range."""
+    assert record.run_id is not None
+    base = task.base[record.run_id]
+    with np.errstate(invalid="ignore"):
+        rate = base.c / base.n
+    low, high = rates
+    # The last class has the problems that the base always solves.
+    found: Bool[np.ndarray, " problems"] = (rate >= low) & (
+        rate < (math.inf if high == 1 else high)
+    )
+    if base.problem_ids == record.problem_ids:
+        return found
+    chosen = {problem for problem, own in zip(base.problem_ids, found, strict=True) if own}
+    return np.array([problem in chosen for problem in record.problem_ids])
 
 
 def curves(evaluated: EvaluationsByTask, column: Column) -> dict[int, Curve]:

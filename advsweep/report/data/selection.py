@@ -254,6 +254,11 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
         raise NotFoundError(
             f"{column.name}: no problem is of level {column.level}; {nearest('', levels)}"
         )
+    if column.base is not None:
+        raise ReportError(
+            f"{column.name}: no problem has such a solve rate before the training, or the runs "
+            "were not evaluated then"
+        )
     samples = max((int(record.n.max(initial=0)) for record in task.final.values()), default=0)
     if column.k is not None and column.k > samples:
         raise ReportError(

@@ -105,7 +105,7 @@ def single_evaluations(
     return {
         column.name: task.final[members[0].id]
         for column in columns
-        if column.is_single and column.over is None
+        if column.is_single and column.over is None and column.base is None
         if (task := evaluated.of(column.task)) is not None and members[0].id in task.final
     }
 
@@ -200,7 +200,7 @@ def untrained_rows(
     of_columns = {
         column.name: choose(task)
         for column in columns
-        if column.is_single and column.over is None
+        if column.is_single and column.over is None and column.base is None
         if (task := evaluated.of(column.task)) is not None
     }
     records = [

@@ -148,3 +148,36 @@ def test_does_not_compare_the_column_of_the_cutoff(costly):
     report = _at(costly, "pass@1=0.2", "pass@1")
     [note] = [note for note in lay_out(report).notes if note.startswith("not compared")]
     assert note == "not compared with grpo: no column has an interval"
+
+
+def test_problems_by_the_solve_rate_of_the_base(lab):
+    """The base solves the first of 2 problems at a rate of 1/4, and never the second."""
+    for seed in range(2):
+        lab.run("grpo", seed, solved=(2 + seed, 3))
+    names = ["pass@1[base=0.1:0.5]", "pass@1[base=0:0.1]", "pass@1[base=0:1]"]
+    report = build_report(lab.store, "demo", columns=[*names, "pass@1[base=0.25:1,level=0]"])
+    grpo = _cells(report, names[0])["grpo"], _cells(report, names[1])["grpo"]
+    assert grpo == ((0.5, 0.75), (0.75, 0.75))
+    assert [_cells(report, name)["base"] for name in names] == [(0.25,), (0.0,), (0.125,)]
+
+
+def test_a_base_that_always_solves_a_problem_is_in_the_last_class(lab):
+    run = lab.run("grpo", 0)
+    lab.evaluate(run, "strong", 0, (4, 1), task="sums")
+    lab.evaluate(run, "trained", 20, (2, 4), task="sums")
+    columns = ["pass@1[sums,base=0.5:1]", "pass@1[sums,base=0.25:0.5]"]
+    [_, row] = build_report(lab.store, "demo", columns=columns).rows
+    assert [row.cells[column].values for column in columns] == [(0.5,), (1.0,)]
+
+
+@pytest.mark.parametrize("of", ["base=0.5:0.5", "base=0.5", "base=0:2", "base=0:1,base=0:1"])
+def test_other_ranges_of_solve_rates(lab, of):
+    lab.run("grpo", 0)
+    with pytest.raises(NotFoundError, match="no column is called"):
+        build_report(lab.store, "demo", columns=[f"pass@1[{of}]"])
+
+
+def test_a_range_without_problems(lab):
+    lab.run("grpo", 0)
+    with pytest.raises(ReportError, match="no problem has such a solve rate"):
+        build_report(lab.store, "demo", columns=["pass@1[base=0.9:1]"])
