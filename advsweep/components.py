@@ -191,7 +191,8 @@ def _hints(cls: type) -> dict[str, Any]:
 def describe_type(hint: Any) -> str:
     """Describe a type to users: `one of exact, formula`, `a number`, `an integer or null`."""
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return "one of " + ", ".join(str(m.value) for m in hint)
+        members = [str(m.value) for m in hint]
+        return "one of " + ", ".join(members) if len(members) > 1 else f"'{members[0]}'"
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(dict.fromkeys(describe_type(a) for a in args))

@@ -48,7 +48,7 @@ def make_run(**backend: Any) -> Run:
         "objective": "clipped",
         "rollout": "plain",
         "task": "countdown",
-        "model": "tiny",
+        "model": {"name": "tiny", "pretraining_seed": 0},
         "optimizer": "adamw",
         "generation": "sampling",
         "evaluation": "standard",

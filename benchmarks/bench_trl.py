@@ -67,7 +67,7 @@ def make_run(folder: Path, steps: int) -> Run:
         "objective": "clipped",
         "rollout": "plain",
         "task": "countdown",
-        "model": "tiny",
+        "model": {"name": "tiny", "pretraining_seed": 0},
         "optimizer": "adamw",
         "generation": "sampling",
         "evaluation": {"name": "standard", "every": 0},

@@ -41,7 +41,9 @@ def main(folder: Path, seeds: int, steps: int) -> int:
     os.environ["ADVSWEEP_RUNS"] = str(folder / "runs")
     base = folder / "base"
     common = [*COMMON, f"steps={steps}", f"seed={','.join(map(str, range(seeds)))}"]
-    advsweep(folder, "sweep", *common, "--name", "tiny")
+    # One base model for all seeds, which TRL starts from as well.
+    one_base = "model.pretraining_seed=0"
+    advsweep(folder, "sweep", one_base, *common, "--name", "tiny")
     if not base.exists():
         advsweep(folder, "export", "last", str(base), "--step", "0")
     model = ["model=hf", f"model.path={base.resolve()}"]

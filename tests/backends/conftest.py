@@ -39,6 +39,7 @@ SMALL_MODEL = {
     "pretraining_batch": 64,
     "pretraining_lr": 0.01,
     "pretraining_warmup": 10,
+    "pretraining_seed": 0,
     "random_share": 0.0,
     "left_to_right_share": 0.0,
 }

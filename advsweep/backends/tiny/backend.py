@@ -125,7 +125,10 @@ class TinyBackend(Backend):
 
 
 def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:
-    """Return the run's model and task, checked to be those that this backend trains."""
+    """Return the run's model and task, checked to be those that this backend trains.
+
+    The model's pretraining seed is an integer: that of the run if the config says `seed`.
+    """
     if not isinstance(run.model, TinyModel):
         raise ConfigError(
             f"model: backend 'tiny' trains the model '{TinyModel.name}', got '{run.model.name}'"
@@ -135,4 +138,4 @@ def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:
             f"task: backend 'tiny' needs a task over a small alphabet, such as 'countdown', "
             f"got '{run.task.name}'"
         )
-    return run.model, run.task
+    return run.model.for_seed(run.seed), run.task

@@ -5,11 +5,20 @@ Imports no torch, so that listing models stays fast.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
+
+
+class PretrainingSeed(Enum):
+    """A pretraining seed that depends on the run."""
+
+    RUN = "seed"
+    """The run's own seed: runs of one seed share a base model, and seeds replicate it."""
 
 
 @dataclass(kw_only=True)
@@ -37,7 +46,12 @@ class TinyModel(Component):
     pretraining_batch: int = option(96, ge=1, help="corpus examples per update")
     pretraining_lr: float = option(5e-3, gt=0, help="peak learning rate; a cosine down to 0")
     pretraining_warmup: int = option(50, ge=0, help="updates over which the rate rises from 0")
-    pretraining_seed: int = option(0, ge=0, help="seed of the initial weights and the corpus")
+    pretraining_seed: int | PretrainingSeed = option(
+        PretrainingSeed.RUN,
+        ge=0,
+        help="seed of the initial weights and the corpus; seed: that of the run, so that each "
+        "seed has a base model of its own",
+    )
     random_share: float = option(
         0.1, ge=0, le=1, help="share of corpus examples whose target is random"
     )
@@ -60,6 +74,26 @@ class TinyModel(Component):
                 f"left_to_right_share: expected at most 1 - random_share = "
                 f"{1 - self.random_share:g}, got {self.left_to_right_share:g}"
             )
+
+    def for_seed(self, seed: int) -> TinyModel:
+        """Return the model of a run with this seed; its `pretraining_seed` is an integer."""
+        if isinstance(self.pretraining_seed, int):
+            return self
+        return dataclasses.replace(self, pretraining_seed=seed)
+
+    @property
+    def base_seed(self) -> int:
+        """The seed of the base weights.
+
+        Raises:
+            ConfigError: it is that of a run; `for_seed` returns a model of a run.
+        """
+        if isinstance(self.pretraining_seed, int):
+            return self.pretraining_seed
+        raise ConfigError(
+            "pretraining_seed: expected an integer for a model without a run, got 'seed'; choose "
+            "one, such as pretraining_seed=0"
+        )
 
     @property
     def head_width(self) -> int:

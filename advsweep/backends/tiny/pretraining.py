@@ -43,8 +43,13 @@ class PretrainingStoppedError(Exception):
 
 
 def base_key(model: TinyModel, task: SymbolTask) -> str:
-    """Return the identity of a recipe's base model, in hex."""
-    material = {"revision": REVISION, "model": model.identity(), "task": task.identity()}
+    """Return the identity of a recipe's base model, in hex.
+
+    Raises:
+        ConfigError: the seed of the pretraining is that of a run; see `TinyModel.for_seed`.
+    """
+    recipe = {**model.identity(), "pretraining_seed": model.base_seed}
+    material = {"revision": REVISION, "model": recipe, "task": task.identity()}
     return hash_json(material)
 
 
@@ -123,7 +128,7 @@ def pretrain(model: TinyModel, task: SymbolTask, reporter: Reporter | None = Non
         PretrainingStoppedError: the reporter asked to stop.
     """
     steps, batch = model.pretraining_steps, model.pretraining_batch
-    generator = torch_generator(model.pretraining_seed, Stream.WEIGHTS)
+    generator = torch_generator(model.base_seed, Stream.WEIGHTS)
     weights = initial_weights(model, task.vocabulary_size, generator)
     if steps == 0:
         return weights
@@ -150,7 +155,7 @@ def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
     """Return the prompts and answers of the whole pretraining, in the order of training."""
     prompts, answers = task.pretraining_pairs(
         model.pretraining_steps * model.pretraining_batch,
-        numpy_generator(model.pretraining_seed, Stream.CORPUS),
+        numpy_generator(model.base_seed, Stream.CORPUS),
         random_share=model.random_share,
         left_to_right_share=model.left_to_right_share,
     )

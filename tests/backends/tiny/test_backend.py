@@ -12,9 +12,12 @@ import pytest
 import torch
 
 from advsweep.backends.base import Run
+from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.components import Component
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
+from advsweep.tasks.base import SymbolTask
 
 MakeRun = Callable[..., Run]
 
@@ -68,6 +71,42 @@ def test_a_checkpoint_that_is_not_there(small_run: MakeRun, tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match="no checkpoint of step 3"):
         run.backend.export(run, tmp_path, 3, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
+
+
+def test_each_seed_has_a_base_of_its_own(
+    small_run: MakeRun, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of one seed share it, whatever else differs, and it is pretrained once."""
+    monkeypatch.setenv("ADVSWEEP_CACHE", str(tmp_path / "cache"))
+    own = {"pretraining_seed": "seed", "pretraining_steps": 3}
+    runs = [
+        small_run("tiny", model=own, seed=seed, estimator={"name": estimator})
+        for seed in (0, 1)
+        for estimator in ("grpo", "rloo")
+    ]
+    keys = [run.backend.base_key(run) for run in runs]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+    # Seeds replicate a configuration: only their identities differ.
+    assert runs[0].config_hash == runs[2].config_hash
+    assert runs[0].identity != runs[2].identity
+    assert runs[0].plain()["model"]["pretraining_seed"] == "seed"
+    fixed = small_run("tiny", model=own | {"pretraining_seed": 1}, seed=0)
+    assert fixed.backend.base_key(fixed) == keys[2]
+    reporters = [train(run, tmp_path / str(i)) for i, run in enumerate(runs)]
+    answers = [reporter.evaluations[0].texts for reporter in reporters]
+    assert answers[0] == answers[1] != answers[2] == answers[3]
+    assert len(list((tmp_path / "cache" / "base-models").glob("*/checkpoints"))) == 2
+    # Whatever reads the base takes that of the run's seed.
+    for run in (runs[0], runs[2]):
+        assert isinstance(run.model, TinyModel)
+        assert isinstance(run.task, SymbolTask)
+        base = base_weights(run.model.for_seed(run.seed), run.task)
+        held = run.backend.weights(run, tmp_path, 0)
+        assert all(torch.equal(held.rows(name, 0, len(base[name])), base[name]) for name in base)
+        assert run.backend.sampled_tokens(run, tmp_path, 0, 2, advantages=False)
+        run.backend.export(run, tmp_path, 0, tmp_path / f"hf-{run.seed}")
+    weights = [(tmp_path / f"hf-{s}" / "model.safetensors").read_bytes() for s in (0, 1)]
+    assert weights[0] != weights[1]
 
 
 def test_a_stop_while_the_base_is_pretrained(

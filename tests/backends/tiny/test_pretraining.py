@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from advsweep.backends.tiny import pretraining
-from advsweep.backends.tiny.model_config import TinyModel
+from advsweep.backends.tiny.model_config import PretrainingSeed, TinyModel
 from advsweep.backends.tiny.pretraining import (
     PretrainingStoppedError,
     base_key,
@@ -37,6 +37,7 @@ RECIPE: dict[str, Any] = {
     "mlp_width": 32,
     "pretraining_steps": 12,
     "pretraining_batch": 16,
+    "pretraining_seed": 0,
 }
 
 
@@ -123,7 +124,7 @@ def test_a_recipe_always_makes_the_same(model: TinyModel, task: Countdown) -> No
     first = pretrain(model, task)
     torch.manual_seed(2)
     assert same(first, pretrain(model, task))
-    assert not same(first, pretrain(TinyModel(**RECIPE, pretraining_seed=1), task))
+    assert not same(first, pretrain(TinyModel(**RECIPE | {"pretraining_seed": 1}), task))
     assert all(not weight.requires_grad for weight in first.values())
 
 
@@ -151,9 +152,29 @@ def test_everything_in_the_recipe_is_in_the_key(model: TinyModel, task: Countdow
     assert base_key(TinyModel(**RECIPE), Countdown()) == base_key(model, task)
 
 
+def test_the_seed_of_a_run_is_the_seed_of_its_base(model: TinyModel, task: Countdown) -> None:
+    tied = TinyModel(**RECIPE | {"pretraining_seed": "seed"})
+    assert tied.pretraining_seed is PretrainingSeed.RUN
+    assert tied.plain()["pretraining_seed"] == "seed"
+    assert TinyModel().pretraining_seed is PretrainingSeed.RUN
+    assert tied.for_seed(3) == TinyModel(**RECIPE | {"pretraining_seed": 3})
+    assert model.for_seed(3) is model
+    # A base is known by its recipe, however the config said which seed.
+    assert base_key(tied.for_seed(0), task) == base_key(model, task)
+    assert base_key(tied.for_seed(1), task) != base_key(model, task)
+    for refused in (base_key, pretrain):
+        with pytest.raises(ConfigError, match="expected an integer for a model without a run"):
+            refused(tied, task)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"pretraining_seed": "own"},
+            "pretraining_seed: expected an integer or 'seed', got 'own'",
+        ),
+        ({"pretraining_seed": -1}, "pretraining_seed: expected >= 0, got -1"),
         ({"heads": 3}, "width: expected a multiple of 2 x heads = 6, got 64"),
         ({"kv_heads": 3}, "kv_heads: expected a divisor of heads = 4, got 3"),
         (
@@ -209,7 +230,7 @@ def test_a_read_only_cache_serves_what_it_has(
     monkeypatch.setattr(Path, "mkdir", refuse)
     assert same(made, base_weights(model, task))
     with pytest.raises(CheckpointError, match="Permission denied; set ADVSWEEP_CACHE"):
-        base_weights(TinyModel(**RECIPE, pretraining_seed=1), task)
+        base_weights(TinyModel(**RECIPE | {"pretraining_seed": 1}), task)
 
 
 def test_stopping_leaves_nothing_behind(cache: Path, model: TinyModel, task: Countdown) -> None:

@@ -136,7 +136,14 @@ def analysed(tmp_path: Path) -> None:
     The left vectors of layer 0 are e₀ and (0.6, 0.8) at the first run's steps, e₁ in the other.
     """
     plan = make_plan(
-        ["backend=tiny", "estimator=grpo", "seed=0,1,2", "model.pretraining_steps=1"], name="three"
+        [
+            "backend=tiny",
+            "estimator=grpo",
+            "seed=0,1,2",
+            "model.pretraining_steps=1",
+            "model.pretraining_seed=0",
+        ],
+        name="three",
     )
     with open_store(str(tmp_path / "advsweep.db")) as store:
         store.sweeps.add("three", {})
