@@ -23,6 +23,7 @@ from advsweep.statistics.intervals import (
 from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
+from advsweep.statistics.ranks import RankInterval, rank_intervals
 from advsweep.statistics.regression import (
     CommonSlope,
     Regression,
@@ -40,6 +41,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "PowerLaw",
+    "RankInterval",
     "Regression",
     "SolveRateFit",
     "all_or_none_interval",
@@ -62,6 +64,7 @@ __all__ = [
     "power_of_test",
     "predict",
     "probability_of_improvement",
+    "rank_intervals",
     "regress",
     "regress_within",
     "seeds_needed",

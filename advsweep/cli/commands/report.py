@@ -81,6 +81,14 @@ def report(
             help="Sort by a column, best first, or by a key; NAME:rising or NAME:falling.",
         ),
     ] = None,
+    rank: Annotated[
+        str | None,
+        typer.Option(
+            "--rank",
+            metavar="NAME",
+            help="Sort by the interval of each row's rank in this column, and show the interval.",
+        ),
+    ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -185,13 +193,13 @@ def report(
     if claims is not None and output is not ReportFormat.HTML:
         raise ConfigError("--claims: expected --format html; use `advsweep claims` for others")
     if models:
-        if sweep or where or rows or sort or baseline or at or assertions or style or paper:
+        if sweep or where or rows or sort or rank or baseline or at or assertions or style or paper:
             raise ConfigError("--models: models have no runs; expected no option but --columns")
         opened = open_store(store, create=False)
         _print(build_model_report(opened, names), opened, output, [], claims)
         return
     layout = choose_layout(style, paper)
-    if layout is not None and (rows or columns or sort):
+    if layout is not None and (rows or columns or sort or rank):
         raise ConfigError("--style: a style sets rows, columns and order; omit those options")
     asserted = [parse_assertion(text) for text in assertions or ()]
     opened = open_store(store, create=False)
@@ -205,8 +213,17 @@ def report(
         mixed_protocols=mixed_protocols,
         at=cutoff,
     )
+    if rank is not None and sort is not None:
+        raise ConfigError("--rank: expected no --sort beside it; ranks sort the rows")
     with _without_garbage_collection():
-        shown = build(columns=names, sort=sort, baseline=baseline, target=difference, layout=layout)
+        shown = build(
+            columns=names,
+            sort=sort,
+            baseline=baseline,
+            target=difference,
+            rank=rank,
+            layout=layout,
+        )
         results = []
         if asserted:
             used = dict.fromkeys(column for a in asserted for column in a.columns)

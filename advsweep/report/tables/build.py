@@ -50,6 +50,7 @@ from advsweep.report.tables.comparison import (
     compare_rows,
     default_baseline,
     parse_baseline,
+    rank_rows,
 )
 from advsweep.report.tables.footnotes import describe_provenance
 from advsweep.report.tables.rows import (
@@ -62,6 +63,7 @@ from advsweep.report.tables.rows import (
     without_intervals,
 )
 from advsweep.report.tables.types import Layout, Report, Row, count_states
+from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.component_revisions import find_mixed_revisions
 from advsweep.store.records import unscorable_share
@@ -84,6 +86,7 @@ def build_report(
     sort: str | None = None,
     baseline: str | None = None,
     target: float | None = None,
+    rank: str | None = None,
     layout: Layout | None = None,
 ) -> Report:
     """Compares the finished runs of a sweep, of all sweeps, or of some ids.
@@ -104,6 +107,7 @@ def build_report(
         baseline: the rows that others are compared with, as in `parse_baseline`; `none`
             for no comparison. By default the first row, in tables of at most 30 rows.
         target: the difference that seeds needed are counted for; by default the observed one.
+        rank: a column; rows are sorted by the intervals of their ranks in it.
         layout: the layout of a paper's table, which has its own rows and columns.
 
     Raises:
@@ -160,6 +164,9 @@ def build_report(
     listed = [*untrained, *trained]
     if metrics is None:
         chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
+    ranks: Mapping[int, RankInterval] = {}
+    if rank is not None:
+        listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
     compared = _choose_baseline(baseline, listed, None if layout is None else layout.method_key)
     return Report(
         columns=tuple(chosen),
@@ -177,6 +184,8 @@ def build_report(
         layout=layout,
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
+        ranks=ranks,
+        ranked_by=rank,
         differences=()
         if compared is None
         else compare_rows(listed, _compared(chosen, metrics, at), compared, target),
@@ -296,6 +305,16 @@ def _sorted(rows: Sequence[Row], columns: Sequence[Column], sort: str) -> list[R
     numbers = all(isinstance(value(row), (int, float)) for row in known)
     order = value if numbers else lambda row: show_key(value(row))
     return [*sorted(known, key=order, reverse=falling), *filter(is_missing, rows)]
+
+
+def _ranking(columns: Sequence[Column], pivot: Sequence[str], name: str) -> Column:
+    """Returns the column that ranks the rows."""
+    if pivot:
+        raise ReportError(f"--rank: expected no config key among --columns, got {', '.join(pivot)}")
+    found = {column.name: column for column in columns}
+    if name not in found:
+        raise NotFoundError(f"--rank: the table has no column '{name}'; {nearest(name, found)}")
+    return found[name]
 
 
 def _choose_baseline(

@@ -22,9 +22,11 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.tables.types import Difference, Mark, Report, Row
 from advsweep.statistics import (
     Comparison,
+    RankInterval,
     benjamini_hochberg,
     compare_seeds,
     improvement_share,
+    rank_intervals,
     seeds_needed,
 )
 
@@ -258,6 +260,35 @@ def _settled_marks(report: Report, column: Column, ranked: Sequence[int]) -> dic
             break
         found[row] = mark
     return found
+
+
+def rank_rows(rows: Sequence[Row], column: Column) -> tuple[list[Row], dict[int, RankInterval]]:
+    """Sorts rows by the interval of their rank in a column, and returns the intervals by index.
+
+    Base models and rows with a single seed take no part; they come first and last.
+
+    Raises:
+        ReportError: neither direction of the column is better.
+    """
+    if column.direction is MetricDirection.NEITHER:
+        raise ReportError(
+            f"--rank {column.name}: expected a column whose higher or lower values are better, "
+            "such as pass@1 or collapse/acr"
+        )
+    higher = column.direction is MetricDirection.HIGHER
+    trained = [row for row in rows if not row.is_base]
+    intervals = rank_intervals([row.by_seed(column.name) for row in trained], higher=higher)
+
+    def place(pair: tuple[Row, RankInterval | None]) -> tuple[float, ...]:
+        interval = pair[1]
+        if interval is None:
+            return (math.inf,)
+        return (interval.low, interval.high, interval.place)
+
+    base = [row for row in rows if row.is_base]
+    ordered = sorted(zip(trained, intervals, strict=True), key=place)
+    ranks = {len(base) + i: interval for i, (_, interval) in enumerate(ordered) if interval}
+    return [*base, *(row for row, _ in ordered)], ranks
 
 
 def rank(values: Mapping[K, float], direction: MetricDirection) -> dict[K, Mark]:

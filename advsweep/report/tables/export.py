@@ -39,7 +39,8 @@ _COMPARED = (
 def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
     """The report as a header and one list of values for each row.
 
-    The columns are the config keys that name rows, `n`, for each column NAME, NAME_low,
+    The columns are the config keys that name rows, `n`, `rank`, `rank_low` and `rank_high` if
+    the rows are ranked, for each column NAME, NAME_low,
     NAME_high and NAME_n, and for each compared column the difference to the baseline. A value
     that a row lacks is None.
     """
@@ -52,6 +53,9 @@ def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
     for i, row in enumerate(report.rows):
         values = [row.group.get(key) for key in report.keys]
         values.append(row.n)
+        if report.ranks:
+            rank = report.ranks.get(i)
+            values += [None] * 3 if rank is None else [rank.place, rank.low, rank.high]
         for name in names:
             cell = row.cells[name]
             values += [cell.mean, cell.low, cell.high, cell.n]
@@ -60,7 +64,8 @@ def flat_rows(report: Report) -> tuple[list[str], list[list[Any]]]:
             parts = {} if difference is None else _plain_difference(difference)
             values += [parts.get(part) for part in _COMPARED]
         rows.append(values)
-    return [*report.keys, "n", *of_columns, *of_differences], rows
+    ranks = ["rank", "rank_low", "rank_high"] if report.ranks else []
+    return [*report.keys, "n", *ranks, *of_columns, *of_differences], rows
 
 
 def to_csv(report: Report) -> str:
@@ -115,8 +120,9 @@ def to_json(report: Report) -> str:
                 "seeds": row.seeds,
                 "pruned": row.pruned,
                 "metrics": {c.name: asdict(row.cells[c.name]) for c in report.columns},
+                **({"rank": asdict(report.ranks[i])} if i in report.ranks else {}),
             }
-            for row in report.rows
+            for i, row in enumerate(report.rows)
         ],
         "baseline": report.baseline,
         "differences": [

@@ -56,6 +56,11 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
     lines += _explained(report.columns)
     lines += _unmarked(report, marked) if report.over == "seeds" else []
     lines += _without_spread(report)
+    if report.ranks:
+        lines.append(
+            f"rank: the places by {report.ranked_by} that paired t-tests against all other rows "
+            "leave open, 95 % after Holm; rows with overlapping ranks may be equal"
+        )
     lines += report.remarks
     if rates := report.provenance.learning_rates:
         lines.append(f"learning rates: {'; '.join(map(_matched, rates))}")

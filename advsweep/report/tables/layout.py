@@ -51,9 +51,10 @@ def lay_out(report: Report) -> Document:
 
 def _plain(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
     keys = report.keys
+    ranked = bool(report.ranks)
     lines = [
         Line(
-            names=(*_names(row.group, keys), str(row.n)),
+            names=(*_names(row.group, keys), *([_rank(report, i)] if ranked else []), str(row.n)),
             entries=tuple(
                 _entry(row.cells[c.name], row.n, marked.get((i, c.name))) for c in report.columns
             ),
@@ -61,11 +62,19 @@ def _plain(report: Report, marked: Mapping[tuple[int, str], Mark]) -> Table:
         for i, row in enumerate(report.rows)
     ]
     return Table(
-        names=(*keys, "n"),
+        names=(*keys, *(["rank"] if ranked else []), "n"),
         columns=tuple(Heading((c.header,), c.family) for c in report.columns),
         sections=_sections(report.rows, lines),
-        numbers=1,
+        numbers=2 if ranked else 1,
     )
+
+
+def _rank(report: Report, row: int) -> str:
+    """Shows the places that the data leave open to a row: `3` or `2-5`."""
+    rank = report.ranks.get(row)
+    if rank is None:
+        return ""
+    return str(rank.low) if rank.low == rank.high else f"{rank.low}-{rank.high}"
 
 
 def _sections(rows: Sequence[Row], lines: Sequence[Line]) -> tuple[tuple[Line, ...], ...]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from advsweep.report.data.columns import Column
 from advsweep.report.data.evaluations import EvaluationsByTask
 from advsweep.report.data.grouping import Group, key_order
-from advsweep.statistics import Comparison
+from advsweep.statistics import Comparison, RankInterval
 from advsweep.store import RunRecord, Status
 
 
@@ -203,6 +203,8 @@ class Report:
         baseline: the rows that others are compared with, in words; None without a comparison.
         differences: to the baseline, by column and row.
         run_ids: the runs in the table.
+        ranks: the interval of each row's rank in a column, by row index; empty without a ranking.
+        ranked_by: the name of that column.
     """
 
     columns: tuple[Column, ...]
@@ -220,6 +222,8 @@ class Report:
     baseline: str | None = None
     differences: Sequence[Difference] = ()
     run_ids: frozenset[int] = frozenset()
+    ranks: Mapping[int, RankInterval] = field(default_factory=dict)
+    ranked_by: str | None = None
 
     @property
     def keys(self) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from advsweep.errors import NotFoundError, ReportError
-from advsweep.report import build_report, lay_out
+from advsweep.report import build_report, lay_out, render
 
 
 @pytest.fixture
@@ -160,3 +160,30 @@ def test_a_store_that_is_written_while_it_is_read(demo, monkeypatch):
     assert [row.group for row in report.rows] == [row.group for row in before.rows]
     assert report.rows[1].cells["pass@1"] == before.rows[1].cells["pass@1"]
     assert "late" in {row.group["estimator"] for row in build_report(demo.store, "demo").rows}
+
+
+def test_rows_are_sorted_by_the_intervals_of_their_ranks(rewards):
+    report = rewards(
+        {"rank": "reward/mean"},
+        weak=[0.10, 0.13, 0.11, 0.14],
+        strong=[0.60, 0.63, 0.62, 0.64],
+        equal=[0.61, 0.62, 0.64, 0.63],
+    )
+    places = {
+        row.group["estimator"]: (report.ranks[i].low, report.ranks[i].high)
+        for i, row in enumerate(report.rows)
+    }
+    assert places == {"strong": (1, 2), "equal": (1, 2), "weak": (3, 3)}
+    assert report.rows[-1].group["estimator"] == "weak"
+    text = render(report, "markdown")
+    assert "| 1-2 |" in text
+    assert "after Holm" in text
+    assert render(report, "csv").startswith("estimator,n,rank,rank_low,rank_high,reward/mean,")
+
+
+def test_a_ranking_needs_a_column_with_a_better_direction(lab, constant):
+    lab.run("a", 0, points=constant(entropy__token=1.0), solved=None)
+    with pytest.raises(ReportError, match="whose higher or lower values are better"):
+        build_report(lab.store, "demo", columns=["entropy/token"], rank="entropy/token")
+    with pytest.raises(NotFoundError, match="has no column 'pass@1'"):
+        build_report(lab.store, "demo", columns=["entropy/token"], rank="pass@1")
