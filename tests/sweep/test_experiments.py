@@ -23,15 +23,10 @@ NAMES = sorted(
     for path in FOLDER.rglob("*.yaml")
     if not path.stem.startswith("_")
 )
-# Of the bandit, which needs neither data nor GPUs.
-BANDITS = [
-    "avspo/acr_predicts",
-    "avspo/acr_predicts_shared",
-    "two_stage/toy",
-    "two_stage/toy_actions",
-    "two_stage/toy_temperatures",
-]
-PAPERS = [name for name in NAMES if "/" in name and name not in BANDITS]
+# Papers' experiments on the bandit, without data and GPUs; and the project's own studies.
+BANDITS = [name for name in NAMES if re.search(r"/(acr_predicts(_shared)?$|toy)", name)]
+STUDIES = [name for name in NAMES if re.search(r"(^leaderboard|/study|_(rloo|rollouts)$)", name)]
+PAPERS = [name for name in NAMES if "/" in name and name not in [*BANDITS, *STUDIES]]
 AVSPO = "avspo/table1_qwen25_math_1_5b"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
 
@@ -166,3 +161,13 @@ def test_a_bandit_s_runs_are_planned(name: str) -> None:
     assert not plan.duplicates
     assert not plan.absent
     assert plan.executor.resources.gpus == 0
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_s_runs_are_planned(name: str) -> None:
+    plan = planned(name)
+    assert plan.runs
+    assert not plan.duplicates
+    assert not plan.absent
+    assert plan.executor.resources.gpus == 0
+    assert len({run.run.seed for run in plan.runs}) > 2
