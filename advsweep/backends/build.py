@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from advsweep.backends import BACKENDS, EVALUATIONS, GENERATIONS, MODELS, OPTIMIZERS
 from advsweep.backends.base import PARAMETERS, Run, RunParameters
@@ -40,6 +40,14 @@ INERT = frozenset({"executor", "resources", "search", "stopping", "tracking"})
 """Keys of a config that cannot change a run's results."""
 
 
+@runtime_checkable
+class TaskModel(Protocol):
+    """A model whose options have defaults that the task chooses."""
+
+    def for_task(self, task: Task) -> Component:
+        """Return the model with these options filled in."""
+
+
 ComponentCache = dict[tuple[str, str], Component]
 """Built components by their key and the text of their node."""
 
@@ -71,6 +79,8 @@ def build_run(
             raise ConfigError(f"{key}: expected {expected}, got nothing")
     numbers = RunParameters.build({key: config[key] for key in PARAMETERS})
     nodes = {key: _build(key, config[key], cache) for key in NODES}
+    if isinstance(nodes["model"], TaskModel):
+        nodes["model"] = _model_for_task(nodes["model"], nodes["task"], cache)
     absent = () if fetch else nodes["task"].absent()
     run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS}, absent=absent)
     objective = run.objective.for_completions(run.backend.completion_tokens(run))
@@ -90,6 +100,19 @@ def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:
     if (key, text) not in cache:
         cache[key, text] = NODES[key].build(node, where=key)
     return cache[key, text]
+
+
+def _model_for_task(model: TaskModel, task: Task, cache: ComponentCache | None) -> Component:
+    try:
+        if cache is None:
+            return model.for_task(task)
+        # Planned runs share a model where they share its node and their task.
+        key = ("model for task", f"{id(model)} {id(task)}")
+        if key not in cache:
+            cache[key] = model.for_task(task)
+        return cache[key]
+    except ConfigError as error:
+        raise type(error)(f"model.{error}") from error
 
 
 def _check(run: Run) -> None:

@@ -14,6 +14,7 @@ TASKS: Registry[Task] = Registry(
     "task",
     {
         "countdown": "advsweep.tasks.countdown",
+        "routes": "advsweep.tasks.routes",
         "bandit": "advsweep.tasks.bandit",
         "toy": "advsweep.tasks.bandit",
         "dataset": "advsweep.tasks.dataset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,6 +14,7 @@ import numpy as np
 from advsweep.components import option
 from advsweep.errors import ConfigError
 from advsweep.tasks.base import Problem, Split, Task
+from advsweep.tasks.floors import Floor
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -95,6 +96,12 @@ class BanditTask(Task):
 
     def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
         return [None if self._read(text) is None else text for text in completions]
+
+    def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
+        """Return the exact floor `guess`: uniform behaviours."""
+        shares = self.arms.correct.mean(axis=1).tolist()
+        rates = {p.id: shares[p.reference["row"]] for p in self.problems(split)}
+        return {"guess": Floor("guess", "uniform behaviours", rates)}
 
     def _read(self, completion: str) -> int | None:
         """Return the behaviour that a completion names; None if there is no such behaviour."""

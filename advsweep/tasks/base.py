@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from advsweep.components import Component, Plain
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from advsweep.tasks.floors import Floor
 
     # One number per completion.
     PerCompletion = Float[np.ndarray, " completions"]
@@ -179,6 +181,26 @@ class Task(Component):
     def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
         """Draw training problems for one step at random."""
 
+    def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
+        """Return by name what answerers without skill achieve on the problems of a split.
+
+        `guess` draws uniformly among well-formed answers. The result is empty for tasks that
+        cannot compute floors.
+        """
+        return {}
+
+
+class CorpusShares(NamedTuple):
+    """Shares of the mistaken answers in a pretraining corpus; all others are right.
+
+    Attributes:
+        random: answers that are unrelated to their prompt.
+        mistaken: answers with the task's systematic mistake.
+    """
+
+    random: float
+    mistaken: float
+
 
 class SymbolTask(Task):
     """A task over a small alphabet, on which a tiny model can be trained from scratch.
@@ -188,6 +210,8 @@ class SymbolTask(Task):
     """
 
     alphabet: ClassVar[str]
+    corpus_shares: ClassVar[CorpusShares]
+    """The shares of mistaken answers in the corpus, unless a model's recipe has others."""
 
     @property
     def eos_id(self) -> int:
@@ -219,12 +243,18 @@ class SymbolTask(Task):
         count: int,
         rng: np.random.Generator,
         *,
-        random_share: float,
-        left_to_right_share: float,
+        shares: CorpusShares | None = None,
     ) -> tuple[list[str], list[str]]:
         """Return prompts and answers of an imperfect corpus; no prompt is in any split.
 
         Args:
-            random_share: share of answers that are unrelated to their prompt.
-            left_to_right_share: share of answers computed with a systematic mistake.
+            shares: shares of mistaken answers; None: `corpus_shares`.
         """
+
+    def corpus_identity(self) -> Plain:
+        """Return what can change the corpus, and so a base model that is pretrained on it.
+
+        Tasks leave out the options that choose training and held-out problems only. They then
+        share base models.
+        """
+        return self.identity()

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.tasks import TASKS
-from advsweep.tasks.base import Problem, Split
+from advsweep.tasks.base import CorpusShares, Problem, Split
 from advsweep.tasks.countdown import ALPHABET, Countdown
-from advsweep.tasks.countdown.task import LEVELS, Part, belongs, keys
+from advsweep.tasks.countdown.task import LEVELS, keys
+from advsweep.tasks.parts import Part, belongs
 
 
 def uses_digits(problem: Problem, text: str) -> bool:
@@ -192,7 +193,7 @@ def left_to_right(text: str) -> int:
 
 def test_pretraining_corpus_has_the_asked_shares(countdown: Countdown) -> None:
     prompts, answers = countdown.pretraining_pairs(
-        20_000, np.random.default_rng(5), random_share=0.1, left_to_right_share=0.6
+        20_000, np.random.default_rng(5), shares=CorpusShares(random=0.1, mistaken=0.6)
     )
     assert len(prompts) == len(answers) == 20_000
     right = wrong_precedence = other = 0
@@ -223,8 +224,7 @@ def test_pretraining_corpus_of_one_kind(
     prompts, answers = countdown.pretraining_pairs(
         500,
         np.random.default_rng(6),
-        random_share=random_share,
-        left_to_right_share=left_to_right_share,
+        shares=CorpusShares(random_share, left_to_right_share),
     )
     assert [reading(answer) for answer in answers] == [int(prompt[-3:-1]) for prompt in prompts]
     assert Counter(len(prompt) for prompt in prompts).keys() == {6, 7, 8, 9}

@@ -8,10 +8,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.tasks.base import CorpusShares, SymbolTask, Task
 
 
 class PretrainingSeed(Enum):
@@ -25,8 +28,9 @@ class PretrainingSeed(Enum):
 class TinyModel(Component):
     """A transformer with the layout of Qwen2, and the recipe of its base weights.
 
-    The corpus has correct answers, answers computed left to right and random answers. The base
-    model is then right sometimes and unsure often, as reinforcement learning needs.
+    The corpus has correct answers, answers with a systematic mistake and random answers, in
+    shares that the task or the recipe chooses. The base model is then right sometimes and unsure
+    often, as reinforcement learning needs.
 
     Source: Qwen2 Technical Report (arXiv:2407.10671), Sec. 2.2.
     """
@@ -52,11 +56,15 @@ class TinyModel(Component):
         help="seed of the initial weights and the corpus; seed: that of the run, so that each "
         "seed has a base model of its own",
     )
-    random_share: float = option(
-        0.1, ge=0, le=1, help="share of corpus examples whose target is random"
+    random_share: float | None = option(
+        None, ge=0, le=1, help="share of corpus examples whose target is random; null: the task's"
     )
-    left_to_right_share: float = option(
-        0.6, ge=0, le=1, help="share whose target ignores precedence, a misconception"
+    left_to_right_share: float | None = option(
+        None,
+        ge=0,
+        le=1,
+        help="share with the task's systematic mistake: countdown ignores precedence, routes uses "
+        "closed links; null: the task's",
     )
 
     def __post_init__(self) -> None:
@@ -69,10 +77,11 @@ class TinyModel(Component):
             raise ConfigError(
                 f"kv_heads: expected a divisor of heads = {self.heads}, got {self.kv_heads}"
             )
-        if self.random_share + self.left_to_right_share > 1:
+        random, mistaken = self.random_share or 0.0, self.left_to_right_share or 0.0
+        if random + mistaken > 1:
             raise ConfigError(
                 f"left_to_right_share: expected at most 1 - random_share = "
-                f"{1 - self.random_share:g}, got {self.left_to_right_share:g}"
+                f"{1 - random:g}, got {mistaken:g}"
             )
 
     def for_seed(self, seed: int) -> TinyModel:
@@ -94,6 +103,31 @@ class TinyModel(Component):
             "pretraining_seed: expected an integer for a model without a run, got 'seed'; choose "
             "one, such as pretraining_seed=0"
         )
+
+    def corpus_shares(self, task: SymbolTask) -> CorpusShares:
+        """Return the shares of mistaken answers: those of the recipe, else the task's."""
+        from advsweep.tasks.base import CorpusShares
+
+        random, mistaken = self.random_share, self.left_to_right_share
+        return CorpusShares(
+            task.corpus_shares.random if random is None else random,
+            task.corpus_shares.mistaken if mistaken is None else mistaken,
+        )
+
+    def for_task(self, task: Task) -> TinyModel:
+        """Return the recipe for a task, with the shares of mistaken answers filled in.
+
+        Raises:
+            ConfigError: the shares are more than 1 together.
+        """
+        from advsweep.tasks.base import SymbolTask
+
+        if None not in (self.random_share, self.left_to_right_share):
+            return self
+        if not isinstance(task, SymbolTask):
+            return self
+        random, mistaken = self.corpus_shares(task)
+        return dataclasses.replace(self, random_share=random, left_to_right_share=mistaken)
 
     @property
     def head_width(self) -> int:

@@ -48,8 +48,8 @@ def base_key(model: TinyModel, task: SymbolTask) -> str:
     Raises:
         ConfigError: the seed of the pretraining is that of a run; see `TinyModel.for_seed`.
     """
-    recipe = {**model.identity(), "pretraining_seed": model.base_seed}
-    material = {"revision": REVISION, "model": recipe, "task": task.identity()}
+    recipe = {**model.for_task(task).identity(), "pretraining_seed": model.base_seed}
+    material = {"revision": REVISION, "model": recipe, "corpus": task.corpus_identity()}
     return hash_json(material)
 
 
@@ -156,8 +156,7 @@ def _corpus(model: TinyModel, task: SymbolTask) -> tuple[Encoded, Encoded]:
     prompts, answers = task.pretraining_pairs(
         model.pretraining_steps * model.pretraining_batch,
         numpy_generator(model.base_seed, Stream.CORPUS),
-        random_share=model.random_share,
-        left_to_right_share=model.left_to_right_share,
+        shares=model.corpus_shares(task),
     )
     return encode(prompts, task), encode(answers, task, end=True)
 

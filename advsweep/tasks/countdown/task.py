@@ -1,25 +1,27 @@
 """The countdown task: problems, verifier, and the corpus that a base model is trained on.
 
-A problem's key is its multiset of digits and its target. A hash of the key alone decides which
-part the problem belongs to, so pretraining, training and held-out prompts are disjoint for every
-level, order of the digits and seed.
+A problem's key is its multiset of digits and its target; the key decides which part the problem
+belongs to, see `advsweep.tasks.parts`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from advsweep.components import option
-from advsweep.errors import ConfigError
-from advsweep.tasks.base import Problem, Split, SymbolTask
+from advsweep.components import Plain, option
+from advsweep.tasks.base import CorpusShares, Problem, Split, SymbolTask
 from advsweep.tasks.countdown import expressions
 from advsweep.tasks.countdown.expressions import evaluate, signatures
+from advsweep.tasks.countdown.guessing import guess_floor
+from advsweep.tasks.floors import Floor
+from advsweep.tasks.levels import choose_levels, choose_train_levels
+from advsweep.tasks.parts import Part, belongs
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -58,36 +60,12 @@ LEVELS = (
 )
 
 
-class Part(Enum):
-    """The disjoint parts of all problems; the values are shares in percent."""
-
-    PRETRAINING = range(40)
-    TRAIN = range(40, 75)
-    HELD_OUT = range(75, 100)
-
-
 def keys(
     numbers: Int[np.ndarray, "rows m"], targets: Int[np.ndarray, " rows"]
 ) -> Int[np.ndarray, " rows"]:
     """Return the problems' keys: equal for the same digits in any order and the same target."""
     packed: Int[np.ndarray, " rows"] = signatures(numbers) * TARGETS + targets
     return packed
-
-
-def hash_keys(key: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """Return a fixed pseudo-random number in 0..99 per key (the finaliser of SplitMix64)."""
-    x = key.astype(np.uint64)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return (x % np.uint64(100)).astype(np.int64)
-
-
-def belongs(key: Int[np.ndarray, " rows"], part: Part) -> np.ndarray:
-    """Flag the keys that lie in a part."""
-    hashed = hash_keys(key)
-    inside: np.ndarray = (hashed >= part.value.start) & (hashed < part.value.stop)
-    return inside
 
 
 @dataclass(frozen=True)
@@ -140,9 +118,17 @@ class Countdown(SymbolTask):
 
     name: ClassVar[str] = "countdown"
     alphabet: ClassVar[str] = expressions.ALPHABET
+    corpus_shares: ClassVar[CorpusShares] = CorpusShares(random=0.1, mistaken=0.6)
 
     levels: tuple[int, ...] = option(
         tuple(range(len(LEVELS))), ge=0, le=len(LEVELS) - 1, help="difficulty levels in use"
+    )
+    train_levels: tuple[int, ...] | None = option(
+        None,
+        ge=0,
+        le=len(LEVELS) - 1,
+        absent=None,
+        help="those of them that are trained; null: all. Held out are all of them",
     )
     held_out_per_level: int = option(20, ge=1, le=25, help="held-out problems of each level")
     train_per_level: int = option(
@@ -152,9 +138,8 @@ class Countdown(SymbolTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.levels:
-            raise ConfigError(f"levels: expected some of 0 to {len(LEVELS) - 1}, got none")
-        self.levels = tuple(sorted(set(self.levels)))
+        self.levels = choose_levels(self.levels, len(LEVELS))
+        self.train_levels = choose_train_levels(self.train_levels, self.levels)
 
     @property
     def max_prompt_length(self) -> int:
@@ -191,19 +176,26 @@ class Countdown(SymbolTask):
         count: int,
         rng: np.random.Generator,
         *,
-        random_share: float = 0.1,
-        left_to_right_share: float = 0.6,
+        shares: CorpusShares | None = None,
     ) -> tuple[list[str], list[str]]:
         """Return prompts and answers; targets are random, computed left to right, or correct."""
         levels = rng.choice(self.levels, size=count)
-        shares = [random_share, left_to_right_share, 1 - random_share - left_to_right_share]
-        kinds = rng.choice(len(shares), size=count, p=shares)
+        random, mistaken = shares or self.corpus_shares
+        kinds = rng.choice(3, size=count, p=[random, mistaken, 1 - random - mistaken])
         prompts, answers = np.empty(count, dtype=object), np.empty(count, dtype=object)
         for level in self.levels:
             for kind in _Answer:
                 rows = np.flatnonzero((levels == level) & (kinds == kind.value))
                 prompts[rows], answers[rows] = _corpus(LEVELS[level], kind, len(rows), rng)
         return prompts.tolist(), answers.tolist()
+
+    def corpus_identity(self) -> Plain:
+        identity = self.identity()
+        return {key: identity[key] for key in ("name", "revision", "levels")}
+
+    def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
+        """Return the exact floor `guess`: uniform expressions over the given digits."""
+        return {"guess": guess_floor(self.problems(split))}
 
     def _uses_digits(
         self, problems: Sequence[Problem], read: expressions.Read
@@ -229,8 +221,10 @@ class Countdown(SymbolTask):
                     chosen = chosen[~np.isin(chosen.keys, held_out)][: self.held_out_per_level]
                     assert len(chosen.keys) == self.held_out_per_level
                     held_out = np.concatenate([held_out, chosen.keys])
-                else:
+                elif level in (self.train_levels or self.levels):
                     chosen = chosen[: self.train_per_level]
+                else:
+                    continue
                 found[split].append(_make_problems(level, chosen, rng))
         return found
 

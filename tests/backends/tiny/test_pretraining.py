@@ -144,8 +144,10 @@ def test_everything_in_the_recipe_is_in_the_key(model: TinyModel, task: Countdow
         if type(getattr(model, field.name)) is float
         else getattr(model, field.name) * 2
         for field in dataclasses.fields(model)
+        if getattr(model, field.name) is not None
     }
     changes |= {"pretraining_seed": 1, "tied_embeddings": False}
+    changes |= {"random_share": 0.05, "left_to_right_share": 0.3}
     keys = {base_key(TinyModel(**{**RECIPE, name: v}), task) for name, v in changes.items()}
     keys |= {base_key(model, task), base_key(model, Countdown(levels=(0,)))}
     assert len(keys) == len(changes) + 2
@@ -178,7 +180,7 @@ def test_the_seed_of_a_run_is_the_seed_of_its_base(model: TinyModel, task: Count
         ({"heads": 3}, "width: expected a multiple of 2 x heads = 6, got 64"),
         ({"kv_heads": 3}, "kv_heads: expected a divisor of heads = 4, got 3"),
         (
-            {"random_share": 0.5},
+            {"random_share": 0.5, "left_to_right_share": 0.6},
             "left_to_right_share: expected at most 1 - random_share = 0.5, got 0.6",
         ),
         ({"layers": 0}, "layers: expected >= 1, got 0"),

@@ -1,0 +1,69 @@
+"""Disjoint parts of a generated task's problems, by a hash of their keys.
+
+The hash of a key alone decides the part. So prompts for pretraining, training and evaluation are
+disjoint for every level and seed, and a part never changes when options change.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int, UInt64
+
+    AnyInt = int | Int[np.ndarray, "*shape"] | UInt64[np.ndarray, "*shape"]
+
+
+class Part(Enum):
+    """The disjoint parts of all problems; the values are shares in percent."""
+
+    PRETRAINING = range(40)
+    TRAIN = range(40, 75)
+    HELD_OUT = range(75, 100)
+
+
+def mix(x: AnyInt) -> UInt64[np.ndarray, "*shape"]:
+    """Return a fixed pseudo-random 64-bit number per integer.
+
+    Source: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, Fig. 16).
+    """
+    z: UInt64[np.ndarray, "*shape"] = np.asarray(x).astype(np.uint64)
+    # numpy warns of the overflow of a single number, though not of an array's.
+    with np.errstate(over="ignore"):
+        z = np.asarray((z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9))
+        z = np.asarray((z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB))
+    return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def hash_keys(key: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """Return a fixed pseudo-random number in 0..99 per key."""
+    return (mix(key) % np.uint64(100)).astype(np.int64)
+
+
+def belongs(key: Int[np.ndarray, " rows"], part: Part) -> Bool[np.ndarray, " rows"]:
+    """Flag the keys that lie in a part."""
+    hashed = hash_keys(key)
+    inside: Bool[np.ndarray, " rows"] = (hashed >= part.value.start) & (hashed < part.value.stop)
+    return inside
+
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def fixed_uniform(stream: AnyInt, index: AnyInt) -> Float[np.ndarray, "*shape"]:
+    """Return numbers in [0, 1) that are the same with every version of numpy.
+
+    `numpy.random.Generator` may change what it draws between versions.
+
+    Args:
+        stream: non-negative integers that name independent streams.
+        index: the place within the stream, of a shape that broadcasts with `stream`.
+    """
+    with np.errstate(over="ignore"):
+        start = mix(np.asarray(stream).astype(np.uint64) + _GOLDEN)
+        place = start + (np.asarray(index).astype(np.uint64) + np.uint64(1)) * _GOLDEN
+    drawn: Float[np.ndarray, "*shape"] = (mix(place) >> np.uint64(11)) * 2.0**-53
+    return drawn

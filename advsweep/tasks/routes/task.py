@@ -1,0 +1,235 @@
+"""The task routes: problems, verifier and floors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from advsweep.components import Plain, option
+from advsweep.tasks.base import CorpusShares, Problem, Split, SymbolTask
+from advsweep.tasks.floors import Floor
+from advsweep.tasks.levels import choose_levels, choose_train_levels
+from advsweep.tasks.parts import Part, belongs, fixed_uniform
+from advsweep.tasks.routes.corpus import corpus
+from advsweep.tasks.routes.exact import path_tables
+from advsweep.tasks.routes.maps import (
+    LEVELS,
+    MAX_NODES,
+    NO_STOP,
+    NODE_SYMBOLS,
+    NODES,
+    Prompts,
+    prompts_of_levels,
+    route_map,
+)
+from advsweep.tasks.routes.walks import solvable, write
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+
+    from advsweep.tasks.base import PerCompletion
+
+_PARTS = {Split.TRAIN: Part.TRAIN, Split.HELD_OUT: Part.HELD_OUT}
+_ORDER_STREAM = 1 << 40
+"""Streams from here on order the problems; the keys of prompts name the streams below it."""
+
+_FOREIGN = NODES
+_CODES = np.full(129, _FOREIGN)
+_CODES[[ord(c) for c in NODE_SYMBOLS]] = range(NODES)
+
+
+@dataclass(kw_only=True)
+class Routes(SymbolTask):
+    """Find a way over a map of 64 nodes that no prompt shows, past a stop and to a goal.
+
+    The prompt `avb:` asks for a way from a through v to b; `ab:` has no stop. The answer is the
+    nodes after the start. It is right if every step is an open link, no node comes twice, it
+    passes the stop and ends at the goal with at most 8 nodes. A model learns the map in its
+    pretraining, with mistakes.
+
+    Level 0 has no stop, and 2 or 3 links between start and goal. Levels 1 to 6 have a stop, and
+    3, 4, 5, 6, 7 or 8 links on the shortest way.
+    """
+
+    name: ClassVar[str] = "routes"
+    alphabet: ClassVar[str] = NODE_SYMBOLS + ":"
+    corpus_shares: ClassVar[CorpusShares] = CorpusShares(random=0.05, mistaken=0.25)
+
+    levels: tuple[int, ...] = option(
+        tuple(range(LEVELS)), ge=0, le=LEVELS - 1, help="difficulty levels in use"
+    )
+    train_levels: tuple[int, ...] | None = option(
+        None,
+        ge=0,
+        le=LEVELS - 1,
+        help="those of them that are trained; null: all. Held out are all of them",
+    )
+    held_out_per_level: int = option(30, ge=1, le=500, help="held-out problems of each level")
+    train_per_level: int = option(
+        4000, ge=1, help="training problems of each level, fewer where there are fewer"
+    )
+    seed: int = option(0, ge=0, help="chooses the problems within their fixed parts")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.levels = choose_levels(self.levels, LEVELS)
+        self.train_levels = choose_train_levels(self.train_levels, self.levels)
+
+    @property
+    def max_prompt_length(self) -> int:
+        return len("avb:")
+
+    @property
+    def max_completion_length(self) -> int:
+        return MAX_NODES + 1
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return [problem for level in self._levels_of(split) for problem in level]
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Problem]:
+        """Draw training problems, uniform over the trained levels."""
+        pools = self._train
+        levels = rng.integers(len(pools), size=count)
+        rows = rng.integers(np.array([len(pool) for pool in pools])[levels])
+        return [
+            pools[level][row] for level, row in zip(levels.tolist(), rows.tolist(), strict=True)
+        ]
+
+    def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
+        prompts = _prompts(problems)
+        answers = _read(prompts, completions)
+        nodes = answers.nodes
+        before = np.concatenate([prompts.starts[:, None], nodes[:, :-1]], axis=1)
+        past = nodes == NODES
+        right = answers.well_formed & (_open_links()[before, nodes] | past).all(axis=1)
+        right &= (prompts.stops == NO_STOP) | (nodes == prompts.stops[:, None]).any(axis=1)
+        scores: PerCompletion = right.astype(np.float64)
+        return scores
+
+    def answers(self, problems: Sequence[Problem], completions: Sequence[str]) -> list[str | None]:
+        """Return the completions that are sequences of 1 to 8 nodes, routes or not."""
+        readable = _read(_prompts(problems), completions).readable.tolist()
+        return [text if ok else None for text, ok in zip(completions, readable, strict=True)]
+
+    def pretraining_pairs(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        *,
+        shares: CorpusShares | None = None,
+    ) -> tuple[list[str], list[str]]:
+        """Return prompts of all levels, and walks over the map as it is or as it was."""
+        return corpus(count, rng, shares or self.corpus_shares)
+
+    def corpus_identity(self) -> Plain:
+        # The corpus has all levels, whichever are in use.
+        return {"name": self.name, "revision": self.revision}
+
+    def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
+        """Return the exact floors `guess` and `walker`; see `exact.path_tables`."""
+        problems = self.problems(split)
+        prompts, tables = _prompts(problems), path_tables()
+        cells = prompts.starts, prompts.stops, prompts.goals
+        found = {
+            "guess": ("uniform sequences of nodes that end at the goal", tables.guess),
+            "walker": ("random walks over the map that stop at the goal", tables.walker),
+        }
+        ids = [problem.id for problem in problems]
+        return {
+            name: Floor(name, meaning, dict(zip(ids, table[cells].tolist(), strict=True)))
+            for name, (meaning, table) in found.items()
+        }
+
+    def _levels_of(self, split: Split) -> list[list[Problem]]:
+        return self._train if split is Split.TRAIN else self._held_out
+
+    @functools.cached_property
+    def _train(self) -> list[list[Problem]]:
+        """The training problems by trained level."""
+        levels = self.train_levels or self.levels
+        return [self._choose(level, Part.TRAIN, self.train_per_level) for level in levels]
+
+    @functools.cached_property
+    def _held_out(self) -> list[list[Problem]]:
+        """The held-out problems by level."""
+        return [
+            self._choose(level, Part.HELD_OUT, self.held_out_per_level) for level in self.levels
+        ]
+
+    def _choose(self, level: int, part: Part, count: int) -> list[Problem]:
+        """Return the first problems of a level and a part in the order of the seed."""
+        prompts = prompts_of_levels()[level]
+        prompts = prompts[belongs(prompts.keys, part)]
+        order = np.argsort(fixed_uniform(_ORDER_STREAM + self.seed, prompts.keys), kind="stable")
+        prompts = prompts[order]
+        problems: list[Problem] = []
+        start = 0
+        while start < len(prompts) and len(problems) < count:
+            # A little more than what is missing, as most prompts pass.
+            some = prompts[start : start + (count - len(problems)) * 5 // 4 + 8]
+            start += len(some)
+            passed, solutions = solvable(some)
+            problems += _make_problems(level, some[passed], write(solutions[passed]))
+        return problems[:count]
+
+
+def _make_problems(level: int, prompts: Prompts, solutions: Sequence[str]) -> list[Problem]:
+    return [
+        Problem(
+            id=f"{level}/{text[:-1]}",
+            prompt=text,
+            level=level,
+            reference={"key": key, "solution": solution},
+        )
+        for text, key, solution in zip(
+            prompts.texts(), prompts.keys.tolist(), solutions, strict=True
+        )
+    ]
+
+
+def _prompts(problems: Sequence[Problem]) -> Prompts:
+    keys = np.fromiter((p.reference["key"] for p in problems), np.int64, len(problems))
+    return Prompts.of_keys(keys)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Completions read as answers.
+
+    Attributes:
+        nodes: the nodes of each answer, then `NODES` as padding; meaningless where the answer is
+            not readable.
+        readable: the completion has 1 to 8 nodes and nothing else.
+        well_formed: besides, the nodes are different, not the start, and the last is the goal.
+    """
+
+    nodes: Int[np.ndarray, "texts nodes"]
+    readable: Bool[np.ndarray, " texts"]
+    well_formed: Bool[np.ndarray, " texts"]
+
+
+def _read(prompts: Prompts, texts: Sequence[str]) -> _Read:
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    points = np.array(texts, dtype=f"U{MAX_NODES}").view(np.uint32).reshape(-1, MAX_NODES)
+    nodes = _CODES[np.minimum(points, 128)]
+    places = np.arange(MAX_NODES)
+    past = places >= lengths[:, None]
+    # Places past the end get numbers of their own, so that they do not count as repetitions.
+    visited = np.concatenate(
+        [prompts.starts[:, None], np.where(past, NODES + 1 + places, nodes)], 1
+    )
+    visited.sort(axis=1)
+    readable = ((nodes < NODES) | past).all(axis=1) & (lengths >= 1) & (lengths <= MAX_NODES)
+    last = nodes[np.arange(len(texts)), np.clip(lengths, 1, MAX_NODES) - 1]
+    well_formed = (visited[:, 1:] != visited[:, :-1]).all(axis=1) & (last == prompts.goals)
+    return _Read(np.where(past, NODES, nodes), readable, readable & well_formed)
+
+
+@functools.cache
+def _open_links() -> Bool[np.ndarray, "nodes+1 nodes+1"]:
+    """Whether nodes are linked; the padding is linked with none."""
+    return np.pad(route_map().open.adjacent, (0, 1))
