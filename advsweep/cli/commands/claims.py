@@ -12,6 +12,9 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_claims
 from advsweep.cli.shared.output import echo_rendered
 
+THEORY = "theory"
+"""The name of the list whose claims are computed and need no store."""
+
 
 class ClaimsFormat(Enum):
     """Output format of results."""
@@ -28,7 +31,8 @@ def claims(
         str,
         typer.Argument(
             metavar="LIST",
-            help="A YAML file of claims, or the name of a shipped list (demo).",
+            help="A YAML file of claims, the name of a shipped list (demo), or theory: the papers' "
+            "theorems and masses, computed.",
             autocompletion=complete_claims,
         ),
     ],
@@ -41,6 +45,9 @@ def claims(
     ] = ClaimsFormat.TABLE,
 ) -> None:
     """Evaluate claims against the runs of a store: holds, contradicted, or cannot tell."""
+    if name == THEORY:
+        _check_theory(output, strict)
+        return
     from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
     from advsweep.store import open_store
 
@@ -48,6 +55,17 @@ def claims(
     results = evaluate_claims(open_store(store, create=False), listed)
     echo_rendered(render_claims(results, output.value))
     if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
+        raise typer.Exit(1)
+
+
+def _check_theory(output: ClaimsFormat, strict: bool) -> None:
+    """Computes the checks of the papers' theorems and prints them."""
+    from advsweep.report import ClaimVerdict
+    from advsweep.theory import check_theory, render_theory
+
+    results = check_theory()
+    echo_rendered(render_theory(results, output.value))
+    if strict and any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
 
 
@@ -66,6 +84,6 @@ def find_claims(name: str) -> Path:
     if name not in known:
         raise ConfigError(
             f"claims: expected a .yaml file or the name of a list, got '{name}'; "
-            f"{nearest(name, known)}"
+            f"{nearest(name, [*known, THEORY])}"
         )
     return known[name]

@@ -35,10 +35,10 @@ def complete_tracker(incomplete: str) -> list[str]:
 
 
 def complete_claims(incomplete: str) -> list[str]:
-    """Completes the name of a shipped list of claims."""
+    """Completes the name of a shipped list of claims, or `theory`."""
     from advsweep.report.claims.lists import claim_lists
 
-    return _starting(claim_lists(), incomplete)
+    return _starting([*claim_lists(), "theory"], incomplete)
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
