@@ -6,12 +6,13 @@ import functools
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from advsweep.backends.stack_types import StackKey as StackKey
+from advsweep.backends.stack_types import StackMember as StackMember
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
 
@@ -86,7 +87,8 @@ class Run:
         absent: data that is not on this machine and must not be fetched. The identity then
             depends on the task's settings alone; it starts with a question mark, as it is not
             final.
-        learning_rate_scale: factor on the learning rate that `optimizer.match` asks for.
+        learning_rate_scale: factor on the learning rate that `optimizer.match` asks for. NaN
+            with `match=step` until the calibration is made.
     """
 
     estimator: Estimator
@@ -104,6 +106,11 @@ class Run:
     seed: int
     absent: tuple[str, ...] = ()
     learning_rate_scale: float = 1.0
+
+    @property
+    def total_steps(self) -> int:
+        """The steps that schedules span: for a calibration, those of the runs it is made for."""
+        return self.optimizer.calibrates or self.steps
 
     def plain(self, shared: dict[int, Plain] | None = None) -> Plain:
         """Return the resolved config in JSON types; every node has its name.
@@ -191,33 +198,6 @@ class Reporter(Protocol):
         """Report the progress of a stage that is not a training step, such as pretraining."""
 
 
-@dataclass(frozen=True)
-class StackMember:
-    """A run that is trained together with others.
-
-    Attributes:
-        directory: the run's directory.
-        guard: makes a context that records and swallows errors, which end this run alone.
-    """
-
-    run: Run
-    directory: Path
-    reporter: Reporter
-    guard: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-class StackKey(NamedTuple):
-    """Tells which runs can be trained together.
-
-    Attributes:
-        shape: runs with the same shape can be trained together.
-        kind: runs that also have the same kind are fastest together.
-    """
-
-    shape: Hashable
-    kind: Hashable
-
-
 @dataclass(kw_only=True)
 class Backend(Component):
     """Trains runs, and resumes them from its own checkpoints.
@@ -243,6 +223,9 @@ class Backend(Component):
 
     supports_truncated_sampling: ClassVar[bool] = False
     """Whether its evaluations support a top-p below 1 and the temperature 0."""
+
+    measures_changes: ClassVar[bool] = False
+    """Whether `change_norms` works, which optimizer.match=step needs."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -303,6 +286,23 @@ class Backend(Component):
 
         Each run gets the same numbers as alone. It ends by itself: after its last step, when
         its reporter asks to stop, or with an error, which is raised within its guard.
+        """
+        raise NotImplementedError
+
+    def change_norms(
+        self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
+    ) -> list[float | Exception]:
+        """Train runs from their bases to their last step; return how far the weights moved.
+
+        Nothing is evaluated or written.
+
+        Args:
+            runs: runs whose `stack_key` has the same shape; a single run without one.
+            reporter: gets the progress of pretraining.
+            after_step: called after each step; what it raises ends the training.
+
+        Returns:
+            The Euclidean norm of each run's change of its weights, or the error that ended it.
         """
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -87,7 +88,10 @@ def build_run(
     if objective is not run.objective:
         run = replace(run, objective=objective)
     _check(run)
-    if run.optimizer.match is not Match.NONE:
+    if run.optimizer.match is Match.STEP:
+        _check_calibration(run)
+        run = replace(run, learning_rate_scale=math.nan)
+    elif run.optimizer.match is not Match.NONE:
         run = replace(run, learning_rate_scale=_learning_rate_scale(run))
     run.backend.check(run)
     return run
@@ -173,19 +177,61 @@ def _learning_rate_scale(run: Run) -> float:
         ConfigError: the estimator or its reference cannot be matched.
     """
     # Plans are made without torch unless a run needs this.
-    from advsweep.diagnostics.scale_matching import learning_rate_scale
+    from advsweep.diagnostics.scale_matching import Size, learning_rate_scale
     from advsweep.estimators.base import Estimator
 
     reference, match = run.optimizer.match_reference, run.optimizer.match
     assert isinstance(reference, Estimator)
-    assert match is not Match.NONE
+    size: Size = "mass" if match is Match.MASS else "max_advantage"
     try:
-        return learning_rate_scale(run.estimator, reference, run.group_size, match.value)
+        return learning_rate_scale(run.estimator, reference, run.group_size, size)
     except BatchError as error:
         raise ConfigError(
             f"optimizer.match: {error}; expected an estimator and a reference that can be "
             f"compared, or optimizer.match=none"
         ) from error
+
+
+def reference_run(run: Run) -> Run:
+    """Return a run with match=step with the reference's estimator in place of its own."""
+    from advsweep.estimators.base import Estimator
+
+    reference = run.optimizer.match_reference
+    assert isinstance(reference, Estimator)
+    return replace(run, estimator=reference)
+
+
+def calibration_of(run: Run) -> Run:
+    """Return the run that finds the learning rate of a run with match=step.
+
+    It has the first steps of the run alone, and schedules that span all its steps.
+    """
+    optimizer = replace(run.optimizer, calibrates=run.steps)
+    return replace(run, optimizer=optimizer, steps=min(optimizer.match_steps, run.steps))
+
+
+def _check_calibration(run: Run) -> None:
+    """Refuse a run with match=step that cannot be calibrated.
+
+    Raises:
+        ConfigError: the backend cannot do it, or the reference does not fit the run.
+    """
+    backend, optimizer = run.backend, run.optimizer
+    if not backend.measures_changes:
+        able = [name for name in BACKENDS if BACKENDS.get(name).measures_changes]
+        raise ConfigError(
+            f"optimizer.match: backend '{backend.name}' cannot calibrate learning rates by steps; "
+            f"expected match=none, or backend={' or '.join(able)}"
+        )
+    if optimizer.calibrates and optimizer.calibrates < run.steps:
+        raise ConfigError(
+            f"optimizer.calibrates: expected 0 or at least steps={run.steps}, got "
+            f"{optimizer.calibrates}"
+        )
+    try:
+        _check(reference_run(run))
+    except ConfigError as error:
+        raise ConfigError(f"optimizer.match_reference: {error}") from error
 
 
 def check_sampling(backend: Backend, evaluation: EvaluationSettings) -> None:

@@ -331,7 +331,7 @@ class _Source:
             answered=self.outcomes == 1,
             prompt_ids=tuple(problem.id for problem in self._problems),
             step=self.step,
-            total_steps=self._run.steps,
+            total_steps=self._run.total_steps,
         )
 
     def _shape(

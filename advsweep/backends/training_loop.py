@@ -6,6 +6,7 @@ checkpoints and stops. `train` runs one training; `train_together` runs a stack 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.config.settings import Match
+from advsweep.errors import ConfigError
 from advsweep.estimators.batch import Advantages, GroupBatch
 
 if TYPE_CHECKING:
@@ -117,6 +120,24 @@ def train_together(
         _train_stack(slots, start, make)
 
 
+def change_norm_of(
+    trainer: Trainer, steps: int, norm: Callable[[], float], after_step: Callable[[int], None]
+) -> float | Exception:
+    """Train for some steps without a loop; see `Backend.change_norms`.
+
+    Args:
+        trainer: a trainer in the state of the base model.
+        norm: returns the norm of the change of its weights.
+    """
+    for step in range(1, steps + 1):
+        try:
+            trainer.step(step)
+        except Exception as error:  # noqa: BLE001 - it ends this run alone
+            return error
+        after_step(step)
+    return norm()
+
+
 def _train_stack(
     slots: list[_StackSlot], start: int, make: Callable[[Sequence[Run]], TrainingStack]
 ) -> None:
@@ -205,6 +226,11 @@ class Loop:
         sampler: Callable[[], Sampler],
         save: Callable[[Checkpoints, int], Path],
     ) -> None:
+        if math.isnan(run.learning_rate_scale):
+            raise ConfigError(
+                "optimizer.match: expected a run whose learning rate a calibration has found, got "
+                "one without; start it with `advsweep run` or `advsweep sweep`, which calibrate it"
+            )
         self._run = run
         self._reporter = reporter
         self._sampler = sampler
@@ -224,6 +250,8 @@ class Loop:
     def end_step(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Report, evaluate and save after a step; return whether the training stops here."""
         backend = self._run.backend
+        if self._run.optimizer.match is not Match.NONE:
+            metrics = {**metrics, "optim/match_factor": self._run.learning_rate_scale}
         self._reporter.metrics(step, metrics)
         if _is_evaluated(self._run, step):
             self._reporter.evaluate(step, self._sampler())
@@ -318,7 +346,7 @@ def group_batch(
         answered=answered,
         prompt_ids=tuple(problem.id for problem in problems),
         step=step,
-        total_steps=run.steps,
+        total_steps=run.total_steps,
     )
 
 

@@ -16,11 +16,16 @@ from advsweep.estimators.registry import ESTIMATORS
 
 
 class Match(Enum):
-    """The size of advantages that learning rates make equal between estimators, if any."""
+    """What learning rates make equal between estimators, if anything.
+
+    `MAX_ADVANTAGE` and `MASS` are sizes of advantages; `STEP` is the change of the weights over
+    the first steps.
+    """
 
     NONE = "none"
     MAX_ADVANTAGE = "max_advantage"
     MASS = "mass"
+    STEP = "step"
 
 
 class Schedule(Enum):
@@ -34,10 +39,16 @@ class Schedule(Enum):
 class Optimizer(Component):
     """Base class of optimizers: a schedule, gradient clipping, and matched learning rates.
 
-    With `match` the run's learning rate is lr · size(reference) / size(estimator), so that
-    runs compare the shapes of advantages and not their sizes. The size is max|A| (FADE,
-    arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours), over groups with every number of
-    successes at the run's group size; see `diagnostics.scale_matching`.
+    With `match=max_advantage` or `mass` the run's learning rate is
+    lr · size(reference) / size(estimator), so that runs compare the shapes of advantages and not
+    their sizes. The size is max|A| (FADE, arXiv:2607.01490, sec. 11.3) or the mean of |A| (ours),
+    over groups with every number of successes at the run's group size; see
+    `diagnostics.scale_matching`.
+
+    With `match=step` (ours) the learning rate is lr · f, where the run's weights change as far in
+    its first `match_steps` steps as those of the reference do at lr, from the same base and with
+    the same prompts. A calibration, which is a run of its own, finds f; see
+    `sweep.worker.calibration`.
     """
 
     scale_invariant: ClassVar[bool] = False
@@ -52,15 +63,31 @@ class Optimizer(Component):
     final_share: float = option(
         0.1, ge=0, le=1, absent=0.1, help="of lr, what schedule=cosine falls to"
     )
-    match: Match = option(Match.NONE, help="scale lr by the size of advantages, and by which")
+    match: Match = option(
+        Match.NONE, help="scale lr so that this is equal between estimators: a size, or steps"
+    )
     match_reference: str | dict[str, Any] | Component = option(
         "dr_grpo", help="the estimator whose lr stays unchanged: a name or a mapping"
+    )
+    match_steps: int = option(
+        20, ge=1, absent=20, help="first steps over which match=step compares changes of weights"
+    )
+    calibrates: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="above 0: the run only finds the rate of runs of this many steps; match=step makes it",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.match_reference, Component):
             self.match_reference = ESTIMATORS.build(self.match_reference, where="match_reference")
+        if self.calibrates and self.match is not Match.STEP:
+            raise ConfigError(
+                f"calibrates: expected 0 without match=step, got {self.calibrates}; "
+                f"calibrations are made for runs with match=step"
+            )
 
     @property
     def decays_weights(self) -> bool:
@@ -83,7 +110,8 @@ class Optimizer(Component):
         """As `Component.identity`; without matching it is that of versions before matching."""
         material = super().identity()
         if self.match is Match.NONE:
-            del material["match"], material["match_reference"]
+            for name in ("match", "match_reference", "match_steps", "calibrates"):
+                material.pop(name, None)
         return material
 
 
@@ -91,9 +119,9 @@ class Optimizer(Component):
 class AdamW(Optimizer):
     """AdamW with gradient clipping (Loshchilov and Hutter, 2019).
 
-    Unless a gradient is clipped, its step does not depend on the gradient's scale. An unmatched
-    estimator then moves as far as its reference, and matching makes it move more or less by the
-    factor of the learning rates. The paper prescribes it nevertheless.
+    Unless a gradient is clipped, its step does not depend on the gradient's scale. Rates matched
+    by the size of advantages would therefore make steps differ by the factor of the rates, and
+    are refused; FADE (sec. 11.3) prescribes them nevertheless. `match=step` works.
     """
 
     name: ClassVar[str] = "adamw"

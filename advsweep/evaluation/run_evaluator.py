@@ -41,7 +41,12 @@ class Evaluator:
         )
 
     def missing(self) -> list[int]:
-        """Returns the steps of a completed training, first and last, without an evaluation."""
+        """Returns the steps of a completed training, first and last, without an evaluation.
+
+        A calibration is not evaluated.
+        """
+        if self.run.optimizer.calibrates:
+            return []
         steps = (0, self.run.steps)
         linked = self.store.evaluations.identities(self.run_id)
         return [step for step in steps if self.identity(step) not in linked]

@@ -53,7 +53,7 @@ def test_optimizer_refuses(values: dict[str, object]) -> None:
     [
         (
             {"match": "max_advantages"},
-            r"optimizer.match: expected one of none, max_advantage, mass, got .*"
+            r"optimizer.match: expected one of none, max_advantage, mass, step, got .*"
             r"did you mean 'max_advantage'",
         ),
         ({"match_reference": "ngrpo"}, r"optimizer.match_reference: 'ngrpo' cannot be built: "),
@@ -88,11 +88,11 @@ def test_a_cosine_falls_from_the_end_of_the_warm_up() -> None:
 
 def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
     plain = AdamW(lr=0.01)
-    later = {"match", "match_reference", "schedule", "final_share"}
+    later = {"match", "match_reference", "match_steps", "calibrates", "schedule", "final_share"}
     names = {f.name for f in fields(AdamW)} - later
     values = {name: getattr(plain, name) for name in names}
     assert plain.identity() == {"name": "adamw", "revision": 1, **values}
-    assert AdamW(lr=0.01, match_reference="grpo").identity() == plain.identity()
+    assert AdamW(lr=0.01, match_reference="grpo", match_steps=5).identity() == plain.identity()
 
 
 def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
@@ -103,8 +103,12 @@ def test_a_matched_optimizer_is_known_by_the_reference_that_was_built(
 
     assert identity()["match_reference"] == {"name": "dr_grpo", "revision": 1}
     assert identity(match_reference="mean_grpo") == identity()
+    assert "match_steps" not in identity(match="step")
     others = [
         identity(match="max_advantage"),
+        identity(match="step"),
+        identity(match="step", match_steps=5),
+        identity(match="step", calibrates=200),
         identity(match_reference="grpo"),
         identity(match_reference={"name": "grpo", "std": "sample"}),
     ]

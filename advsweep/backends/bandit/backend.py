@@ -25,7 +25,7 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.bandit import BanditTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from advsweep.backends.base import Run
     from advsweep.tasks.base import Sampler, Task
@@ -54,6 +54,7 @@ class BanditBackend(Backend):
     keeps_reference: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
+    measures_changes: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
@@ -94,7 +95,7 @@ class BanditBackend(Backend):
         self.train_together([StackMember(run, directory, reporter)])
 
     def stack_key(self, run: Run) -> StackKey | None:
-        if not run.rollout.keeps_all:
+        if not run.rollout.keeps_all or run.optimizer.calibrates:
             return None
         table, task = _parts(run)
         optimizer, generation = run.optimizer.identity(), run.generation.identity()
@@ -115,6 +116,25 @@ class BanditBackend(Backend):
     def train_together(self, members: Sequence[StackMember]) -> None:
         alike = sorted(members, key=lambda member: stack_kind(member.run))
         training_loop.train_together(alike, self._stack)
+
+    def change_norms(
+        self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
+    ) -> list[float | Exception]:
+        # Alike runs must be neighbours in a stack.
+        left = sorted(range(len(runs)), key=lambda index: stack_kind(runs[index]))
+        stack = self._stack([runs[index] for index in left])
+        found: dict[int, float | Exception] = {}
+        for step in range(1, runs[0].steps + 1):
+            outcomes = dict(zip(left, stack.step(step), strict=True))
+            found |= {i: o for i, o in outcomes.items() if isinstance(o, Exception)}
+            if len(left) > len(kept := [i for i in left if i not in found]):
+                stack.keep([left.index(i) for i in kept])
+                left = kept
+            if not left:
+                break
+            after_step(step)
+        found |= {index: stack.change_norm(place) for place, index in enumerate(left)}
+        return [found[index] for index in range(len(runs))]
 
     def _stack(self, runs: Sequence[Run]) -> BanditStack:
         return BanditStack(runs, self.stack_options())

@@ -159,6 +159,11 @@ class BanditStack:
         own = slice(index, index + 1)
         return BanditSampler(self._logits[own].of(self._parameters[own])[0].clone())
 
+    def change_norm(self, index: int) -> float:
+        own = slice(index, index + 1)
+        change = self._parameters[own].double() - self._logits[own].origin().double()
+        return float(change.norm())
+
     def state(self, index: int) -> Mapping[str, bytes]:
         tensors = {
             _PARAMETERS: self._parameters,
@@ -226,7 +231,7 @@ class BanditStack:
             group_size=first.group_size,
             whole=self._whole,
             step=step,
-            total_steps=first.steps,
+            total_steps=first.total_steps,
         )
         try:
             collected = first.rollout.collect(source, first.prompts_per_step)

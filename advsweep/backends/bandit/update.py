@@ -286,7 +286,7 @@ class Updates:
 def learning_rates(runs: Sequence[Run], step: int) -> list[float]:
     """Return the learning rate of each run in a step."""
     return [
-        run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.steps)
+        run.optimizer.lr * run.learning_rate_scale * run.optimizer.share(step, run.total_steps)
         for run in runs
     ]
 

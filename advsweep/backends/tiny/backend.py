@@ -24,6 +24,8 @@ from advsweep.errors import ConfigError
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from advsweep.backends.base import Run
     from advsweep.tasks.base import Sampler, Task
 
@@ -35,6 +37,7 @@ class TinyBackend(Backend):
     name: ClassVar[str] = "tiny"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
+    measures_changes: ClassVar[bool] = True
     # torch's optimizers import it, which takes longer than a short training.
     late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
@@ -74,6 +77,20 @@ class TinyBackend(Backend):
         training_loop.train(
             run, TinyTrainer(run, self.update_options(), model, task, base), directory, reporter
         )
+
+    def change_norms(
+        self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
+    ) -> list[float | Exception]:
+        torch.set_num_threads(self.threads)
+        norms: list[float | Exception] = []
+        for run in runs:
+            model, task = _parts(run)
+            base = pretraining.base_weights(model, task, reporter)
+            trainer = TinyTrainer(run, self.update_options(), model, task, base)
+            norms.append(
+                training_loop.change_norm_of(trainer, run.steps, trainer.change_norm, after_step)
+            )
+        return norms
 
     def sampler(self, run: Run, directory: Path, step: int, task: Task | None = None) -> Sampler:
         model, own = _parts(run)

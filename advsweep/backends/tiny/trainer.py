@@ -135,6 +135,11 @@ class TinyTrainer:
     def sampler(self) -> TinySampler:
         return TinySampler(self._weights, self._model, self._task)
 
+    @torch.no_grad()
+    def change_norm(self) -> float:
+        changes = [w - self._base[name] for name, w in self._weights.items()]
+        return torch.nn.utils.get_total_norm(changes).item()
+
     def state(self) -> Mapping[str, bytes]:
         files = {
             WEIGHTS_FILE: to_bytes(self._weights),

@@ -74,7 +74,7 @@ class PolicyUpdate:
         settings = run.optimizer
         assert isinstance(settings, AdamW)
         self._settings = settings
-        self._steps = run.steps
+        self._steps = run.total_steps
         self._lr = settings.lr * run.learning_rate_scale
         self._reference = fuse(base, model) if run.objective.needs_reference else None
         self._skip = options.skip_zero_advantages and run.objective.skips_exactly

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import (
@@ -45,8 +46,9 @@ def read_runs(
 ) -> list[RunRecord | RunOutline]:
     """Reads the runs of a sweep, of all sweeps, or of some ids; one attempt of each identity.
 
-    Of several attempts it is the newest that is done, or else the newest. Runs are read in
-    outline where filters will leave most of them out.
+    Of several attempts it is the newest that is done, or else the newest. Calibrations of
+    learning rates are read only by their ids. Runs are read in outline where filters will leave
+    most of them out.
 
     Raises:
         NotFoundError: the sweep or an id does not exist.
@@ -58,10 +60,17 @@ def read_runs(
         runs = store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
     latest: dict[str, RunRecord | RunOutline] = {}
     for run in runs:
+        if sweep is None and run_ids is None and _is_calibration(run.config):
+            continue
         known = latest.get(run.identity)
         if known is None or _precedence(run) > _precedence(known):
             latest[run.identity] = run
     return list(latest.values())
+
+
+def _is_calibration(config: Mapping[str, Any]) -> bool:
+    optimizer = config.get("optimizer")
+    return isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
 
 
 def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:

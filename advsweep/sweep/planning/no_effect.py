@@ -1,9 +1,9 @@
 """Finds settings without effect when a plan is made.
 
-A run is refused if its estimator gives only advantages of 0, or if its rollout policy never keeps
-a group. Settings that may be intended are warned about: learning rates matched for an optimizer
-whose steps do not depend on the size of gradients, a warm-up longer than the run, evaluations and
-early-stopping checks after the last step.
+A run is refused if its estimator gives only advantages of 0, if its rollout policy never keeps
+a group, or if its learning rate is matched by the size of advantages for an optimizer whose steps
+do not depend on it. Settings that may be intended are warned about: a warm-up longer than the run,
+evaluations and early-stopping checks after the last step.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ class EffectChecks:
         elif reason:
             raise ConfigError(f"{reason}, so that nothing would be trained; {remedy}")
         optimizer = run.optimizer
-        if optimizer.match is not Match.NONE and optimizer.scale_invariant:
-            matched = (repr(optimizer), repr(run.estimator), run.group_size)
-            yield from filter(None, [self._once(_ineffective_match, run, matched)])
+        if optimizer.match in (Match.MAX_ADVANTAGE, Match.MASS) and optimizer.scale_invariant:
+            raise ConfigError(
+                f"optimizer.match: the steps of '{optimizer.name}' do not depend on the size of "
+                f"advantages, so that match={optimizer.match.value} would make them differ by the "
+                f"factor of the rates; expected match=step, which makes the steps equal, "
+                f"match=none, or optimizer=sgd"
+            )
         if optimizer.warmup_steps > run.steps:
             yield (
                 f"optimizer.warmup_steps: the learning rate never rises to lr, as "
@@ -180,18 +184,6 @@ def _trains_without_advantages(run: Run) -> bool:
     # The penalty for leaving the base model has no gradient where training starts.
     penalty_alone = objective.needs_reference and not objective.needs_entropy
     return run.optimizer.decays_weights or not (objective.skips_exactly or penalty_alone)
-
-
-def _ineffective_match(run: Run) -> str:
-    scale = run.learning_rate_scale
-    if scale == 1:
-        return ""
-    optimizer = run.optimizer
-    return (
-        f"optimizer.match: the size of steps of '{optimizer.name}' does not depend on that of "
-        f"advantages, so that estimator '{run.estimator.name}' moves {scale:.3g} times as far as "
-        f"the reference instead of as far; optimizer.match=none makes them equal"
-    )
 
 
 def _clips_everything(run: Run) -> str:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Self
 
 from advsweep.errors import LeaseLostError, StoreError, StoreUnavailableError
@@ -88,6 +88,11 @@ class Heartbeat(threading.Thread):
             # Another process trains the run now: this one must not write any more.
             _log.error("%s", error)
             os._exit(ELSEWHERE)
+        self._renew_others({self._run_id})
+
+    def _renew_others(self, own: Collection[int]) -> None:
+        """Renews the leases of the calibrations that this process makes for its runs."""
+        self._store.leases.renew([i for i in list(self._store.leases.held) if i not in own])
 
     def _watch_parent(self) -> None:
         if self._parent_pid is None or os.getppid() == self._parent_pid:

@@ -169,11 +169,22 @@ def _train(
     store: Store, record: RunRecord, evaluator: Evaluator, stop: StopRequest
 ) -> RunEnd | None:
     """Trains from the last checkpoint; returns None when the last step is done."""
+    from advsweep.sweep.worker.calibration import calibrate, calibrated
+
     run = evaluator.run
     reporter = begin_training(store, record, evaluator, stop)
+    if run.optimizer.calibrates:
+        with stop.interruptible():
+            [result] = calibrate(store, [run], reporter, held=[record.id])
+        if isinstance(result, Exception):
+            raise result
+        return None
     try:
         with stop.interruptible():
-            run.backend.train(run, record.directory, reporter)
+            [ready] = calibrated(store, [run], reporter)
+            if isinstance(ready, Exception):
+                raise ready
+            run.backend.train(ready, record.directory, reporter)
     finally:
         reporter.flush()
     return end_training(store, record, reporter, run, stop)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ from advsweep.sweep.worker.lifecycle import (
 )
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import StackMember
+    from advsweep.backends.base import Run, StackMember
     from advsweep.evaluation.run_evaluator import Evaluator
     from advsweep.store import RunRecord, Store
     from advsweep.sweep.worker.reporter import StoreReporter
@@ -78,10 +79,11 @@ def train_stacked(
         reserve = DiskReserve(records[0].directory)
         runs = [StackedRun(store, record, process_stop, costs, reserve) for record in records]
         with reserve.held(), StackHeartbeat(store, runs, process_stop, parent_pid):
-            return _train(runs, evaluations, process_stop, run_ids[0])
+            return _train(store, runs, evaluations, process_stop, run_ids[0])
 
 
 def _train(
+    store: Store,
     runs: Sequence[StackedRun],
     evaluations: Sequence[Plain],
     process_stop: StopRequest,
@@ -90,11 +92,19 @@ def _train(
     for run in runs:
         with run.guard():
             run.prepare(evaluations, len(runs), first_id)
+    from advsweep.sweep.worker.calibration import calibrated
+
     trained = [run for run in runs if run.is_active]
     try:
         if trained:
             with process_stop.interruptible():
-                backend = trained[0].member.run.backend
+                first = trained[0].member
+                backend = first.run.backend
+                found = calibrated(store, [run.member.run for run in trained], first.reporter)
+                for run, ready in zip(trained, found, strict=True):
+                    with run.guard():
+                        run.set_run(ready)
+                trained = [run for run in trained if run.is_active]
                 backend.train_together([run.member for run in trained])
     except RunStopped:
         pass  # stopped before there was anything to save
@@ -172,6 +182,12 @@ class StackedRun:
             self._store, record, evaluator, self.stop, runs_in_process=runs_in_process
         )
         self.member = StackMember(evaluator.run, record.directory, self._reporter, self.guard)
+
+    def set_run(self, ready: Run | Exception) -> None:
+        """Takes the run with its learning rate, or raises the error for which it has none."""
+        if isinstance(ready, Exception):
+            raise ready
+        self.member = replace(self.member, run=ready)
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -262,6 +278,7 @@ class StackHeartbeat(Heartbeat):
     def _renew_leases(self) -> None:
         for run_id in self._store.leases.renew(self._open_ids()):
             self._runs.pop(run_id).stop_as_lost()
+        self._renew_others(self._runs)
 
     def _open_ids(self) -> list[int]:
         return [run_id for run_id, run in self._runs.items() if run.is_open]

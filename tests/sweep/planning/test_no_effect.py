@@ -49,6 +49,11 @@ def plan(*overrides: str, **options: Any) -> Plan:
             "generation: it always takes the likeliest token",
         ),
         (["optimizer.lr=0"], "optimizer.lr: expected > 0, got 0"),
+        (
+            ["optimizer.match=mass", "estimator=maxrl"],
+            "optimizer.match: the steps of 'adamw' do not depend on the size of advantages",
+        ),
+        (["optimizer.match=max_advantage"], "match=max_advantage would make them differ by"),
         (["steps=0"], "steps: expected >= 1, got 0"),
         (["generation.temperature=0"], "generation.temperature: expected > 0, got 0"),
         (["evaluation.n=16", "evaluation.k=[1,64]"], "at most n=16, got 64"),
@@ -72,7 +77,7 @@ def test_a_run_that_can_train_nothing_is_refused(overrides: list[str], message: 
         ["rollout=reference", "estimator=aapo"],
         ["generation=transformers", "generation.top_k=1", "estimator=reinforce"],
         ["optimizer=sgd", "optimizer.match=mass", "estimator=maxrl"],
-        ["optimizer.match=mass", "estimator=dr_grpo"],
+        ["optimizer=sgd", "backend=bandit", "model=table", "task=bandit", "optimizer.match=step"],
         ["backend=tiny", "backend.minibatches=1", "objective.clip_low=0", "objective.clip_high=0"],
         ["backend=tiny", "objective=cross_entropy"],
     ],
@@ -98,10 +103,6 @@ def test_an_estimator_of_zeros_is_refused_whatever_it_is_called() -> None:
             "terms of the objective, and weight decay, train",
         ),
         (["group_size=1", "optimizer.weight_decay=0.1"], "only other terms"),
-        (
-            ["optimizer.match=mass", "estimator=maxrl"],
-            "optimizer.match: the size of steps of 'adamw' does not depend on that of advantages",
-        ),
         (["optimizer.warmup_steps=300"], "optimizer.warmup_steps: the learning rate never rises"),
         (["evaluation.every=500"], "evaluation.every: only the evaluations before and after"),
         (
