@@ -48,6 +48,7 @@ class Lab:
         sweep: str | None = "demo",
         status: Status = Status.DONE,
         base: str = "base:aaaabbbbcccc",
+        base_solved: Sequence[int] = (1, 0),
         identity_free: dict[str, Any] | None = None,
         **config: Any,
     ) -> int:
@@ -80,7 +81,7 @@ class Lab:
         self.store.metrics.record(run_id, points)
         if solved is not None:
             self.evaluate(run_id, f"{identity}@{STEPS}", STEPS, solved)
-            self.evaluate(run_id, base, 0, (1, 0))
+            self.evaluate(run_id, base, 0, base_solved)
         if status is not Status.RUNNING:
             self.store.leases.finish(run_id, status)
         return run_id

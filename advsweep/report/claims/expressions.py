@@ -227,7 +227,7 @@ def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | N
     varying: list[tuple[float, dict[int, float]]] = []
     for term in assertion.terms:
         row = rows[term.row]
-        if row.is_base:
+        if not row.seeds:
             constant += term.factor * row.cells[term.column].mean
         else:
             values = row.by_seed(term.column)

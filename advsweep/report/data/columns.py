@@ -163,6 +163,11 @@ class Column:
         return self.window is not None or self.at is not None
 
     @property
+    def is_resampled(self) -> bool:
+        """Whether a single evaluation has an interval over problems like its own."""
+        return self.is_single and self.over is None and self.base is None
+
+    @property
     def is_single(self) -> bool:
         """Whether a single evaluation has a value of it."""
         return self.is_evaluated and not self.is_made_of_curve

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.bases import group_bases
 from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
 from advsweep.report.data.filters import Filter, describe_filters
@@ -18,6 +19,7 @@ from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.selection import select_runs
 from advsweep.report.figures.style import MOST_STYLES, UNTRAINED, RowStyle, choose_styles, label_of
 from advsweep.report.tables.types import count_states
+from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
 from advsweep.statistics.intervals import Band, student_t_band
 from advsweep.store import EvaluationRecord, RunRecord, Store
 
@@ -38,7 +40,7 @@ class Replicates:
 
 
 class EvaluatedRow(NamedTuple):
-    """The evaluations of a row's runs by seed, or the one of an untrained model."""
+    """The evaluations of a row's runs by seed, or of untrained models: one, or a base per seed."""
 
     label: str
     style: RowStyle
@@ -214,15 +216,18 @@ class FigureData:
     @cached_property
     def untrained(self) -> list[EvaluatedRow]:
         """The base models of the runs, and models that were evaluated like the runs."""
-        base = {record.subject: record for record in self._evaluations.base.values()}
-        named = [
-            ("base" if len(base) == 1 else f"base {subject.removeprefix('base:')[:8]}", record)
-            for subject, record in base.items()
-        ]
-        named += [(str(record.settings["model"]), record) for record in self._evaluations.models]
+        known = base_evaluations(self._evaluations)
+        families = group_bases(self.runs, self._evaluated)
+        named: list[tuple[str, list[EvaluationRecord]]] = []
+        for family in families:
+            first = family.members[0]
+            label = BASE if len(families) == 1 else f"{BASE} {short_name(first)}"
+            records = [known[subject] for subject in family.members if subject in known]
+            named += [(label, records)] if records else []
+        named += [(str(record.settings["model"]), [record]) for record in self._evaluations.models]
         return [
-            EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], [record], trained=False)
-            for place, (label, record) in enumerate(named)
+            EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], records, trained=False)
+            for place, (label, records) in enumerate(named)
         ]
 
 

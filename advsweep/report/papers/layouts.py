@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from advsweep.errors import ConfigError, ReportError, nearest
+from advsweep.report.data.bases import group_bases
 from advsweep.report.data.columns import Column, MetricDirection, parse_column
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
 from advsweep.report.data.filters import MISSING
@@ -34,8 +35,23 @@ from advsweep.report.papers.published import (
 )
 from advsweep.report.tables.comparison import rank
 from advsweep.report.tables.layout import show_interval
-from advsweep.report.tables.rows import untrained_rows
-from advsweep.report.tables.types import Cell, Entry, Heading, Layout, Line, Mark, Row, Table
+from advsweep.report.tables.types import (
+    Cell,
+    Entry,
+    Heading,
+    Layout,
+    Line,
+    Mark,
+    Row,
+    RowKind,
+    Table,
+)
+from advsweep.report.tables.untrained import (
+    UntrainedModels,
+    base_evaluations,
+    short_name,
+    untrained_rows,
+)
 from advsweep.store import RunRecord
 
 MODEL = "model"
@@ -44,7 +60,6 @@ SOURCE = "source"
 REPORTED = "reported"
 OURS = "ours"
 _PERCENT = 100.0
-_SHORT = 8  # characters of a hash
 _MISSING_CELL = Cell(math.nan, math.nan, math.nan, 0, ())
 # These tables print standard deviations after their ±.
 _WITH_DEVIATION = frozenset({"fade-table3"})
@@ -142,22 +157,24 @@ class PaperLayout(Layout):
     ) -> list[Row]:
         """Makes a row for each base model, and for each model evaluated without a run."""
         users = {run.id: str(group[MODEL]) for group, members in groups for run in members}
-        named: dict[str, Group] = {}
+        listed: dict[str, UntrainedModels] = {}
+        for family in group_bases((run for _, members in groups for run in members), evaluated):
+            group = {MODEL: users[min(family.run_ids)], METHOD: BASE_METHOD}
+            listed[family.members[0]] = UntrainedModels.of_family(family, group)
         for task in evaluated.tasks.values():
-            for run_id, record in task.base.items():
-                named.setdefault(record.subject, {MODEL: users[run_id], METHOD: BASE_METHOD})
             for record in task.models:
-                model = _last_part(str(record.settings["model"]))
-                named.setdefault(record.subject, {MODEL: model, METHOD: BASE_METHOD})
-        counts = Counter(group[MODEL] for group in named.values())
-        for subject, group in named.items():
-            if counts[group[MODEL]] > 1:
-                group[METHOD] = f"{BASE_METHOD} {subject.partition(':')[2][:_SHORT]}"
+                group = {MODEL: _last_part(str(record.settings["model"])), METHOD: BASE_METHOD}
+                model = UntrainedModels(group, RowKind.MODEL, [record.subject])
+                listed.setdefault(record.subject, model)
+        counts = Counter(model.group[MODEL] for model in listed.values())
+        for subject, model in listed.items():
+            if counts[model.group[MODEL]] > 1:
+                model.group[METHOD] = f"{BASE_METHOD} {short_name(subject)}"
         return untrained_rows(
-            named,
+            list(listed.values()),
             evaluated,
             columns,
-            lambda task: {r.subject: r for r in (*task.models, *task.base.values())},
+            lambda task: {r.subject: r for r in task.models} | base_evaluations(task),
         )
 
     def reported_rows(self, rows: Sequence[Row], columns: Sequence[Column]) -> list[Row]:
@@ -183,6 +200,7 @@ class PaperLayout(Layout):
                 group={MODEL: model, METHOD: method, SOURCE: REPORTED},
                 n=0,
                 seeds=(),
+                kind=RowKind.PRINTED,
                 cells={column.name: cells.get(column.name, _MISSING_CELL) for column in columns},
             )
             for (model, method), cells in found.items()

@@ -55,14 +55,13 @@ from advsweep.report.tables.comparison import (
 from advsweep.report.tables.footnotes import describe_provenance
 from advsweep.report.tables.rows import (
     MOST_SINGLE,
-    base_rows,
-    model_rows,
     single_evaluations,
     trained_row,
     with_problems,
     without_intervals,
 )
 from advsweep.report.tables.types import Layout, Report, Row, count_states
+from advsweep.report.tables.untrained import base_rows, model_rows
 from advsweep.statistics import RankInterval
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.component_revisions import find_mixed_revisions

@@ -39,9 +39,15 @@ _SMALLEST = 0.03  # in standard deviations: smaller takes more than MOST_SEEDS
 
 @dataclass(frozen=True)
 class BaselineRows:
-    """The rows that others are compared with: those with these values of their keys."""
+    """The rows that others are compared with: those with these values of their keys.
+
+    Attributes:
+        values: the values of the keys.
+        untrained: whether they are bases, floors or models without a run.
+    """
 
     values: Mapping[str, Any]
+    untrained: bool = False
 
     @property
     def text(self) -> str:
@@ -66,14 +72,16 @@ class BaselineRows:
         return found[0] if found else None
 
     def _fits(self, row: Row) -> bool:
-        return not row.is_base and all(
+        return row.is_base == self.untrained and all(
             row.group.get(key, self) == value for key, value in self.values.items()
         )
 
     def _alike(self, row: Row, other: Row) -> bool:
         # Parameters of a component mean nothing for another component.
         own = tuple(f"{key}." for key in self.values)
-        keys = (row.group.keys() | other.group.keys()) - self.values.keys()
+        keys = other.group.keys() - self.values.keys()
+        if not self.untrained:
+            keys |= row.group.keys() - self.values.keys()
         return all(
             row.group.get(key) == other.group.get(key) for key in keys if not key.startswith(own)
         )
@@ -115,10 +123,12 @@ def parse_baseline(text: str, rows: Sequence[Row], key: str) -> BaselineRows:
     """
     trained = [row for row in rows if not row.is_base]
     if "=" not in text:
-        values = {show_key(row.group.get(key, "")): row for row in trained}
+        # A base or a floor is named by a value of the key as well.
+        values = {show_key(row.group.get(key, "")): row for row in (*rows, *trained)}
         if text not in values:
             raise NotFoundError(f"--baseline: no row has {key}={text}; {nearest(text, values)}")
-        return BaselineRows({key: values[text].group[key]})
+        row = values[text]
+        return BaselineRows({key: row.group[key]}, untrained=row.is_base)
     filters = parse_where(text, "--baseline")
     for filter in filters:
         if filter.operator != "=" or len(filter.values) > 1:
@@ -146,8 +156,8 @@ def compare_rows(
     for column in columns:
         for row, other in pairs:
             if other is not None:
-                a, b = (rows[i].by_seed(column.name) for i in (row, other))
-                comparison = compare_seeds(a, b)
+                a = rows[row].by_seed(column.name)
+                comparison = compare_seeds(a, _baseline_values(rows[other], column, a))
                 # Single seeds have no interval.
                 if not math.isnan(comparison.low):
                     found.append((row, other, column, comparison))
@@ -165,6 +175,12 @@ def compare_rows(
         )
         for (row, other, column, comparison), p in zip(found, adjusted, strict=True)
     ]
+
+
+def _baseline_values(row: Row, column: Column, seeds: Mapping[int, float]) -> Mapping[int, float]:
+    """Returns the baseline's value of each seed; an exact number is that of every seed."""
+    cell = row.cells[column.name]
+    return row.by_seed(column.name) if row.seeds or not cell.n else dict.fromkeys(seeds, cell.mean)
 
 
 def _p_value(comparison: Comparison) -> float:

@@ -10,7 +10,7 @@ from advsweep.report.data.columns import Column, MetricDirection
 from advsweep.report.data.filters import show_key
 from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
-from advsweep.report.tables.types import Mark, Provenance, Report, count_states
+from advsweep.report.tables.types import Mark, Provenance, Report, RowKind, count_states
 from advsweep.store import RunRecord, Store
 
 NOT_MATCHED = "none"
@@ -51,6 +51,11 @@ def notes(report: Report, marked: BestMarks) -> list[str]:
         lines.append(
             "(±): of one evaluation, half the 95 % interval over problems like these (bootstrap), "
             "which says nothing of another training"
+        )
+    if any(row.kind is RowKind.BASE and row.seeds for row in report.rows):
+        lines.append(
+            "base: the models that runs start from, one for each seed; a difference to it is of "
+            "each seed's runs to the seed's own base"
         )
     lines += report.layout.notes() if report.layout is not None else []
     lines += _explained(report.columns)

@@ -26,7 +26,7 @@ from advsweep.report.data.grouping import Group
 from advsweep.report.data.measure import by_problem, over_tasks
 from advsweep.report.data.selection import select_columns
 from advsweep.report.tables.rows import make_cell
-from advsweep.report.tables.types import Cell, Provenance, Report, Row
+from advsweep.report.tables.types import Cell, Provenance, Report, Row, RowKind
 from advsweep.statistics import all_or_none_interval, bootstrap_over_problems
 from advsweep.store import EvaluationRecord, Store
 from advsweep.store.records import unscorable_share
@@ -176,7 +176,7 @@ def _row(
     tasks: Sequence[str],
 ) -> Row:
     cells = {column.name: _cell(by_task, column, tasks) for column in columns}
-    return Row(group=group, n=1, seeds=(), cells=cells)
+    return Row(group=group, n=1, seeds=(), cells=cells, kind=RowKind.MODEL)
 
 
 def _cell(by_task: dict[str, EvaluationRecord], column: Column, tasks: Sequence[str]) -> Cell:

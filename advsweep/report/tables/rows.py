@@ -1,27 +1,24 @@
-"""The rows of a report: replicates, base models, and models without a run."""
+"""The rows of a report that runs trained, and the cells of all rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from advsweep.report.data.columns import Column
-from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations
-from advsweep.report.data.grouping import Group, common_group
-from advsweep.report.data.measure import Values, over_problems, scores
+from advsweep.report.data.evaluations import EvaluationsByTask
+from advsweep.report.data.grouping import Group
+from advsweep.report.data.measure import Values, over_problems
 from advsweep.report.tables.types import Cell, Row
 from advsweep.statistics import student_t_interval
 from advsweep.statistics.samples import ROUNDING
 from advsweep.store import EvaluationRecord, RunRecord
 
-BASE = "base"
 MOST_SINGLE = 30
 """The most rows of a single evaluation that get intervals over problems: resampling takes time."""
-
-_SHORT = 8  # characters of a hash
 
 
 def trained_row(
@@ -105,7 +102,7 @@ def single_evaluations(
     return {
         column.name: task.final[members[0].id]
         for column in columns
-        if column.is_single and column.over is None and column.base is None
+        if column.is_resampled
         if (task := evaluated.of(column.task)) is not None and members[0].id in task.final
     }
 
@@ -120,112 +117,3 @@ def make_cell(values: Iterable[float]) -> Cell:
     # Infinite values have an infinite mean and no interval.
     with np.errstate(invalid="ignore"):
         return Cell(*student_t_interval(known), values=listed)
-
-
-def base_rows(
-    groups: Sequence[tuple[Group, Sequence[RunRecord]]],
-    evaluated: EvaluationsByTask,
-    columns: Sequence[Column],
-    label: str,
-) -> list[Row]:
-    """Makes a row for each base model of the runs.
-
-    Args:
-        label: the key that holds the name `base`.
-    """
-    subjects = {
-        run_id: record.subject
-        for task in evaluated.tasks.values()
-        for run_id, record in task.base.items()
-    }
-    users: dict[str, list[Group]] = {}
-    for group, members in groups:
-        for run in members:
-            if run.id in subjects:
-                users.setdefault(subjects[run.id], []).append(group)
-    return untrained_rows(
-        _base_groups(users, label),
-        evaluated,
-        columns,
-        lambda task: {record.subject: record for record in task.base.values()},
-    )
-
-
-def model_rows(evaluated: EvaluationsByTask, columns: Sequence[Column], label: str) -> list[Row]:
-    """Makes a row for each model without a run that was evaluated like the table's runs."""
-    named: dict[str, Group] = {
-        record.settings["model"]: {label: f"model {record.settings['model']}"}
-        for task in evaluated.tasks.values()
-        for record in task.models
-    }
-    rows = untrained_rows(
-        named,
-        evaluated,
-        columns,
-        lambda task: {record.settings["model"]: record for record in task.models},
-    )
-    return [row for row in rows if any(cell.n for cell in row.cells.values())]
-
-
-def untrained_rows(
-    named: Mapping[str, Group],
-    evaluated: EvaluationsByTask,
-    columns: Sequence[Column],
-    choose: Callable[[TaskEvaluations], Mapping[str, EvaluationRecord]],
-) -> list[Row]:
-    """Makes a row for each model that no run trained.
-
-    Args:
-        named: the group of each row, by a key of the model.
-        choose: returns a task's evaluations by the same keys.
-    """
-    values = {
-        column.name: scores(evaluated, column, choose) if column.is_single else {}
-        for column in columns
-    }
-    rows = [
-        Row(
-            group=group,
-            n=1,
-            seeds=(),
-            cells={
-                name: make_cell([found[key]] if key in found else [])
-                for name, found in values.items()
-            },
-        )
-        for key, group in named.items()
-    ]
-    if len(rows) > MOST_SINGLE:
-        return rows
-    of_columns = {
-        column.name: choose(task)
-        for column in columns
-        if column.is_single and column.over is None and column.base is None
-        if (task := evaluated.of(column.task)) is not None
-    }
-    records = [
-        {name: chosen[key] for name, chosen in of_columns.items() if key in chosen} for key in named
-    ]
-    return with_problems(rows, records, columns)
-
-
-def _base_groups(users: Mapping[str, Sequence[Group]], label: str) -> dict[str, Group]:
-    """Names each base model; several are named by the keys that differ between their runs."""
-    if len(users) == 1:
-        return {subject: {label: BASE} for subject in users}
-    common = {subject: common_group(groups) for subject, groups in users.items()}
-    named: dict[str, Group] = {}
-    for subject, own in common.items():
-        differing = {
-            key: value
-            for key, value in own.items()
-            if key != label and any(other.get(key) != value for other in common.values())
-        }
-        named[subject] = {label: BASE, **differing}
-    alike = list(named.values())
-    return {
-        subject: {**group, "base": subject.removeprefix("base:")[:_SHORT]}
-        if alike.count(group) > 1
-        else group
-        for subject, group in named.items()
-    }

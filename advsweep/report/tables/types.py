@@ -99,14 +99,29 @@ class Cell:
         return self.low < self.high and self.mean in (self.low, self.high)
 
 
+class RowKind(Enum):
+    """What the numbers of a row are of."""
+
+    TRAINED = "trained"
+    BASE = "base"
+    """The models that runs start from."""
+    FLOOR = "floor"
+    """An answerer without skill, computed by the task."""
+    MODEL = "model"
+    """A model that was evaluated without a run."""
+    PRINTED = "printed"
+    """Numbers that a paper prints."""
+
+
 @dataclass(frozen=True)
 class Row:
-    """The replicates of a configuration, a base model, or a model without a run.
+    """The replicates of a configuration or a base, a floor, or a model without a run.
 
     Attributes:
         group: the config keys and values that name the row.
-        n: how many seeds the row has; for a base model's row, how many base models.
-        seeds: the seeds, ascending; empty for a model that no run trained.
+        n: how many seeds the row has; for a base, how many base models.
+        seeds: the seeds, ascending; those whose base models the row has if each seed has one of
+            its own. Without seeds the numbers are exact: those of a single model or a floor.
         cells: the numbers, by column name.
         pruned: how many replicates were stopped early; the cells are without them.
         runs: how many runs; more than n if the row averages over several configurations.
@@ -118,10 +133,12 @@ class Row:
     cells: Mapping[str, Cell]
     pruned: int = 0
     runs: int = 0
+    kind: RowKind = RowKind.TRAINED
 
     @property
     def is_base(self) -> bool:
-        return not self.seeds
+        """Whether no run trained it: a base, a floor, a model without a run, a paper's numbers."""
+        return self.kind is not RowKind.TRAINED
 
     def by_seed(self, column: str) -> dict[int, float]:
         """Returns the value of each seed."""

@@ -144,3 +144,21 @@ def test_equal_values_for_every_seed_are_noted(lab, constant):
     assert "every seed" not in _evaluate(lab, "reward/mean[b] > reward/mean[e]").text
     # Seeds do not change costs.
     assert "every seed" not in _evaluate(lab, "cost/rollouts[d] > cost/rollouts[e]").text
+
+
+def test_a_base_of_each_seed_is_paired_with_its_runs(lab):
+    """Bases solve 1, 2 and 3 of 8 samples, and each run 1 of 8 more than its own base."""
+    for seed in range(3):
+        own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
+        lab.run("paired", seed, solved=(2 + seed, 0), sweep="own", **own)
+    assertion = parse_assertion("pass@1[paired] > pass@1[base]")
+    report = build_report(lab.store, "own", columns=assertion.columns, baseline="none")
+    result = evaluate_assertion(report, assertion)
+    assert result.verdict is ClaimVerdict.HOLDS
+    # Unpaired, a spread of 1/8 in both would hide it.
+    assert result.comparison.paired
+    assert (result.comparison.n, result.comparison.sd) == (3, 0)
+    assert result.comparison.difference == pytest.approx(1 / 8)
+    # A base of each seed is a sample like any other, which a shared one is not.
+    result = evaluate_assertion(report, parse_assertion("pass@1[base] > 0"))
+    assert result.comparison.n == 3

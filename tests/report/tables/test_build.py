@@ -12,6 +12,7 @@ import pytest
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report import Mark, MetricDirection, build_report, find_marks, lay_out, parse_where
 from advsweep.report.data.columns import parse_column
+from advsweep.report.tables.types import RowKind
 from advsweep.store import Owner, Status
 
 
@@ -222,11 +223,99 @@ def test_each_base_model_has_a_row_named_by_what_its_runs_share(lab):
 
 def test_base_models_with_equal_names_show_their_keys(lab):
     lab.run("grpo", 0, base="base:aaaaaaaaaaaa")
-    lab.run("grpo", 1, base="base:bbbbbbbbbbbb")
+    lab.run("rloo", 0, base="base:bbbbbbbbbbbb")
     assert [row.group for row in build_report(lab.store, "demo").rows[:2]] == [
         {"estimator": "base", "base": "aaaaaaaa"},
         {"estimator": "base", "base": "bbbbbbbb"},
     ]
+
+
+def _base_of_each_seed(lab, *estimators, solved=((1, 0), (2, 1), (3, 0))):
+    for estimator in estimators:
+        for seed, of_base in enumerate(solved):
+            base = {"base": f"base:{seed}{seed}", "base_solved": of_base}
+            lab.run(estimator, seed, solved=(3 + seed % 2, 1), **base)
+
+
+def test_bases_of_seeds_make_one_row(lab):
+    _base_of_each_seed(lab, "grpo", "rloo")
+    base, *trained = build_report(lab.store, "demo", columns=["pass@1", "pass@1[level=0]"]).rows
+    assert (base.group, base.kind, base.n) == ({"estimator": "base"}, RowKind.BASE, 3)
+    assert base.seeds == (0, 1, 2)
+    # 4 samples of each of 2 problems.
+    cell = base.cells["pass@1"]
+    assert cell.values == pytest.approx((1 / 8, 3 / 8, 3 / 8))
+    assert cell.n == 3
+    # s = √(1/48) = .1443 and t(.975; 2) = 4.303.
+    assert cell.mean == pytest.approx(7 / 24)
+    assert cell.half_width == pytest.approx(4.302653 * 0.144338 / 3**0.5, rel=1e-5)
+    assert base.cells["pass@1[level=0]"].values == pytest.approx((1 / 4, 2 / 4, 3 / 4))
+    assert [row.n for row in trained] == [3, 3]
+    assert not any(row.is_base for row in trained)
+
+
+def test_a_base_of_each_seed_is_said_below_the_table(lab):
+    _base_of_each_seed(lab, "grpo")
+    assert any(
+        note.startswith("base: the models that runs start from, one for each seed")
+        for note in lay_out(build_report(lab.store, "demo")).notes
+    )
+
+
+def test_a_base_that_seeds_share_is_one_exact_model(lab):
+    for seed in range(3):
+        lab.run("grpo", seed)
+    base = build_report(lab.store, "demo", columns=["pass@1"]).rows[0]
+    assert (base.n, base.seeds, base.cells["pass@1"].n) == (1, (), 1)
+    assert base.cells["pass@1"].values == (1 / 8,)
+    assert not any(
+        "one for each seed" in note for note in lay_out(build_report(lab.store, "demo")).notes
+    )
+
+
+def test_a_configuration_that_lacks_seeds_shares_the_row_of_its_bases(lab):
+    _base_of_each_seed(lab, "grpo")
+    lab.run("rloo", 1, base="base:11", base_solved=(2, 1))
+    lab.run("rloo", 2, base="base:22", base_solved=(3, 0))
+    rows = build_report(lab.store, "demo").rows
+    assert [row.group["estimator"] for row in rows] == ["base", "grpo", "rloo"]
+    assert rows[0].seeds == (0, 1, 2)
+
+
+def test_shared_and_own_bases_have_rows_of_their_own(lab):
+    """`model.pretraining_seed` is 0 for some runs, and that of the run for others."""
+    for seed in range(3):
+        one = {"name": "tiny", "pretraining_seed": 0}
+        lab.run("grpo", seed, base="base:00", model=one)
+        own = {"name": "tiny", "pretraining_seed": "seed"}
+        lab.run("grpo", seed, base=f"base:{seed}{seed}", model=own)
+    rows = build_report(lab.store, "demo").rows
+    assert [(row.group, row.seeds) for row in rows if row.is_base] == [
+        ({"estimator": "base", "model.pretraining_seed": 0}, ()),
+        ({"estimator": "base", "model.pretraining_seed": "seed"}, (0, 1, 2)),
+    ]
+
+
+def test_pooling_keeps_the_bases_of_seeds_apart(lab):
+    for size in (4, 8):
+        for seed in range(2):
+            own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
+            lab.run("grpo", seed, solved=(size // 4, 0), group_size=size, **own)
+    report = build_report(lab.store, "demo", columns=["pass@1"], rows=["estimator"], pool=True)
+    assert [(row.group["estimator"], row.n) for row in report.rows] == [("base", 2), ("grpo", 2)]
+    assert report.rows[0].cells["pass@1"].values == pytest.approx((1 / 8, 2 / 8))
+    assert report.rows[1].cells["pass@1"].values == pytest.approx((3 / 16, 3 / 16))
+
+
+def test_a_pivot_has_the_bases_of_seeds_beside_each_value(lab):
+    for size in (4, 8):
+        for seed in range(2):
+            own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
+            lab.run("grpo", seed, group_size=size, **own)
+    report = build_report(lab.store, "demo", columns=["pass@1", "group_size"])
+    [line] = lay_out(report).tables[0].sections[0]
+    assert line.names == ("base",)
+    assert [entry.value for entry in line.entries] == pytest.approx([3 / 16, 3 / 16])
 
 
 def test_runs_that_are_not_done_are_left_out_and_counted(lab):

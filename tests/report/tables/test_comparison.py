@@ -8,6 +8,7 @@ import pytest
 
 from advsweep.errors import NotFoundError, ReportError
 from advsweep.report import build_report, lay_out, render
+from advsweep.statistics import compare_paired
 
 
 @pytest.fixture
@@ -132,6 +133,41 @@ def test_ambiguous_baseline(lab):
         build_report(lab.store, "demo", baseline="grpo")
     # Of itself a table takes the first of them.
     assert build_report(lab.store, "demo").baseline == "grpo, estimator.eps=0"
+
+
+def _with_bases(lab, *, shared):
+    """Three seeds, with bases that solve 1, 2 and 3 of 8 samples, or 1 of 8 for all of them."""
+    for seed in range(3):
+        solved = (1, 0) if shared else (1 + seed, 0)
+        base = "base:0" if shared else f"base:{seed}"
+        lab.run("grpo", seed, solved=(4, seed % 2), base=base, base_solved=solved)
+        lab.run("rloo", seed, solved=(3, 0), base=base, base_solved=solved)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_differences_to_the_base_are_to_that_of_each_seed(lab, shared):
+    _with_bases(lab, shared=shared)
+    report = build_report(lab.store, "demo", columns=["pass@1"], baseline="base")
+    assert report.baseline == "base"
+    grpo, rloo = (d.comparison for d in report.differences)
+    assert [report.rows[d.baseline].group for d in report.differences] == [
+        {"estimator": "base"}
+    ] * 2
+    bases = [1 / 8] * 3 if shared else [1 / 8, 2 / 8, 3 / 8]
+    expected = compare_paired([4 / 8, 5 / 8, 4 / 8], bases)
+    assert vars(grpo) == pytest.approx(vars(expected), nan_ok=True)
+    assert rloo.difference == pytest.approx(3 / 8 - sum(bases) / 3)
+    assert rloo.paired
+    assert rloo.n == 3
+
+
+def test_an_untrained_baseline_needs_only_its_own_keys(lab):
+    for size in (4, 8):
+        for seed in range(2):
+            own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
+            lab.run("grpo", seed, solved=(3, seed), group_size=size, **own)
+    report = build_report(lab.store, "demo", columns=["pass@1"], baseline="base")
+    assert [report.rows[d.row].group["group_size"] for d in report.differences] == [4, 8]
 
 
 def test_large_tables_need_a_named_baseline(lab):
