@@ -45,6 +45,7 @@ BATCH_FIELDS = frozenset(
         "lengths",
         "token_entropy",
         "token_entropy_exact",
+        "token_entropies",
         "self_certainty",
         "answered",
         "prompt_ids",

@@ -178,7 +178,7 @@ class _Trainer:
         objective, temperature = self._run.objective, self._run.generation.temperature
         used = advantages.keep
         if objective.skips_exactly:
-            used = used & (advantages.values != 0)
+            used = used & advantages.nonzero
 
         def log_probs(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, "used 1"]:
             return _log_probs(log_odds[rows] / temperature, solved)[used][:, None]
@@ -325,6 +325,7 @@ class _Source:
             lengths=torch.ones_like(rewards),
             token_entropy=-_log_probs(log_odds, self.outcomes == 1).float(),
             token_entropy_exact=spread(_entropies(log_odds)),
+            token_entropies=spread(_entropies(log_odds))[..., None],
             self_certainty=spread(_certainties(log_odds)),
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
             # A wrong rollout has an empty text, without an answer.

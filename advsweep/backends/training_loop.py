@@ -305,6 +305,11 @@ def reads_answers(estimator: Estimator) -> bool:
     return "answered" in estimator.needs
 
 
+def reads_token_entropies(estimator: Estimator) -> bool:
+    """Return whether a backend has to keep the entropy of every token of a step."""
+    return "token_entropies" in estimator.needs | estimator.uses
+
+
 def group_batch(
     run: Run,
     problems: Sequence[Problem],
@@ -316,6 +321,7 @@ def group_batch(
     surprisal: Float[Tensor, " rows"],
     entropy: Float[Tensor, " rows"],
     certainty: Float[Tensor, " rows"],
+    entropies: Float[Tensor, "rows tokens"] | None,
     answered: Bool[Tensor, "groups rollouts"] | None,
 ) -> GroupBatch:
     """Return a language model's rollouts as an estimator sees them.
@@ -328,6 +334,8 @@ def group_batch(
         surprisal: sum of -log π over the tokens of each rollout, in nats.
         entropy: sum of the exact token entropies, in nats.
         certainty: sum of KL(uniform ‖ π), in nats.
+        entropies: exact entropy of each token, 0 past the end of a rollout; None if the estimator
+            does not read it.
         answered: whether each rollout has an answer; None if the estimator does not read it.
     """
     scored = ~rewards.isnan()
@@ -341,6 +349,7 @@ def group_batch(
         lengths=lengths.view(rewards.shape),
         token_entropy=token_mean(surprisal),
         token_entropy_exact=token_mean(entropy),
+        token_entropies=None if entropies is None else entropies.view(*rewards.shape, -1),
         self_certainty=token_mean(certainty),
         solve_rates=((outcomes == 1) & scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1),
         answered=answered,

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _EVERY_COUNT = 128
 # Groups of at most this size are tried in every order of successes and failures.
 _LARGEST_ARRANGED = 8
+# Length of the token axis: rollouts have up to 11 tokens.
+_TOKENS = 11
 
 
 def representative_groups(
@@ -85,7 +87,7 @@ def has_advantages(
     for step in dict.fromkeys((1, (total_steps + 1) // 2, total_steps)):
         for rewards in batches:
             computed = fresh.compute(_varied_batch(rewards, step, total_steps))
-            if (computed.values * computed.keep).any():
+            if (computed.nonzero & computed.keep).any():
                 return True
     return False
 
@@ -146,6 +148,7 @@ def _varied_batch(
         token_entropy=varied(),
         token_entropy_exact=varied(),
         self_certainty=varied(),
+        token_entropies=0.1 + torch.rand(*rewards.shape, _TOKENS, generator=generator),
         solve_rates=rewards.mean(dim=1).clamp(0, 1),
         step=step,
         total_steps=total_steps,

@@ -2,7 +2,8 @@
 
 FADE (arXiv:2607.01490), Eq. 3: m_S = (1/G) Σ_successes Aᵢ and m_F = -(1/G) Σ_failures Aᵢ,
 so that m_S - m_F is the mean advantage. All masses here are per rollout; the sum over a
-group, which some of the paper's forms are, is G times as much. For a solve rate p there are
+group, which some of the paper's forms are, is G times as much. Of an estimator with an advantage
+per token, Aᵢ is the mean over the tokens of the rollout. For a solve rate p there are
 
 - group masses, of a group in which exactly a share p succeeded;
 - expected masses, the mean of those over k ~ Binomial(G, p) successes, homogeneous groups
@@ -218,7 +219,8 @@ def _weighted_masses(
         rewards = torch.cat((rewards, rest.rewards))
         frequencies = torch.cat((torch.zeros_like(frequencies), rest.frequencies))
     batch = GroupBatch(rewards=rewards, frequencies=frequencies, **_spread(inputs, rewards))
-    advantages = copy.deepcopy(estimator)(batch)[: len(sample.rewards)]
+    advantages = copy.deepcopy(estimator).compute(batch).rollout_means(batch.lengths)
+    advantages = advantages[: len(sample.rewards)]
     per_group = sample.frequencies[:, None] / rewards.shape[1]
     return Masses(
         success=(advantages * sample.rewards * per_group).sum().item(),
@@ -227,7 +229,8 @@ def _weighted_masses(
 
 
 def _spread(inputs: dict[str, float], rewards: Tensor) -> dict[str, Any]:
-    return {name: spread_input(name, value, rewards) for name, value in inputs.items()}
+    tokens = math.ceil(inputs.get("lengths", 1))
+    return {name: spread_input(name, value, rewards, tokens) for name, value in inputs.items()}
 
 
 # Largest groups that are enumerated: by number of successes, and in every arrangement.

@@ -46,7 +46,8 @@ def rollout_metrics(
 
     Rewards, collapse and entropies cover every drawn group, so that they describe the model and
     the problems independently of the rollout policy. Advantages and masses cover the groups
-    trained on. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
+    trained on; of an advantage per token, they take each rollout's means of A and of |A| over its
+    tokens. Masked rollouts enter no statistic. `reward/std` is the mean over groups of the
     population standard deviation within a group, by which estimators divide, and not the spread
     over the whole batch. `entropy/*` are means over rollouts of each rollout's mean per token,
     if the batch has entropies. Metrics are NaN if nothing could be scored.
@@ -144,8 +145,12 @@ def stacked_rollout_metrics(
                 runs, solved = runs.select(chosen), solved.take(chosen, axis=1)
                 successes = successes.take(chosen, axis=1)
                 entropy = None if entropy is None else entropy.take(chosen, axis=1)
-            values = runs.numbers(advantages.values)
-            _add_advantages(always, sometimes, runs, values, successes, solved, entropy)
+            lengths = batch.lengths
+            if advantages.per_token and lengths is not None and groups is not None:
+                lengths = lengths[groups]
+            values = runs.numbers(advantages.rollout_means(lengths))
+            sizes = runs.numbers(advantages.sizes(lengths)) if advantages.per_token else None
+            _add_advantages(always, sometimes, runs, values, sizes, successes, solved, entropy)
     found = _by_run(always, sometimes, count)
     without = [verifier_free] * count if isinstance(verifier_free, bool) else verifier_free
     for metrics, info, gone in zip(found, infos, without, strict=True):
@@ -207,16 +212,18 @@ def _add_advantages(
     sometimes: _Table,
     runs: StackedRollouts,
     advantages: PerRollout,
+    sizes: PerRollout | None,
     successes: FlagPerRollout,
     solved: CountPerGroup,
     token_entropy: PerRollout | None,
 ) -> None:
     success, failure = masses_per_run(runs, advantages, successes)
-    sizes = np.abs(advantages)
+    if sizes is None:
+        sizes = np.abs(advantages)
     group_sizes = runs.group_sum(sizes)
     always |= {
         "collapse/acr_after": zero_groups(runs, group_sizes),
-        "advantage/zero_fraction": 1 - runs.rollout_mean(advantages != 0),
+        "advantage/zero_fraction": 1 - runs.rollout_mean(sizes != 0),
         "advantage/abs_mean": runs.rollout_mean(sizes),
         "mass/success": success,
         "mass/failure": failure,

@@ -52,7 +52,7 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     All groups form one batch in which every k has the same weight, and a copy without memory
     computes it. So an estimator that reads the batch or earlier steps (`fade`, `avspo`,
     `a_grae`) is measured in its first step, with evenly spread solve rates. The other inputs are
-    neutral: entropies and self-certainty of 1 nat, equal lengths, solve rates of k/G, the first
+    neutral: entropies and self-certainty of 1 nat, lengths of 1, solve rates of k/G, the first
     of a million steps. References get the opposite reward of each rollout, so that the margins
     of `aapo` are largest.
 
@@ -77,7 +77,8 @@ def advantage_size(estimator: Estimator, group_size: int, size: Size) -> float:
     weights = 1 / successes.bincount()[successes].to(rewards)
     fresh = copy.deepcopy(estimator)
     fresh.reset()
-    advantages = fresh(_neutral_batch(rewards, weights)).abs()
+    batch = _neutral_batch(rewards, weights)
+    advantages = fresh.compute(batch).sizes(batch.lengths)
     if size == "max_advantage":
         found = advantages.max()
     else:
@@ -101,6 +102,7 @@ def _neutral_batch(
         ref_rewards=1 - rewards,
         token_entropy=ones,
         token_entropy_exact=ones,
+        token_entropies=ones[..., None],
         self_certainty=ones,
         solve_rates=rewards.mean(dim=1),
         answered=ones.bool(),

@@ -1,4 +1,4 @@
-"""The base classes of estimators: rewards of a batch in, one advantage per rollout out."""
+"""The base classes of estimators: rewards of a batch in, advantages out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from torch import Tensor
 
 from advsweep.components import Component
 from advsweep.errors import BatchError, CheckpointError
-from advsweep.estimators.batch import COUNTERS, PER_PROMPT, Advantages, GroupBatch
+from advsweep.estimators.batch import (
+    COUNTERS,
+    PER_PROMPT,
+    PER_TOKEN,
+    Advantages,
+    GroupBatch,
+)
 from advsweep.estimators.group_stats import Groups
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from advsweep.estimators.batch import FlagPerRollout, PerRollout
+    from advsweep.estimators.batch import FlagPerRollout, PerRollout, PerToken
 
 
 class Provenance(Enum):
@@ -62,6 +68,7 @@ class Estimator(Component):
         verifier_free: it reads another signal than the rewards, so the collapse rate of the
             rewards does not describe it.
         stateful: it has memory, which each call of `compute` advances exactly once.
+        per_token: the advantages are one per token; `needs` then contains `lengths`.
         per_group: advantages and kept rollouts of a group depend on that group alone, with the
             same bits in every batch, and nothing is logged. One call may therefore serve the
             batches of several runs.
@@ -82,10 +89,11 @@ class Estimator(Component):
     rates: ClassVar[bool] = False
     verifier_free: ClassVar[bool] = False
     stateful: ClassVar[bool] = False
+    per_token: ClassVar[bool] = False
     per_group: ClassVar[bool] = False
 
     @final
-    def __call__(self, batch: GroupBatch) -> PerRollout:
+    def __call__(self, batch: GroupBatch) -> PerRollout | PerToken:
         """Return the advantages alone; see `compute`."""
         return self.compute(batch).values
 
@@ -104,18 +112,24 @@ class Estimator(Component):
         mask = batch.mask
         # Statistics of an empty batch would be NaN, and would stay in the memory for ever.
         if mask is not None and not mask.any():
-            return Advantages(values=torch.zeros_like(batch.rewards), keep=mask.clone())
+            return Advantages(values=self._zeros(batch), keep=mask.clone())
         groups = Groups(batch)
         self._check_rewards(groups)
         info: dict[str, float] = {}
         values = self._advantages(groups, info)
-        if mask is not None:
+        if self.per_token:
+            # The lengths of masked rollouts are 0 here.
+            places = torch.arange(values.shape[2], device=values.device)
+            values = torch.where(places < groups.given("lengths")[..., None], values, 0.0)
+        elif mask is not None:
             values = torch.where(mask, values, 0.0)
         return Advantages(values=values, keep=self._keep(groups), info=info)
 
     @abstractmethod
-    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout:
-        """Return the advantages as a new tensor; values of masked rollouts do not matter.
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> PerRollout | PerToken:
+        """Return the advantages as a new tensor.
+
+        Values of masked rollouts, and of tokens past the end of a rollout, do not matter.
 
         Args:
             groups: the checked rewards with their statistics.
@@ -157,6 +171,13 @@ class Estimator(Component):
                 f"got {sorted(state)}; it was saved by another estimator or version"
             )
 
+    def _zeros(self, batch: GroupBatch) -> PerRollout | PerToken:
+        if not self.per_token:
+            return torch.zeros_like(batch.rewards)
+        given = (getattr(batch, name) for name in sorted(PER_TOKEN))
+        tokens = next((value.shape[2] for value in given if value is not None), 1)
+        return batch.rewards.new_zeros(*batch.rewards.shape, tokens)
+
     def _check_inputs(self, batch: GroupBatch) -> None:
         rewards = batch.rewards
         if not isinstance(rewards, Tensor) or rewards.ndim != 2:
@@ -190,8 +211,27 @@ class Estimator(Component):
                 continue
             shape = rewards.shape[:1] if name in PER_PROMPT else rewards.shape
             found = value.shape if isinstance(value, Tensor) else (len(value),)
-            if found != shape:
+            if name in PER_TOKEN:
+                self._check_tokens(name, value, batch)
+            elif found != shape:
                 raise BatchError(f"{name}: expected the shape {list(shape)}, got {list(found)}")
+
+    def _check_tokens(self, name: str, value: Tensor, batch: GroupBatch) -> None:
+        shape = [*batch.rewards.shape]
+        if value.ndim != 3 or [*value.shape[:2]] != shape:
+            raise BatchError(
+                f"{name}: expected the shape {[*shape, 'tokens']}, got {list(value.shape)}"
+            )
+        lengths = batch.lengths
+        if lengths is None or lengths.shape != batch.rewards.shape:
+            return
+        counted = lengths if batch.mask is None else lengths[batch.mask]
+        longest = counted.max().item() if counted.numel() else 0
+        if longest > value.shape[2]:
+            raise BatchError(
+                f"{name}: expected the shape {shape} and at least {longest:g} tokens, which the "
+                f"longest rollout has, got {value.shape[2]}"
+            )
 
     def _check_rewards(self, groups: Groups) -> None:
         """Refuse rewards for which the formula is not defined."""

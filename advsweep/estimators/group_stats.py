@@ -94,12 +94,17 @@ class Groups:
         low, high = torch.aminmax(counted)
         return low.item(), high.item()
 
-    def given(self, name: str) -> PerRollout:
-        """Return another input in the rewards' dtype, 0 where masked."""
-        values: Tensor = getattr(self.batch, name).to(self.rewards)
-        return values if self.mask is None else torch.where(self.mask, values, 0.0)
+    def given(self, name: str) -> Tensor:
+        """Return another input in the rewards' dtype, 0 where masked.
 
-    def finite(self, name: str) -> PerRollout:
+        It is a number per rollout, or per token.
+        """
+        values: Tensor = getattr(self.batch, name).to(self.rewards)
+        if self.mask is None:
+            return values
+        return torch.where(self.mask[..., None] if values.ndim == 3 else self.mask, values, 0.0)
+
+    def finite(self, name: str) -> Tensor:
         """Return `given(name)` after checking that it is finite.
 
         Raises:

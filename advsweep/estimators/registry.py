@@ -28,6 +28,7 @@ _FAMILIES = {
     "power_norm skew_r",
     "shifted": "asym_re mc_grpo quantile",
     "signed": "nsr psr w_reinforce",
+    "token_shaped": "entropy_shaped",
     "wrappers": "easy_focused filter_drop grpo_n hard_focused negative_dominant positive_dominant",
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from advsweep.components import option
+from advsweep.errors import ConfigError
 from advsweep.estimators.base import Estimator, Provenance
 from advsweep.estimators.registry import ESTIMATORS
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class Wrapper(Estimator):
     """Base class of estimators that reshape the advantages of another estimator, `base`.
 
-    A wrapper has the requirements of its base on batches, and the memory of its base.
+    A wrapper has the requirements of its base on batches, and the memory of its base. The base
+    gives one advantage per rollout.
     """
 
     base: str | dict[str, Any] | Estimator = option(
@@ -36,6 +38,12 @@ class Wrapper(Estimator):
         inner = self.base
         if not isinstance(inner, Estimator):
             inner = ESTIMATORS.build(self._base_spec(inner), where="base")
+        if inner.per_token:
+            raise ConfigError(
+                f"base: estimator '{self.name}' reshapes one advantage per rollout, and "
+                f"'{inner.name}' gives one per token; expected '{inner.name}' outermost, with "
+                f"'{self.name}' as its base"
+            )
         self.base = self._inner = inner
         self._narrow(
             needs=self.needs | inner.needs,

@@ -146,6 +146,11 @@ def ensure_hidden_states(
             f"--direction gradient: estimator '{run.estimator.name}' weighs rollouts by those of a "
             "reference model, which are not drawn here; expected hidden or weights"
         )
+    if direction is Direction.GRADIENT and run.estimator.per_token:
+        raise ConfigError(
+            f"--direction gradient: estimator '{run.estimator.name}' gives every token an "
+            "advantage, and the batch gradient is of one per rollout; expected hidden or weights"
+        )
     run.task.check_consent()
     backend, folder = run.backend, record.directory
     sampled = backend.sampled_tokens(

@@ -22,15 +22,16 @@ class LossInputs:
     Leading axes `*runs` may stack the minibatches of several independent runs. Each run's
     numbers then have the same bits as without the others.
 
-    If the objective `skips_exactly`, rollouts with advantage 0 may be left out. They still count
-    in `rollouts` and `tokens`, so the loss does not change.
+    If the objective `skips_exactly`, rollouts whose advantages are all 0 may be left out. They
+    still count in `rollouts` and `tokens`, so the loss does not change.
 
     Attributes:
         log_probs: log π of the sampled tokens under the weights being trained.
         old_log_probs: the same under the weights that sampled them, without gradient.
         completion_mask: true for generated tokens, the end mark included. Other places are never
             read, and a rollout without generated tokens adds nothing.
-        advantages: one number per rollout, which all its tokens get.
+        advantages: one number per rollout, which all its tokens get, or one per token. Numbers
+            outside `completion_mask` are never read.
         rollouts: number of rollouts of the minibatch, including those left out. If a minibatch
             is computed in several parts, each part gets an equal share of the number, so that
             the mean of their losses is the loss of the minibatch. For several runs: one common
@@ -45,12 +46,24 @@ class LossInputs:
     log_probs: Float[Tensor, "*runs rollouts tokens"]
     old_log_probs: Float[Tensor, "*runs rollouts tokens"]
     completion_mask: Bool[Tensor, "*runs rollouts tokens"]
-    advantages: Float[Tensor, "*runs rollouts"]
+    advantages: Float[Tensor, "*runs rollouts"] | Float[Tensor, "*runs rollouts tokens"]
     rollouts: float | Num[Tensor, "*runs"]
     tokens: float | Num[Tensor, "*runs"]
     parts: int = 1
     reference_log_probs: Float[Tensor, "*runs rollouts tokens"] | None = None
     entropies: Float[Tensor, "*runs rollouts tokens"] | None = None
+
+    @property
+    def has_token_advantages(self) -> bool:
+        """Whether there is one advantage per token rather than per rollout."""
+        return self.advantages.ndim == self.log_probs.ndim
+
+    @property
+    def token_advantages(self) -> Float[Tensor, "*runs rollouts #tokens"]:
+        """The advantages with a token axis, of length 1 if they are per rollout."""
+        if self.has_token_advantages:
+            return self.advantages.where(self.completion_mask, 0.0)
+        return self.advantages[..., None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,9 +34,15 @@ class Clipped(Tokenwise):
     token loss is at most -`dual_clip` A. Aggregation, KL penalty and entropy bonus are those
     of `Tokenwise`.
 
+    Advantages per token with the sequence ratio s follow GSPO-token: wₜ = sg(s) exp(lₜ - sg(lₜ)),
+    with sg stopping the gradient. A token is clipped by its own advantage and by the ratio of its
+    sequence, and moves its own log-probability alone. If a rollout's advantages are equal, loss
+    and gradient are those of GSPO.
+
     Source: Schulman et al. 2017 (arXiv:1707.06347) Eq. 7; Shao et al. 2024
     (arXiv:2402.03300) Eq. 3-4; Yu et al. 2025 (arXiv:2503.14476) Eq. 8; Liu et al. 2025
-    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7; the dual clip is that of
+    (arXiv:2503.20783); Zheng et al. 2025 (arXiv:2507.18071) Eq. 5-7, and for GSPO-token Eq.
+    13-14; the dual clip is that of
     Ye et al. 2020 (arXiv:1912.09729), which verl, and so A-GRAE's scripts, take with 3.
 
     Departures: with the sequence ratio every token carries its sequence's loss, so that
@@ -56,11 +62,16 @@ class Clipped(Tokenwise):
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
         mask = inputs.completion_mask
-        advantages = inputs.advantages[..., None]
+        advantages = inputs.token_advantages
         log_ratio = (inputs.log_probs - inputs.old_log_probs).where(mask, 0.0)
         if self.ratio is Ratio.SEQUENCE:
             lengths = mask.sum(dim=-1, keepdim=True).clamp(min=1)
-            log_ratio = (log_ratio.sum(dim=-1, keepdim=True) / lengths).expand_as(log_ratio)
+            mean = log_ratio.sum(dim=-1, keepdim=True) / lengths
+            if inputs.has_token_advantages:
+                # Each token has the value of its sequence's ratio and its own gradient.
+                log_ratio = mean.detach() + (log_ratio - log_ratio.detach())
+            else:
+                log_ratio = mean.expand_as(log_ratio)
         ratio = log_ratio.exp()
         free = ratio * advantages
         clipped = ratio.clamp(1 - self.clip_low, 1 + self.clip_high) * advantages
@@ -103,7 +114,7 @@ class AdaptiveClipped(Tokenwise):
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
         mask = inputs.completion_mask
-        advantages = inputs.advantages[..., None]
+        advantages = inputs.token_advantages
         old = inputs.old_log_probs.where(mask, 0.0)
         ratio = (inputs.log_probs - old).where(mask, 0.0).exp()
         # Where q underflows 1/q is infinite, and the clamps below give both bounds.

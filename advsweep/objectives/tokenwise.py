@@ -165,4 +165,4 @@ class CrossEntropy(Tokenwise):
     def _token_losses(
         self, inputs: LossInputs, metrics: dict[str, Tensor]
     ) -> Float[Tensor, "*runs rollouts tokens"]:
-        return -inputs.log_probs * inputs.advantages[..., None]
+        return -inputs.log_probs * inputs.token_advantages

@@ -369,7 +369,7 @@ class Spy(Estimator):
 
     name: ClassVar[str] = "spy"
     needs: ClassVar[frozenset[str]] = frozenset(
-        {"lengths", "token_entropy", "answered", "prompt_ids"}
+        {"lengths", "token_entropy", "token_entropies", "answered", "prompt_ids"}
     )
 
     def __post_init__(self) -> None:
@@ -457,6 +457,51 @@ def test_rollouts_reach_the_loss_with_exactly_their_advantages(
     assert sum(inputs.rollouts for inputs in witness.seen) == epochs * len(kept)
     assert sum(inputs.tokens for inputs in witness.seen) == epochs * sum(lengths[i] for i in kept)
     assert all((i.reference_log_probs is not None) or not kl_coef for i in witness.seen)
+
+
+@dataclass(kw_only=True)
+class TokenSpy(Spy):
+    """Gives token t the advantage of its rollout times t, counted from 1."""
+
+    name: ClassVar[str] = "token_spy"
+    per_token: ClassVar[bool] = True
+
+    def _advantages(self, groups: Groups, info: dict[str, float]) -> Tensor:
+        entropies = groups.given("token_entropies")
+        return super()._advantages(groups, info)[..., None] * (1 + torch.arange(entropies.shape[2]))
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.1], ids=["skipping", "every rollout"])
+def test_tokens_reach_the_loss_with_exactly_their_advantages(
+    backend: str, small_run: MakeRun, train: Any, tmp_path: Path, kl_coef: float
+) -> None:
+    spy, witness = TokenSpy(), Witness(kl_coef=kl_coef)
+    run = replace(small_run(backend, steps=1), estimator=spy, objective=witness)
+    points = train(run, tmp_path).points
+    (batch,) = spy.batches
+    assert batch.lengths is not None
+    assert batch.token_entropies is not None
+    assert batch.token_entropy_exact is not None
+    past = torch.arange(batch.token_entropies.shape[2]) >= batch.lengths[..., None]
+    assert (batch.token_entropies[past] == 0).all()
+    means = batch.token_entropies.sum(dim=2) / batch.lengths
+    torch.testing.assert_close(means, batch.token_entropy_exact, rtol=1e-4, atol=1e-5)
+
+    values = spy.values(batch.rewards).flatten()
+    lengths = batch.lengths.flatten().long().tolist()
+    kept = [i for i in range(len(values)) if i % 5]
+    expected: Counter[tuple[float, ...]] = Counter()
+    for i in kept:
+        if kl_coef or values[i] != 0:
+            expected[tuple((values[i] * (1 + torch.arange(lengths[i]))).tolist())] += 1
+    found: Counter[tuple[float, ...]] = Counter()
+    for inputs in witness.seen:
+        masked = zip(inputs.token_advantages, inputs.completion_mask, strict=True)
+        rows = [tuple(row[mask].tolist()) for row, mask in masked]
+        found.update(row for row in rows if kl_coef or any(row))
+    epochs = found.total() / expected.total()
+    assert found == {row: epochs * count for row, count in expected.items()}
+    assert points[1]["advantage/zero_fraction"] == pytest.approx((values == 0).float().mean())
 
 
 def test_the_first_ratios_are_one(

@@ -33,12 +33,14 @@ TENSORS = (
     "token_entropy_exact",
     "self_certainty",
     "answered",
+    "token_entropies",
 )
 
 # What keeps an estimator's homogeneous groups at a plain value, or lets it take three rollouts.
 PLAIN_OPTIONS: Mapping[str, dict[str, Any]] = {
     "aapo": {"delta_low": 0.0, "delta_high": 0.0},
     "avspo": {"fixed_tau": 1.0},
+    "entropy_shaped": {"alpha": 0.0},
     "t2t": {"alpha": 0.0},
     "passk_analytic": {"k": 2},
     "passk_mix": {"k": 2},
@@ -67,10 +69,11 @@ def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> G
         return torch.rand(shape, generator=generator, dtype=rewards.dtype)
 
     prompts, group = rewards.shape
-    return GroupBatch(
+    lengths = 1 + (9 * some(prompts, group)).round()
+    batch = GroupBatch(
         rewards=rewards,
         mask=mask,
-        lengths=1 + (9 * some(prompts, group)).round(),
+        lengths=lengths,
         ref_rewards=(some(prompts, group) < 0.5).to(rewards.dtype),
         token_entropy=0.3 + some(prompts, group),
         token_entropy_exact=0.3 + some(prompts, group),
@@ -81,6 +84,14 @@ def every_input(rewards: Tensor, mask: Tensor | None = None, step: int = 1) -> G
         step=step,
         total_steps=10,
     )
+    within = torch.arange(10) < lengths[..., None]
+    entropies = (0.3 + some(prompts, group, 10)).where(within, 0.0)
+    return dataclasses.replace(batch, token_entropies=entropies)
+
+
+def per_rollout(estimator: Estimator, batch: GroupBatch) -> Tensor:
+    """Advantages, or their means over tokens."""
+    return estimator.compute(batch).rollout_means(batch.lengths)
 
 
 def binary(prompts: int, group: int, step: int = 1, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -198,7 +209,8 @@ def test_infinite_options_are_refused_or_harmless(name: str, infinite: float) ->
 def test_keeps_shape_dtype_and_device(estimator: Estimator, dtype: torch.dtype) -> None:
     rewards = binary(6, 8, dtype=dtype)
     advantages = estimator.compute(every_input(rewards))
-    assert advantages.values.shape == rewards.shape
+    assert advantages.per_token is estimator.per_token
+    assert advantages.values.shape == (*rewards.shape, *([10] if estimator.per_token else []))
     assert advantages.values.dtype is dtype
     assert advantages.values.device == rewards.device
     assert advantages.values.isfinite().all()
@@ -288,7 +300,43 @@ def test_group_size_of_one(plain_estimator: Estimator, name: str) -> None:
             plain_estimator.compute(batch)
         return
     expected = GROUPS_OF_ONE.get(name, torch.zeros_like)(rewards)
-    assert torch.equal(plain_estimator(batch), expected)
+    assert torch.equal(per_rollout(plain_estimator, batch), expected)
+
+
+def test_tokens_past_the_end_get_nothing(estimator: Estimator) -> None:
+    if not estimator.per_token:
+        pytest.skip("gives one advantage per rollout")
+    assert "lengths" in estimator.needs
+    batch = every_input(binary(6, 8))
+    assert batch.lengths is not None
+    assert batch.token_entropies is not None
+    # Nothing there is read either.
+    past = torch.arange(10) >= batch.lengths[..., None]
+    noisy = batch.token_entropies.where(~past, 7.0)
+    values = copy.deepcopy(estimator)(dataclasses.replace(batch, token_entropies=noisy))
+    assert (values[past] == 0).all()
+    assert torch.equal(values, estimator(batch))
+
+
+def test_a_longer_token_axis_changes_nothing(estimator: Estimator) -> None:
+    if not estimator.per_token:
+        pytest.skip("gives one advantage per rollout")
+    batch = every_input(binary(6, 8))
+    assert batch.token_entropies is not None
+    longer = torch.nn.functional.pad(batch.token_entropies, (0, 3))
+    values = copy.deepcopy(estimator)(dataclasses.replace(batch, token_entropies=longer))
+    assert torch.equal(values[..., :10], estimator(batch))
+    assert (values[..., 10:] == 0).all()
+
+
+def test_a_token_axis_that_is_too_short_is_refused(estimator: Estimator) -> None:
+    if not estimator.per_token:
+        pytest.skip("gives one advantage per rollout")
+    batch = every_input(binary(6, 8))
+    assert batch.token_entropies is not None
+    short = dataclasses.replace(batch, token_entropies=batch.token_entropies[..., :9])
+    with pytest.raises(BatchError, match=r"token_entropies: .* at least 10 tokens, .* got 9"):
+        estimator.compute(short)
 
 
 # Values
@@ -318,13 +366,13 @@ def test_homogeneous_groups_get_exactly_their_value(
         pytest.skip("reads another signal than the rewards")
     rewards = torch.full((5, group), reward, dtype=dtype)
     value = HOMOGENEOUS.get(name, torch.zeros_like)
-    assert torch.equal(plain_estimator(every_input(rewards)), value(rewards))
+    assert torch.equal(per_rollout(plain_estimator, every_input(rewards)), value(rewards))
     # Likewise beside a mixed group, and with a masked rollout.
     rewards[0, 0] = 1 - round(reward)
     mask = torch.ones_like(rewards, dtype=torch.bool)
     mask[:, -1] = False
     for some in (None, mask):
-        values = plain_estimator(every_input(rewards, mask=some))
+        values = per_rollout(plain_estimator, every_input(rewards, mask=some))
         expected = value(rewards) if some is None else value(rewards) * some
         assert torch.equal(values[1:], expected[1:])
 
@@ -336,7 +384,7 @@ def test_order_of_rollouts_and_prompts_does_not_matter(estimator: Estimator) -> 
     prompts = torch.randperm(8, generator=generator)
 
     def shuffled(tensor: Tensor) -> Tensor:
-        return tensor[prompts][:, rollouts] if tensor.ndim == 2 else tensor[prompts]
+        return tensor[prompts][:, rollouts] if tensor.ndim > 1 else tensor[prompts]
 
     fields = {
         field.name: shuffled(value)
@@ -463,7 +511,8 @@ def test_masked_rollouts_leave_no_trace(plain_estimator: Estimator) -> None:
     expected = copy.deepcopy(plain_estimator).compute(batch)
 
     def padded(tensor: Tensor, fill: float) -> Tensor:
-        return torch.cat((torch.full((8, 2), fill, dtype=tensor.dtype), tensor), dim=1)
+        missing = torch.full((8, 2, *tensor.shape[2:]), fill, dtype=tensor.dtype)
+        return torch.cat((missing, tensor), dim=1)
 
     wide = dataclasses.replace(
         batch,
@@ -471,7 +520,7 @@ def test_masked_rollouts_leave_no_trace(plain_estimator: Estimator) -> None:
         mask=padded(torch.ones(8, 6, dtype=torch.bool), False),
     )
     advantages = plain_estimator.compute(wide)
-    assert torch.equal(advantages.values[:, :2], torch.zeros(8, 2, dtype=torch.float64))
+    assert (advantages.values[:, :2] == 0).all()
     assert torch.allclose(advantages.values[:, 2:], expected.values, rtol=1e-12, atol=1e-12)
     assert not advantages.keep[:, :2].any()
     assert torch.equal(advantages.keep[:, 2:], expected.keep)
@@ -489,7 +538,8 @@ def test_groups_with_few_scorable_rollouts(plain_estimator: Estimator) -> None:
     rewards = binary(6, 8)
     mask = torch.ones_like(rewards, dtype=torch.bool)
     mask[2], mask[3, 1:] = False, False
-    values = plain_estimator(every_input(rewards.masked_fill(~mask, float("nan")), mask=mask))
+    batch = every_input(rewards.masked_fill(~mask, float("nan")), mask=mask)
+    values = per_rollout(plain_estimator, batch)
     assert values.isfinite().all()
     assert torch.equal(values[2], torch.zeros(8, dtype=torch.float64))
     assert torch.equal(values[3, 1:], torch.zeros(7, dtype=torch.float64))
@@ -500,7 +550,8 @@ def test_batch_without_scorable_rollouts_is_passed_over(estimator: Estimator) ->
     rewards = torch.full((4, 8), float("nan"))
     batch = every_input(rewards, mask=torch.zeros(4, 8, dtype=torch.bool))
     advantages = estimator.compute(batch)
-    assert torch.equal(advantages.values, torch.zeros(4, 8))
+    assert (advantages.values == 0).all()
+    assert advantages.values.shape[:2] == (4, 8)
     assert not advantages.keep.any()
     assert estimator.state_dict() == before
 

@@ -97,6 +97,7 @@ FIELDS: dict[str, dict[str, tuple[Any, str]]] = {
         "delta_high": (0.28, ">= 0"),
     },
     "grpo_n": BASE,
+    "entropy_shaped": {**BASE, "alpha": (0.4, ">= 0 and < inf"), "kappa": (2.0, "> 1")},
     "avspo": {
         "preset": ("paper", "one of paper, released"),
         "count": ("power", "one of power, scaled"),

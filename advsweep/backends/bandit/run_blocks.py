@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -64,6 +65,9 @@ class RunBlock:
             groups, own = self._select(team, drawn, collected)
             try:
                 made = compute_advantages(self._estimators[team.start], groups, own)
+                if made.per_token:
+                    # A rollout is one token.
+                    made = replace(made, values=made.values[..., 0])
             except BatchError as error:
                 if team.stop - team.start > 1:
                     # The error does not say whose group it is; compute each run alone.

@@ -183,11 +183,15 @@ class Source:
                 return None
             return make().reshape(-1, 1).expand(outcomes.shape)
 
+        entropies = of_prompts("token_entropy_exact", lambda: policy.entropies)
+        if entropies is None and "token_entropies" in read:
+            entropies = of_prompts("token_entropies", lambda: policy.entropies)
         return GroupBatch(
             rewards=self._flat(self._rewards),
             lengths=torch.ones(outcomes.shape),
             token_entropy=-self._flat(policy.log_probs(actions)),
-            token_entropy_exact=of_prompts("token_entropy_exact", lambda: policy.entropies),
+            token_entropy_exact=entropies,
+            token_entropies=None if entropies is None else entropies[..., None],
             self_certainty=of_prompts("self_certainty", policy.certainties),
             solve_rates=outcomes.mean(dim=1),
             # Every behaviour is an answer.

@@ -24,7 +24,12 @@ from advsweep.backends.tiny.weights import (
     from_bytes,
     to_bytes,
 )
-from advsweep.backends.training_loop import compute_advantages, group_batch, reads_answers
+from advsweep.backends.training_loop import (
+    compute_advantages,
+    group_batch,
+    reads_answers,
+    reads_token_entropies,
+)
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.hidden_states import SampledTokens
 
@@ -78,7 +83,7 @@ class TinyTrainer:
                 prompts=source.prompts(groups),
                 rollouts=rollouts[rows],
                 group_size=run.group_size,
-                advantages=advantages.values.flatten(),
+                advantages=advantages.values.flatten(0, 1),
                 keep=advantages.keep.flatten(),
             )
             update = self._update.step(step, experience)
@@ -241,6 +246,7 @@ class _Source:
             surprisal=(-rollouts.log_probs).sum(dim=1),
             entropy=rollouts.entropies.sum(dim=1),
             certainty=rollouts.certainties.sum(dim=1),
+            entropies=rollouts.entropies if reads_token_entropies(self._run.estimator) else None,
             answered=self._answered() if reads_answers(self._run.estimator) else None,
         )
 

@@ -13,6 +13,7 @@ import torch
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
+from advsweep.estimators.batch import nonzero_rows
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ class Experience:
     Attributes:
         prompts: the prompt of each group.
         rollouts: `group_size` rows per prompt.
-        advantages: advantage of every rollout.
+        advantages: advantage of every rollout, or of every token of the rollouts.
         keep: whether a rollout takes part in the update.
     """
 
     prompts: Encoded
     rollouts: Rollouts
     group_size: int
-    advantages: Float[Tensor, " rows"]
+    advantages: Float[Tensor, " rows"] | Float[Tensor, "rows tokens"]
     keep: Bool[Tensor, " rows"]
 
 
@@ -164,7 +165,7 @@ class PolicyUpdate:
         """Return the objective's loss; it has no gradient if every rollout is skipped."""
         objective = self._objective
         keep, advantages = experience.keep[rows], experience.advantages[rows]
-        used = keep & (advantages != 0) if self._skip else keep
+        used = keep & nonzero_rows(advantages) if self._skip else keep
         index = rows.start + used.nonzero()[:, 0]
         rollouts = experience.rollouts[index]
         log_probs, reference, entropies = rollouts.log_probs, None, None

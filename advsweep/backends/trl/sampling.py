@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
@@ -69,20 +70,38 @@ class TokenStatistics:
         surprisal: sum of -log π of the sampled tokens, in nats.
         entropy: sum of the exact entropies of the next-token distributions, in nats.
         certainty: sum of KL(uniform ‖ π) of the next-token distributions, in nats.
+        entropies: the exact entropy of each next-token distribution, 0 past the end; None unless
+            they are asked for.
     """
 
     lengths: Float[Tensor, " rows"]
     surprisal: Float[Tensor, " rows"]
     entropy: Float[Tensor, " rows"]
     certainty: Float[Tensor, " rows"]
+    entropies: Float[Tensor, "rows tokens"] | None = None
 
-    def stacked(self) -> Float[Tensor, "rows 4"]:
-        """Return one row per rollout, for `unstacked`."""
-        return torch.stack((self.lengths, self.surprisal, self.entropy, self.certainty), dim=1)
+    def stacked(self) -> Float[Tensor, "rows columns"]:
+        """Return one row per rollout, for `unstacked`: four sums, then entropies of tokens."""
+        sums = torch.stack((self.lengths, self.surprisal, self.entropy, self.certainty), dim=1)
+        return sums if self.entropies is None else torch.cat((sums, self.entropies), dim=1)
 
     @classmethod
-    def unstacked(cls, rows: Float[Tensor, "rows 4"]) -> TokenStatistics:
-        return cls(*rows.unbind(dim=1))
+    def unstacked(cls, rows: Float[Tensor, "rows columns"]) -> TokenStatistics:
+        entropies = rows[:, _SUMS:] if rows.shape[1] > _SUMS else None
+        lengths, surprisal, entropy, certainty = rows[:, :_SUMS].unbind(dim=1)
+        return cls(lengths, surprisal, entropy, certainty, entropies)
+
+
+_SUMS = 4
+"""Columns of `TokenStatistics.stacked` before those of single tokens."""
+
+
+def concatenate_statistics(
+    parts: Sequence[Float[Tensor, "_ _"]],
+) -> Float[Tensor, "rows columns"]:
+    """Concatenate stacked statistics, padded with 0 to the longest rollout."""
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts])
 
 
 class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
@@ -111,11 +130,14 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
         self._certainty.append(-log_p.mean(dim=-1) - math.log(log_p.shape[-1]))
         return scores
 
-    def statistics(self, completions: Sequence[Sequence[int]]) -> TokenStatistics:
+    def statistics(
+        self, completions: Sequence[Sequence[int]], *, each_token: bool = False
+    ) -> TokenStatistics:
         """Return the statistics of the completions.
 
         Args:
             completions: tokens of each row up to its end mark, inclusive.
+            each_token: whether to keep the entropy of every token.
         """
         assert self._log_p is not None
         device = self._log_p.device
@@ -127,14 +149,16 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
         steps = torch.arange(len(self._entropy), device=device)
         mask = steps < lengths[:, None]
 
-        def summed(per_step: list[Float[Tensor, " rows"]]) -> Float[Tensor, " rows"]:
-            return torch.stack(per_step, dim=1).where(mask, 0.0).sum(dim=1)
+        def masked(per_step: list[Float[Tensor, " rows"]]) -> Float[Tensor, "rows tokens"]:
+            return torch.stack(per_step, dim=1).where(mask, 0.0)
 
+        entropies = masked(self._entropy)
         return TokenStatistics(
             lengths=lengths.float(),
-            surprisal=summed(self._surprisal),
-            entropy=summed(self._entropy),
-            certainty=summed(self._certainty),
+            surprisal=masked(self._surprisal).sum(dim=1),
+            entropy=entropies.sum(dim=1),
+            certainty=masked(self._certainty).sum(dim=1),
+            entropies=entropies if each_token else None,
         )
 
     def _add_surprisal(self, tokens: Int[Tensor, " rows"]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from advsweep.backends.randomness import Stream, numpy_generator, torch_seed
 from advsweep.backends.training_loop import group_batch, reads_answers
 from advsweep.backends.trl.options import share_of
-from advsweep.backends.trl.sampling import TokenStatistics
+from advsweep.backends.trl.sampling import TokenStatistics, concatenate_statistics
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -57,6 +57,27 @@ def gather_rows(rows: Rows, accelerator: Any, pad_id: int) -> Rows:
     return gathered
 
 
+def own_share(values: Tensor, rollouts: int, accelerator: Any) -> Tensor:
+    """Return this process's part of the values of a step's rollouts.
+
+    Args:
+        values: one row per rollout, from the first on.
+        rollouts: the number of a step's rollouts; missing ones get 0.
+    """
+    whole = torch.zeros(rollouts, *values.shape[1:], dtype=values.dtype)
+    whole[: len(values)] = values
+    parts = whole.view(accelerator.num_processes, -1, *values.shape[1:])
+    return parts[accelerator.process_index].to(accelerator.device)
+
+
+def fit_tokens(values: Tensor, tokens: int) -> Tensor:
+    """Cut or pad the token axis, if there is one, to the width of a process's completions.
+
+    Numbers past the end of a rollout are 0, so nothing is lost.
+    """
+    return values if values.ndim == 1 else F.pad(values, (0, tokens - values.shape[1]))
+
+
 def _padded(name: str, values: Sequence[Tensor], pad_id: int) -> list[Tensor]:
     if values[0].ndim == 1:
         return list(values)
@@ -89,7 +110,7 @@ class RolloutMaker(Protocol):
 
     def roll_out(
         self, problems: Sequence[Problem]
-    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
+    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
         """Generate and score one rollout for each of this process's problems."""
         ...
 
@@ -119,7 +140,7 @@ class StepSource:
         self._shares: list[int] = []
         self._places: list[tuple[int, int]] = []
         self._scored: list[Float[Tensor, "prompts rollouts functions"]] = []
-        self._statistics: list[Float[Tensor, "rows 4"]] = []
+        self._statistics: list[Float[Tensor, "rows columns"]] = []
         self._process = trainer.accelerator.process_index
         self._processes = trainer.accelerator.num_processes
         torch.manual_seed(torch_seed(run.seed, Stream.ROLLOUTS, step, self._process))
@@ -186,7 +207,7 @@ class StepSource:
     def batch(self) -> GroupBatch:
         """Return the groups drawn, as the estimator sees them."""
         scored = torch.cat(self._scored)
-        statistics = TokenStatistics.unstacked(torch.cat(self._statistics))
+        statistics = TokenStatistics.unstacked(concatenate_statistics(self._statistics))
         return group_batch(
             self._run,
             self._problems,

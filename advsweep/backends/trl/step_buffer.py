@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -76,7 +76,8 @@ class StepBuffer:
     trainer makes a new buffer when a step starts; each callback fills the next part of it.
 
     Attributes:
-        statistics: token statistics of this process's rollouts in the last draw.
+        statistics: token statistics of this process's rollouts in the last draw; see
+            `TokenStatistics.stacked`.
         scored: rewards of the last draw, of all processes. Its columns are the reward, the
             verdict if the task shapes rewards, and whether the rollout has an answer if the
             estimator reads that.
@@ -92,7 +93,7 @@ class StepBuffer:
         updates: what the updates measured.
     """
 
-    statistics: Float[Tensor, "rows 4"] | None = None
+    statistics: Float[Tensor, "rows columns"] | None = None
     scored: Float[Tensor, "rows functions"] | None = None
     outcomes: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
@@ -128,7 +129,15 @@ class StepBuffer:
         self.reward_seconds += time.perf_counter() - started
         return rewards
 
-    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
+    def forged_share(self, accelerator: Any) -> dict[str, float]:
+        """Return the share of forged completions, of all processes; empty without a control."""
+        if self.forged is None:
+            return {}
+        counts = torch.tensor(self.forged, device=accelerator.device)
+        forged, judged = accelerator.reduce(counts, reduction="sum").tolist()
+        return {"reward/forged": forged / judged}
+
+    def take_draw(self) -> tuple[Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
         """Return the rewards and the token statistics of the last draw, and forget them."""
         scored, statistics = self.scored, self.statistics
         assert scored is not None

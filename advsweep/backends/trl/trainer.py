@@ -21,18 +21,26 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from advsweep.backends.training_loop import compute_advantages, reads_answers
+from advsweep.backends.training_loop import compute_advantages, reads_answers, reads_token_entropies
 from advsweep.backends.trl.sampling import (
     ModelSampler,
     StatisticsRecorder,
+    concatenate_statistics,
     prompt_of,
     recording,
 )
-from advsweep.backends.trl.source import StepSource, pick_rows, split_rows
+from advsweep.backends.trl.source import (
+    StepSource,
+    fit_tokens,
+    own_share,
+    pick_rows,
+    split_rows,
+)
 from advsweep.backends.trl.step_buffer import StepBuffer
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
+from advsweep.estimators.batch import nonzero_rows
 from advsweep.objectives.base import LossInputs
 
 if TYPE_CHECKING:
@@ -72,6 +80,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         self._layout = options.layout
         self._skip = options.skip_zero_advantages and run.objective.skips_exactly
         self._reference = reference
+        self._each_token = reads_token_entropies(run.estimator)
         self.estimator = copy.deepcopy(run.estimator)
         self.estimator.reset()
         self.step_buffer = StepBuffer()
@@ -132,11 +141,12 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             "time/rollout": source.seconds - buffer.reward_seconds,
             "time/reward": buffer.reward_seconds,
             "time/estimator": estimated - started,
-            **self._forged_share(),
+            **buffer.forged_share(self.accelerator),
         }
         rows = source.rows(collected.groups)
-        rows["advantages"] = self._own_share(advantages.values.flatten().float())
-        rows["keep"] = self._own_share(advantages.keep.flatten())
+        values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])
+        for name, value in (("advantages", values.float()), ("keep", advantages.keep.flatten())):
+            rows[name] = own_share(value, self._layout.rollouts, self.accelerator)
         if self._options.entropy_change:
             buffer.before = rows, self._entropies(rows)
         buffer.update_started = time.perf_counter()
@@ -169,16 +179,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         total, kept = self.accelerator.reduce(sums, reduction="sum").tolist()
         return {"entropy/change": total / kept} if kept else {}
 
-    def _own_share(self, values: Tensor) -> Tensor:
-        """Return this process's part of one number per rollout, padded with 0."""
-        whole = torch.zeros(self._layout.rollouts, dtype=values.dtype)
-        whole[: len(values)] = values
-        parts = whole.view(self._layout.processes, -1)
-        return parts[self.accelerator.process_index].to(self.accelerator.device)
-
     def roll_out(
         self, problems: Sequence[Problem]
-    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows 4"]]:
+    ) -> tuple[Rows, Float[Tensor, "rows functions"], Float[Tensor, "rows columns"]]:
         """Generate and score one rollout for each of this process's problems.
 
         Returns:
@@ -191,7 +194,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         ]
         rows, _ = split_rows(super()._generate_and_score_completions(inputs))
         scored, statistics = self.step_buffer.take_draw()
-        return rows, scored.cpu(), self.accelerator.gather(statistics).cpu()
+        whole = self.accelerator.pad_across_processes(statistics, dim=1).contiguous()
+        return rows, scored.cpu(), self.accelerator.gather(whole).cpu()
 
     def refer(self, problems: Sequence[Problem], seed: int) -> Float[Tensor, " rows"]:
         """Return rewards of one rollout of the reference model per problem, of all processes."""
@@ -213,8 +217,8 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
             with recording(self.accelerator.unwrap_model(self.model_wrapped), recorder):
                 part, _ = super()._generate_single_turn(some, *arguments, **named)
             completions += part
-            statistics.append(recorder.statistics(part).stacked())
-        self.step_buffer.statistics = torch.cat(statistics)
+            statistics.append(recorder.statistics(part, each_token=self._each_token).stacked())
+        self.step_buffer.statistics = concatenate_statistics(statistics)
         return completions, None  # transformers gives no log-probabilities
 
     def _calculate_rewards(self, *arguments: Any, **named: Any) -> Tensor:
@@ -240,14 +244,6 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     def _has_answer(self, **_: Any) -> list[float]:
         """Another one: 1 for each of those completions in which an answer could be read."""
         return self.step_buffer.answered
-
-    def _forged_share(self) -> dict[str, float]:
-        """Return the share of forged completions, of all processes; empty without a control."""
-        if self.step_buffer.forged is None:
-            return {}
-        counts = torch.tensor(self.step_buffer.forged, device=self.accelerator.device)
-        forged, judged = self.accelerator.reduce(counts, reduction="sum").tolist()
-        return {"reward/forged": forged / judged}
 
     # Updates
 
@@ -284,7 +280,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         """Compute the objective's loss on one forward pass of a minibatch."""
         rollouts, tokens = inputs.pop("share")
         rows, _ = split_rows(inputs)
-        used = rows["keep"] & (rows["advantages"] != 0) if self._skip else rows["keep"]
+        used = rows["keep"] & nonzero_rows(rows["advantages"]) if self._skip else rows["keep"]
         count = int(used.sum())
         if count < len(used):
             # Every process must take part in every pass, or collective operations hang. So a

@@ -111,11 +111,13 @@ class VllmTrainer(EstimatorTrainer):
             *whole, *arguments, **named, compute_entropy=True
         )
         generated = attention_mask[:, -logits_to_keep:].bool()
+        entropies = entropies.where(generated, 0.0)
         self.step_buffer.statistics = TokenStatistics(
             lengths=generated.sum(dim=1).float(),
             surprisal=(-log_probs).where(generated, 0.0).sum(dim=1),
-            entropy=entropies.where(generated, 0.0).sum(dim=1),
+            entropy=entropies.sum(dim=1),
             certainty=self._certainty(*whole),
+            entropies=entropies if self._each_token else None,
         ).stacked()
         return log_probs, None, auxiliary
 
@@ -144,9 +146,10 @@ class VllmTrainer(EstimatorTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self._generation.correction is not Correction.NONE:
-            ratio = inputs["importance_sampling_ratio"][:, 0]
+            advantages, ratio = inputs["advantages"], inputs["importance_sampling_ratio"][:, :1]
             # A copy, as the same rows come again in each inner epoch.
-            inputs = {**inputs, "advantages": inputs["advantages"] * ratio}
+            weighted = advantages * (ratio if advantages.ndim > 1 else ratio[:, 0])
+            inputs = {**inputs, "advantages": weighted}
         return super()._compute_loss(model, inputs)
 
     def _forget_prompts(self) -> None:

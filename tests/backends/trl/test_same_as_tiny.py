@@ -79,12 +79,14 @@ def as_rows(prompts: Encoded, rollouts: Rollouts, pad_id: int) -> dict[str, Tens
     ids=["grpo", "dapo", "gspo, KL, entropy", "cross-entropy, KL"],
 )
 @pytest.mark.parametrize("skip", [True, False], ids=["skipping", "every rollout"])
+@pytest.mark.parametrize("per_token", [False, True], ids=["of rollouts", "of tokens"])
 def test_one_batch_gives_equal_loss_and_gradient(
     small_run: MakeRun,
     perturbed: tuple[Weights, Weights],
     tmp_path: Path,
     objective: dict[str, Any],
     skip: bool,
+    per_token: bool,
 ) -> None:
     base, moved = perturbed
     changes = {
@@ -98,6 +100,8 @@ def test_one_batch_gives_equal_loss_and_gradient(
     ours = small_run("trl", backend={**settings, "device_batch": None}, **changes)
     prompts, rollouts = drawn(tiny, base)
     advantages = torch.arange(PROMPTS * SIZE, dtype=torch.float32) % 5 - 2
+    if per_token:
+        advantages = advantages[:, None] * (1 + torch.arange(rollouts.tokens.shape[1]) % 3)
     keep = torch.arange(PROMPTS * SIZE) % 7 != 0
 
     weights = {name: weight.clone() for name, weight in moved.items()}

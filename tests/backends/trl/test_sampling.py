@@ -19,7 +19,7 @@ def test_signals_are_those_of_a_forward_pass(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from advsweep.backends.trl.sampling import StatisticsRecorder, recording
+    from advsweep.backends.trl.sampling import StatisticsRecorder, TokenStatistics, recording
 
     folder = exported_base()
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -48,6 +48,11 @@ def test_signals_are_those_of_a_forward_pass(
         end = row.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in row else len(row)
         completions.append(row[:end])
     signals = recorder.statistics(completions)
+    assert signals.entropies is None
+    tokens = recorder.statistics(completions, each_token=True)
+    torch.testing.assert_close(tokens.stacked()[:, :4], signals.stacked())
+    unstacked = TokenStatistics.unstacked(tokens.stacked())
+    assert unstacked.entropies is not None
     # Some end early and some never, and the last token counts in both cases.
     unfinished = [c for c in completions if c[-1] != tokenizer.eos_token_id]
     assert 0 < len(unfinished) < len(completions)
@@ -60,7 +65,10 @@ def test_signals_are_those_of_a_forward_pass(
             logits = model(ids[None]).logits[0, len(prompt) - 1 : -1]
         log_p = torch.log_softmax(logits / temperature, dim=-1)
         sampled = log_p.gather(1, torch.tensor(completion)[:, None])
-        entropy = -(log_p.exp() * log_p).sum()
+        entropies = -(log_p.exp() * log_p).sum(dim=1)
+        padded = torch.nn.functional.pad(entropies, (0, 5 - len(entropies)))
+        torch.testing.assert_close(unstacked.entropies[i], padded, rtol=1e-4, atol=1e-4)
+        entropy = entropies.sum()
         certainty = (-log_p.mean(dim=1) - math.log(log_p.shape[1])).sum()
         expected = torch.stack((torch.tensor(len(completion)), -sampled.sum(), entropy, certainty))
         torch.testing.assert_close(signals.stacked()[i], expected, rtol=1e-4, atol=1e-4)

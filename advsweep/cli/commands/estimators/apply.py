@@ -49,7 +49,8 @@ def apply(
             "--input",
             metavar="NAME=ROWS",
             help="Give another input: lengths=3,5,2,2, or one number for all rollouts, "
-            "token_entropy=0.3; may be repeated.",
+            "token_entropy=0.3. All tokens of a rollout get its number of token_entropies. May be "
+            "repeated.",
         ),
     ] = None,
     precision: Annotated[
@@ -64,6 +65,7 @@ def apply(
 ) -> None:
     """Print the advantages that an estimator computes from rewards.
 
+    Of an estimator with an advantage per token, these are the means over each rollout's tokens.
     Also prints the masses of each group and the values that the estimator logs. A success is a
     reward of 1; among graded rewards, a reward at or above the group's mean.
 
@@ -89,7 +91,7 @@ def apply(
         rounded = _rounded(
             {
                 "rewards": batch.rewards.tolist(),
-                "advantages": advantages.values.tolist(),
+                "advantages": advantages.rollout_means(batch.lengths).tolist(),
                 "keep": advantages.keep.tolist(),
                 "masses": [{"success": m.success, "failure": m.failure} for m in found],
                 "info": advantages.info,
@@ -106,7 +108,7 @@ def apply(
 def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> GroupBatch:
     import torch
 
-    from advsweep.estimators.batch import GroupBatch
+    from advsweep.estimators.batch import PER_TOKEN, GroupBatch
 
     rewards = _tensor(rows).to(getattr(torch, precision.value))
     mask = None
@@ -116,6 +118,9 @@ def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> Gr
         name: values if isinstance(values, int) else _input(name, _tensor(values), rewards)
         for name, values in given.items()
     }
+    for name in PER_TOKEN & inputs.keys():
+        tokens = math.ceil(inputs["lengths"].nan_to_num().max()) if "lengths" in inputs else 1
+        inputs[name] = inputs[name][..., None].expand(*rewards.shape, tokens)
     return GroupBatch(rewards=rewards, mask=mask, **inputs)
 
 
@@ -154,12 +159,12 @@ def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
     from advsweep.estimators.group_stats import Groups
 
     groups = Groups(batch)
-    rewards = groups.rewards
+    rewards, values = groups.rewards, advantages.rollout_means(batch.lengths)
     binary = ((rewards == 0) | (rewards == 1)).all()
     successes = rewards == 1 if binary else rewards >= groups.mean
     return [
         masses(
-            advantages.values[row : row + 1],
+            values[row : row + 1],
             successes[row : row + 1],
             None if batch.mask is None else batch.mask[row : row + 1],
         )
@@ -170,7 +175,8 @@ def _masses(batch: GroupBatch, advantages: Advantages) -> list[Masses]:
 def _rollouts(batch: GroupBatch, advantages: Advantages) -> Iterator[tuple[Any, ...]]:
     """Yields group, rollout, reward (None if missing), advantage and keep of each rollout."""
     rewards = batch.rewards.tolist()
-    values, keep = advantages.values.tolist(), advantages.keep.tolist()
+    values = advantages.rollout_means(batch.lengths).tolist()
+    keep = advantages.keep.tolist()
     for i, row in enumerate(rewards):
         for j, reward in enumerate(row):
             missing = batch.mask is not None and not batch.mask[i, j]

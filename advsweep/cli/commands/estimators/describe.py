@@ -217,11 +217,12 @@ def _applied(estimator: Estimator, row: list[float]) -> dict[str, Any]:
         name: spread_input(name, NEUTRAL[name], rewards) for name in estimator.needs
     }
     try:
-        found = copy.deepcopy(estimator).compute(GroupBatch(rewards=rewards, **inputs))
+        batch = GroupBatch(rewards=rewards, **inputs)
+        found = copy.deepcopy(estimator).compute(batch)
     except BatchError as error:
         return {"advantages": None, "kept": None, "refused": str(error)}
     return {
-        "advantages": found.values[0].tolist(),
+        "advantages": found.rollout_means(batch.lengths)[0].tolist(),
         "kept": bool(found.keep.all()),
         "refused": None,
     }

@@ -19,6 +19,7 @@ NEUTRAL = {
     "ref_rewards": 0.0,
     "token_entropy": 0.3,
     "token_entropy_exact": 0.3,
+    "token_entropies": 0.3,
     "self_certainty": 1.0,
     "solve_rates": 0.5,
     "answered": 1.0,

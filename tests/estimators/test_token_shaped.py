@@ -1,0 +1,160 @@
+"""`entropy_shaped`: advantages per token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.diagnostics import expected_masses, rollout_metrics
+from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import GroupBatch, build_estimator, estimator_names
+from advsweep.estimators.registry import ESTIMATORS
+
+REWARDS = torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.float64)
+LENGTHS = torch.tensor([[2.0, 3, 1, 2], [1, 1, 2, 3]])
+
+
+def a_batch(entropies: torch.Tensor, **inputs: Any) -> GroupBatch:
+    return GroupBatch(rewards=REWARDS, lengths=LENGTHS, token_entropies=entropies, **inputs)
+
+
+def test_worked_values() -> None:
+    # dr_grpo: 3/4 and -1/4. The bonus is .4 H, and at most 3/8 and 1/8.
+    entropies = torch.zeros(2, 4, 3)
+    entropies[0, 0] = torch.tensor([0.5, 2.0, 0.0])
+    entropies[0, 1] = torch.tensor([0.1, 0.3, 0.5])
+    entropies[1] = 1.0
+    found = build_estimator("entropy_shaped", base="dr_grpo")(a_batch(entropies))
+    expected = torch.zeros(2, 4, 3, dtype=torch.float64)
+    expected[0, 0, :2] = torch.tensor([0.75 + 0.2, 0.75 + 0.375])
+    expected[0, 1] = torch.tensor([-0.25 + 0.04, -0.25 + 0.12, -0.25 + 0.125])
+    expected[0, 2, :1] = -0.25
+    expected[0, 3, :2] = -0.25
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
+    assert (found[1] == 0).all()
+
+
+@given(
+    base=st.sampled_from(["grpo", "rloo", "psr", "fade", "a_grae", "grpo_n"]),
+    alpha=st.floats(0, 10),
+    kappa=st.floats(1.001, 1e6),
+    seed=st.integers(0, 1000),
+)
+def test_no_sign_changes_and_bonuses_are_bounded(
+    base: str, alpha: float, kappa: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rewards = (torch.rand(5, 4, generator=generator) < 0.5).double()
+    batch = GroupBatch(
+        rewards=rewards,
+        lengths=torch.full((5, 4), 3.0),
+        token_entropy=torch.ones(5, 4),
+        token_entropies=3 * torch.rand(5, 4, 3, generator=generator),
+    )
+    plain = build_estimator(base)(batch)[..., None]
+    shaped = build_estimator("entropy_shaped", base=base, alpha=alpha, kappa=kappa)(batch)
+    assert torch.equal(shaped.sign(), plain.sign().expand_as(shaped))
+    assert (shaped >= plain).all()
+    assert (shaped - plain <= plain.abs() / kappa + 1e-12).all()
+
+
+def test_without_entropy_it_is_its_base() -> None:
+    shaped = build_estimator("entropy_shaped", base="rloo").compute(a_batch(torch.zeros(2, 4, 3)))
+    plain = build_estimator("rloo").compute(a_batch(torch.zeros(2, 4, 3)))
+    within = torch.arange(3) < LENGTHS[..., None]
+    assert torch.equal(shaped.values, plain.values[..., None].where(within, 0.0))
+    assert torch.equal(shaped.keep, plain.keep)
+    assert torch.equal(shaped.nonzero, plain.nonzero)
+    torch.testing.assert_close(shaped.rollout_means(LENGTHS), plain.values)
+    torch.testing.assert_close(shaped.sizes(LENGTHS), plain.values.abs())
+
+
+def test_a_rounded_entropy_below_0_moves_nothing() -> None:
+    values = build_estimator("entropy_shaped")(a_batch(torch.full((2, 4, 3), -1e-7)))
+    assert (values[1] == 0).all()
+
+
+def test_a_rollout_that_its_base_drops_is_dropped() -> None:
+    found = build_estimator("entropy_shaped", base="filter_drop").compute(
+        a_batch(torch.ones(2, 4, 3))
+    )
+    assert found.keep.tolist() == [[True] * 4, [False] * 4]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in estimator_names() if "base" in ESTIMATORS.get(n).__dataclass_fields__]
+)
+def test_wrappers_refuse_it_as_a_base(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"one advantage per rollout.* expected .* outermost"):
+        build_estimator(name, base="entropy_shaped")
+
+
+def test_shapes_are_checked() -> None:
+    estimator = build_estimator("entropy_shaped")
+    for shape in ((2, 4), (2, 3, 3), (1, 4, 3)):
+        with pytest.raises(BatchError, match="expected the shape"):
+            estimator(a_batch(torch.ones(shape)))
+    with pytest.raises(BatchError, match="at least 3 tokens, which the longest rollout has, got 2"):
+        estimator(a_batch(torch.ones(2, 4, 2)))
+
+
+def test_metrics_are_those_of_the_base_without_entropy() -> None:
+    """Constant over tokens: the same numbers, up to the rounding of a mean of equal ones."""
+    batch = a_batch(torch.zeros(2, 4, 3), token_entropy=torch.rand(2, 4))
+    shaped = rollout_metrics(batch, build_estimator("entropy_shaped").compute(batch))
+    plain = rollout_metrics(batch, build_estimator("grpo").compute(batch))
+    assert shaped == pytest.approx(plain, rel=1e-12)
+
+
+def test_metrics_are_means_over_tokens() -> None:
+    # dr_grpo with the full bonus: 9/8 and -1/8 at uncertain tokens, 3/4 and -1/4 elsewhere.
+    entropies = torch.zeros(2, 4, 3)
+    entropies[0, 0, 0] = entropies[0, 1, :2] = 9.0
+    batch = a_batch(entropies)
+    estimator = build_estimator("entropy_shaped", base="dr_grpo")
+    found = rollout_metrics(batch, estimator.compute(batch))
+    right, wrong = (9 / 8 + 3 / 4) / 2, (2 / 8 + 1 / 4) / 3 + 2 / 4
+    assert found["mass/success"] == pytest.approx(right / 8)
+    assert found["mass/failure"] == pytest.approx(wrong / 8)
+    assert found["advantage/abs_mean"] == pytest.approx((right + wrong) / 8)
+    assert found["advantage/zero_fraction"] == 0.5
+    assert found["collapse/acr_after"] == 0.5
+    # Of the groups trained on alone.
+    part = estimator.compute(batch.select(torch.tensor([0])))
+    chosen = rollout_metrics(batch, part, groups=torch.tensor([0]))
+    assert chosen["mass/success"] == pytest.approx(right / 4)
+    assert chosen["advantage/zero_fraction"] == 0
+
+
+def test_a_mean_of_0_over_tokens_is_no_rollout_without_advantage() -> None:
+    values = torch.tensor([[[1.0, -1.0], [0.0, 0.0]]])
+    lengths = torch.full((1, 2), 2.0)
+    batch = GroupBatch(rewards=torch.tensor([[1.0, 0.0]]), lengths=lengths)
+    from advsweep.estimators import Advantages
+
+    advantages = Advantages(values=values, keep=torch.ones(1, 2, dtype=torch.bool))
+    assert advantages.nonzero.tolist() == [[True, False]]
+    found = rollout_metrics(batch, advantages)
+    assert found["advantage/zero_fraction"] == 0.5
+    assert found["advantage/abs_mean"] == 0.5
+    assert found["mass/success"] == 0
+
+
+@pytest.mark.parametrize("length", [1.0, 5.0])
+def test_expected_masses(length: float) -> None:
+    # Every token has entropy .3: the bonus is min(.12, |A|/2), of dr_grpo's A.
+    entropy, group = 0.3, 4
+    estimator = build_estimator("entropy_shaped", base="dr_grpo")
+    found = expected_masses(estimator, 0.5, group, token_entropies=entropy, lengths=length)
+    success = failure = 0.0
+    for k, ways in enumerate((1, 4, 6, 4, 1)):
+        p = k / group
+        up, down = 1 - p, -p
+        success += ways / 16 * p * (up + min(0.12, up / 2))
+        failure -= ways / 16 * (1 - p) * (down + min(0.12, -down / 2))
+    assert found.success == pytest.approx(success)
+    assert found.failure == pytest.approx(failure)

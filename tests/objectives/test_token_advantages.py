@@ -1,0 +1,192 @@
+"""Every objective with an advantage per token."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from advsweep.objectives import OBJECTIVES
+from advsweep.objectives.base import LossInputs
+
+KINDS: list[dict[str, Any]] = [
+    {"name": "clipped", "ratio": "token"},
+    {"name": "clipped", "ratio": "sequence"},
+    {"name": "clipped", "ratio": "token", "dual_clip": 1.2, "clip_high": 0.28},
+    {"name": "clipped", "ratio": "sequence", "dual_clip": 1.2, "clip_high": 0.28},
+    {"name": "adaptive_clipped"},
+    {"name": "cross_entropy"},
+]
+AGGREGATIONS: list[dict[str, Any]] = [
+    {"aggregation": "seq_mean_token_mean"},
+    {"aggregation": "token_mean"},
+    {"aggregation": "constant", "max_tokens": 7},
+    {"aggregation": "seq_sum_token_mean"},
+]
+
+
+@pytest.fixture(
+    params=[kind | aggregation for kind in KINDS for aggregation in AGGREGATIONS],
+    ids=lambda spec: "-".join(str(value) for value in spec.values()),
+    scope="session",
+)
+def spec(request: pytest.FixtureRequest) -> dict[str, Any]:
+    values: dict[str, Any] = request.param
+    return values
+
+
+def per_token(inputs: LossInputs, seed: int) -> LossInputs:
+    """The same minibatch with an advantage of its own for every token."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(inputs.log_probs.shape, generator=generator, dtype=torch.float64)
+    return replace(inputs, advantages=noise)
+
+
+def test_every_objective_is_here() -> None:
+    assert {kind["name"] for kind in KINDS} == set(OBJECTIVES.names())
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_equal_advantages_of_the_tokens_are_one_of_the_rollout(
+    spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
+) -> None:
+    objective = OBJECTIVES.build(spec, kl_coef=0.1, entropy_coef=0.01)
+    one = random_inputs(seed)
+    each = replace(one, advantages=one.advantages[:, None].expand_as(one.log_probs))
+    first, second = objective.loss(one), objective.loss(each)
+    assert torch.equal(first.loss, second.loss)
+    assert first.metrics.keys() == second.metrics.keys()
+    for name, value in first.metrics.items():
+        assert torch.equal(value, second.metrics[name]), name
+    expected, found = gradient(objective, one), gradient(objective, each)
+    if spec.get("ratio") == "sequence":
+        # The mean over tokens adds the same shares in another order.
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+    else:
+        assert torch.equal(found, expected)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_equals_naive_loops(spec: dict[str, Any], random_inputs: Any, seed: int) -> None:
+    inputs = per_token(random_inputs(seed), seed + 1)
+    objective = OBJECTIVES.build(spec)
+    losses: list[list[float]] = []
+    for row in range(5):
+        tokens = int(inputs.completion_mask[row].sum())
+        new = inputs.log_probs[row, :tokens].tolist()
+        old = inputs.old_log_probs[row, :tokens].tolist()
+        changes = [after - before for after, before in zip(new, old, strict=True)]
+        losses.append([])
+        for t in range(tokens):
+            a = inputs.advantages[row, t].item()
+            w = math.exp(sum(changes) / tokens if spec.get("ratio") == "sequence" else changes[t])
+            if spec["name"] == "cross_entropy":
+                losses[-1].append(-new[t] * a)
+                continue
+            low, high = 0.8, 1 + spec.get("clip_high", 0.2)
+            dual = spec.get("dual_clip", math.inf)
+            if spec["name"] == "adaptive_clipped":
+                q = math.exp(old[t])
+                low = 0.5 + 0.5 * math.sqrt(max(1 - 4 * 0.16 / q, 0))
+                high, dual = min(0.5 + 0.5 * math.sqrt(1 + 4 * 0.2 / q), 10), 10.0
+            least = min(w * a, min(max(w, low), high) * a)
+            losses[-1].append(-max(least, dual * a) if a < 0 else -least)
+    total, tokens = sum(map(sum, losses)), sum(map(len, losses))
+    means = sum(sum(row) / len(row) for row in losses)
+    expected = {
+        "seq_mean_token_mean": means / 5,
+        "token_mean": total / tokens,
+        "constant": total / (5 * 7),
+        "seq_sum_token_mean": means,
+    }[spec["aggregation"]]
+    assert objective.loss(inputs).loss.item() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+def test_golden_of_the_token_ratio(make_inputs: Any, gradient: Any) -> None:
+    # w = 1.1, .5: the second is clipped, as A < 0 and w < .8.
+    inputs = make_inputs([[1.1, 0.5]], [0.0])
+    inputs = replace(inputs, advantages=torch.tensor([[2.0, -1.0]], dtype=torch.float64))
+    objective = OBJECTIVES.build("clipped")
+    output = objective.loss(inputs)
+    assert output.loss.item() == pytest.approx((-2.2 + 0.8) / 2)
+    assert output.metrics["loss/clip_fraction"].item() == pytest.approx(0.5)
+    torch.testing.assert_close(
+        gradient(objective, inputs), torch.tensor([[-1.1, 0.0]], dtype=torch.float64)
+    )
+
+
+def test_golden_of_the_sequence_ratio(make_inputs: Any, gradient: Any) -> None:
+    """GSPO-token: the sequence's ratio, the token's gradient."""
+    # s = √(1.1 · 1.2²/1.1) = 1.2: at the upper bound of .2, below that of .3.
+    inputs = make_inputs([[1.1, 1.44 / 1.1]], [0.0])
+    inputs = replace(inputs, advantages=torch.tensor([[2.0, -1.0]], dtype=torch.float64))
+    objective = OBJECTIVES.build("clipped", ratio="sequence", clip_high=0.3)
+    assert objective.loss(inputs).loss.item() == pytest.approx(-(2.4 - 1.2) / 2)
+    # Each token: -s A / 2. A ratio of the whole sequence would move both by -.3.
+    torch.testing.assert_close(
+        gradient(objective, inputs), torch.tensor([[-1.2, 0.6]], dtype=torch.float64)
+    )
+    # Past its bound, s stops the token with A > 0 alone.
+    objective = OBJECTIVES.build("clipped", ratio="sequence", clip_high=0.1)
+    output = objective.loss(inputs)
+    assert output.loss.item() == pytest.approx(-(2.2 - 1.2) / 2)
+    assert output.metrics["loss/clip_fraction"].item() == pytest.approx(0.5)
+    torch.testing.assert_close(
+        gradient(objective, inputs), torch.tensor([[0.0, 0.6]], dtype=torch.float64)
+    )
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32))
+def test_numbers_past_the_end_are_not_read(
+    spec: dict[str, Any], random_inputs: Any, gradient: Any, seed: int
+) -> None:
+    objective = OBJECTIVES.build(spec)
+    inputs = per_token(random_inputs(seed), seed + 1)
+    hidden = inputs.advantages.masked_fill(~inputs.completion_mask, torch.nan)
+    padded = replace(inputs, advantages=hidden)
+    torch.testing.assert_close(objective.loss(padded).loss, objective.loss(inputs).loss)
+    torch.testing.assert_close(gradient(objective, padded), gradient(objective, inputs))
+
+
+def test_skipping_rollouts_without_advantages_is_exact(
+    spec: dict[str, Any], random_inputs: Any, gradient: Any
+) -> None:
+    objective = OBJECTIVES.build(spec)
+    full = per_token(random_inputs(3), 4)
+    kept = torch.tensor([True, False, True, True, False])
+    full.advantages[~kept] = 0.0
+    part = replace(
+        full,
+        log_probs=full.log_probs.detach()[kept].requires_grad_(),
+        old_log_probs=full.old_log_probs[kept],
+        completion_mask=full.completion_mask[kept],
+        advantages=full.advantages[kept],
+    )
+    torch.testing.assert_close(objective.loss(part).loss, objective.loss(full).loss)
+    whole: Tensor = gradient(objective, full)
+    torch.testing.assert_close(gradient(objective, part), whole[kept])
+    assert (whole[~kept] == 0).all()
+
+
+def test_runs_of_a_stack_are_apart(spec: dict[str, Any], random_inputs: Any) -> None:
+    objective = OBJECTIVES.build(spec)
+    runs = [per_token(random_inputs(seed), seed + 9) for seed in range(3)]
+    together = LossInputs(
+        **{
+            name: torch.stack([torch.as_tensor(vars(run)[name]).detach() for run in runs])
+            for name in vars(runs[0])
+        }
+    )
+    found = objective.loss(together).loss
+    assert found.shape == (3,)
+    for index, run in enumerate(runs):
+        assert torch.equal(found[index], objective.loss(run).loss)
