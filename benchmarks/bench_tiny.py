@@ -1,11 +1,13 @@
 """Benchmark the tiny backend against TRL's GRPOTrainer on the same model, task and batch.
 
-    python benchmarks/bench_tiny.py [--steps 100] [--trl-steps 10]
+    python benchmarks/bench_tiny.py [countdown routes] [--steps 100] [--trl-steps 10]
 
 Figures are of the machine at hand, in CPU seconds of one thread; a step is 64 prompts x 8
-rollouts with two updates. The targets are 8 steps per CPU second where rollouts of advantage 0
-are skipped, 5 times TRL's, and 1 GB of memory. TRL comes with the extra `bench`; without it
-its rows are left out.
+rollouts. On countdown it has two updates, and the targets are 8 steps per CPU second where
+rollouts of advantage 0 are skipped, 5 times TRL's, and 1 GB of memory. On routes it has the
+studies' eight updates (4 minibatches, 2 inner epochs); the targets are 0.2 CPU seconds per
+step, 8 times TRL's steps, and 30 CPU seconds for the base model. TRL comes with the extra
+`bench`; without it its rows are left out.
 """
 
 from __future__ import annotations
@@ -38,21 +40,29 @@ from advsweep.evaluation import evaluate
 from advsweep.statistics import pass_at_k
 from advsweep.tasks.base import Problem
 
-PROMPTS, GROUP, MINIBATCHES = 64, 8, 2
+PROMPTS, GROUP = 64, 8
+SETTINGS: dict[str, dict[str, Any]] = {
+    "countdown": {"backend": {"minibatches": 2}},
+    "routes": {
+        "backend": {"minibatches": 4, "inner_epochs": 2},
+        "optimizer": {"name": "adamw", "lr": 4e-4},
+    },
+}
 WARM_UP = 3
 
 
-def make_run(**backend: Any) -> Run:
+def make_run(task: str, **backend: Any) -> Run:
+    settings = SETTINGS[task]
     nodes = {
         "estimator": "grpo",
         "objective": "clipped",
         "rollout": "plain",
-        "task": "countdown",
+        "task": task,
         "model": {"name": "tiny", "pretraining_seed": 0},
-        "optimizer": "adamw",
+        "optimizer": settings.get("optimizer", "adamw"),
         "generation": "sampling",
         "evaluation": "standard",
-        "backend": {"name": "tiny", "minibatches": MINIBATCHES, **backend},
+        "backend": {"name": "tiny", **settings["backend"], **backend},
     }
     numbers = {"group_size": GROUP, "prompts_per_step": PROMPTS, "steps": 1000, "seed": 0}
     return build_run({**nodes, **numbers})
@@ -78,6 +88,8 @@ def train_with_trl(run: Run, folder: Path, steps: int) -> tuple[float, list[floa
     problems: list[Problem] = []
     for step in range(steps + WARM_UP):
         problems += run.task.draw(PROMPTS, np.random.default_rng(step))
+    minibatches, epochs = run.backend.minibatches, run.backend.inner_epochs
+    updates = minibatches * epochs
     rewards: list[float] = []
     ends: list[float] = []
 
@@ -96,10 +108,11 @@ def train_with_trl(run: Run, folder: Path, steps: int) -> tuple[float, list[floa
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
-        per_device_train_batch_size=PROMPTS * GROUP // MINIBATCHES,
-        steps_per_generation=MINIBATCHES,
+        per_device_train_batch_size=PROMPTS * GROUP // minibatches,
+        steps_per_generation=minibatches,
+        num_iterations=epochs,
         num_generations=GROUP,
-        max_steps=(steps + WARM_UP) * MINIBATCHES,
+        max_steps=(steps + WARM_UP) * updates,
         max_completion_length=run.task.max_completion_length,
         temperature=run.generation.temperature,
         learning_rate=run.optimizer.lr,
@@ -111,7 +124,7 @@ def train_with_trl(run: Run, folder: Path, steps: int) -> tuple[float, list[floa
         shuffle_dataset=False,
         report_to="none",
         save_strategy="no",
-        logging_steps=MINIBATCHES,
+        logging_steps=updates,
         disable_tqdm=True,
     )
     trainer = GRPOTrainer(
@@ -124,7 +137,7 @@ def train_with_trl(run: Run, folder: Path, steps: int) -> tuple[float, list[floa
     )
     with contextlib.redirect_stdout(None):
         trainer.train()
-    return (ends[-1] - ends[WARM_UP * MINIBATCHES - 1]) / steps, rewards
+    return (ends[-1] - ends[WARM_UP * updates - 1]) / steps, rewards
 
 
 def show(what: str, figure: str) -> None:
@@ -137,11 +150,18 @@ def first_and_last(rewards: Sequence[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the tiny backend costs.")
+    parser.add_argument("tasks", nargs="*", default=[*SETTINGS], help="countdown, routes or both")
     parser.add_argument("--steps", type=int, default=100, help="steps of ours that are timed")
     parser.add_argument("--trl-steps", type=int, default=10, help="steps of TRL's that are timed")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    run = make_run()
+    for task in arguments.tasks:
+        print(f"-- {task}")
+        measure(task, arguments.steps, arguments.trl_steps)
+
+
+def measure(task: str, steps: int, trl_steps: int) -> None:
+    run = make_run(task)
     started = time.process_time()
     base = pretrain(run.model, run.task)
     show("pretraining of the base model", f"{time.process_time() - started:.0f} s")
@@ -154,9 +174,9 @@ def main() -> None:
     for k in run.evaluation.k:
         show(f"base pass@{k}", f"{np.mean(pass_at_k(n, c, k)):.3f}")
 
-    whole, _ = train(make_run(skip_zero_advantages=False), base, arguments.steps)
+    whole, _ = train(make_run(task, skip_zero_advantages=False), base, steps)
     show("training, every rollout computed", f"{1 / whole:.1f} steps/s")
-    ours, rewards = train(run, base, arguments.steps)
+    ours, rewards = train(run, base, steps)
     show("training, rollouts of advantage 0 skipped", f"{1 / ours:.1f} steps/s")
     show("  mean reward, first and last 5 steps", first_and_last(rewards))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -167,10 +187,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         export_folder(Path(folder) / "hf", base, run.model, run.task, temperature=1.0)
-        theirs, rewards = train_with_trl(run, Path(folder), arguments.trl_steps)
+        theirs, rewards = train_with_trl(run, Path(folder), trl_steps)
     show("TRL's GRPOTrainer, the same batch and base", f"{1 / theirs:.2f} steps/s")
     show("  mean reward, first and last 5 steps", first_and_last(rewards))
-    beside, _ = train(run, base, arguments.trl_steps)
+    beside, _ = train(run, base, trl_steps)
     show("the tiny backend over as many steps", f"{1 / beside:.1f} steps/s")
     show("ratio", f"{theirs / beside:.1f}")
 

@@ -23,7 +23,8 @@ MAX_NODES = 8
 _MATCHINGS = 6
 _CLOSED_SHARE = 0.3
 _MAP_SEED = 0
-_BIAS = 1.5
+BIAS = 1.5
+"""How strongly walks prefer nodes that are nearer to their target."""
 _UNREACHABLE = 99
 
 LEVELS = 7
@@ -65,7 +66,7 @@ class Links:
     @functools.cached_property
     def pull(self) -> Float[np.ndarray, "nodes+1 nodes"]:
         """exp(-1.5 x distance) of each node to each target; 0 for the padding."""
-        weights = np.exp(-_BIAS * self.distances)
+        weights = np.exp(-BIAS * self.distances)
         return np.vstack([weights, np.zeros(NODES)])
 
 

@@ -17,6 +17,7 @@ from advsweep.tasks.parts import Part, belongs, fixed_uniform
 from advsweep.tasks.routes.corpus import corpus
 from advsweep.tasks.routes.exact import path_tables
 from advsweep.tasks.routes.maps import (
+    BIAS,
     LEVELS,
     MAX_NODES,
     NO_STOP,
@@ -127,7 +128,7 @@ class Routes(SymbolTask):
 
     def corpus_identity(self) -> Plain:
         # The corpus has all levels, whichever are in use.
-        return {"name": self.name, "revision": self.revision}
+        return {"name": self.name, "revision": self.revision, "bias": BIAS}
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
         """Return the exact floors `guess` and `walker`; see `exact.path_tables`."""

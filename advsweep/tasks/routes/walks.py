@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Walks = Int[np.ndarray, "rows nodes"]
 
 ATTEMPTS = 24
-"""Walks on which a prompt is judged, and after which the corpus gives a prompt up."""
+"""Walks on which a prompt is judged."""
 MINIMUM_RIGHT = 2
 """Prompts with fewer right answers among these walks are dropped."""
 
