@@ -24,8 +24,12 @@ NAMES = sorted(
     if not path.stem.startswith("_")
 )
 # Papers' experiments on the bandit, without data and GPUs; and the project's own studies.
-BANDITS = [name for name in NAMES if re.search(r"/(acr_predicts(_shared)?$|toy)", name)]
-STUDIES = [name for name in NAMES if re.search(r"(^leaderboard|/study|_(rloo|rollouts)$)", name)]
+BANDITS = [
+    name for name in NAMES if re.search(r"/(acr_predicts(_shared)?$|toy|temperatures$)", name)
+]
+STUDIES = [
+    name for name in NAMES if re.search(r"(^leaderboard|/study|_(rloo|rollouts|tiny)$)", name)
+]
 PAPERS = [name for name in NAMES if "/" in name and name not in [*BANDITS, *STUDIES]]
 AVSPO = "avspo/table1_qwen25_math_1_5b"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"

@@ -38,6 +38,7 @@ class TinyBackend(Backend):
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True
+    supports_truncated_sampling: ClassVar[bool] = True
     # torch's optimizers import it, which takes longer than a short training.
     late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
@@ -101,7 +102,8 @@ class TinyBackend(Backend):
                 f"'{own.alphabet}', got '{target.label}'"
             )
         torch.set_num_threads(self.threads)
-        return TinySampler(self._weights(run, directory, step), model, target)
+        weights = self._weights(run, directory, step)
+        return TinySampler(weights, model, target, run.evaluation.top_p)
 
     def weights(self, run: Run, directory: Path, step: int) -> HeldWeights:
         model, _ = _parts(run)

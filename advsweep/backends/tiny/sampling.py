@@ -75,8 +75,16 @@ def sample(
     *,
     temperature: float,
     generator: torch.Generator,
+    top_p: float = 1.0,
 ) -> Rollouts:
-    """Sample `group_size` completions of every prompt; those of a prompt are neighbours."""
+    """Sample `group_size` completions of every prompt; those of a prompt are neighbours.
+
+    Args:
+        temperature: 0 takes the likeliest token each time; log-probabilities and entropies are
+            then those at temperature 1.
+        top_p: sample from the smallest set of tokens with at least this share of the
+            probability. Log-probabilities and entropies stay those of the whole distribution.
+    """
     # A prompt with more than _COLUMNS rollouts is sampled in several parts of equal size.
     parts_per_prompt = -(-group_size // _COLUMNS)
     size = -(-group_size // parts_per_prompt)
@@ -91,7 +99,7 @@ def sample(
             size,
             task.max_completion_length,
         )
-        parts.append(_sample(decoder, task, temperature, generator))
+        parts.append(_sample(decoder, task, temperature, generator, top_p))
     rollouts = Rollouts.concatenate(parts)
     back = torch.from_numpy(np.argsort(order, kind="stable"))
     rows = torch.arange(len(rollouts.lengths)).view(len(order), size)[back]
@@ -99,7 +107,11 @@ def sample(
 
 
 def _sample(
-    decoder: _Decoder, task: SymbolTask, temperature: float, generator: torch.Generator
+    decoder: _Decoder,
+    task: SymbolTask,
+    temperature: float,
+    generator: torch.Generator,
+    top_p: float,
 ) -> Rollouts:
     """Sample until every column has ended."""
     steps, columns = task.max_completion_length, decoder.logits.shape[1]
@@ -109,13 +121,16 @@ def _sample(
     lengths = torch.full((columns,), steps)
     running = torch.ones(columns, dtype=torch.bool)
     for step in range(steps):
-        log_p = F.log_softmax(decoder.logits / temperature, dim=0)
+        log_p = F.log_softmax(decoder.logits / (temperature or 1.0), dim=0)
         p = log_p.exp()
-        cumulated = p.cumsum(dim=0)
         n = p.shape[1]
-        # Relative to the last cumulated probability, which rounding keeps from being 1.
-        passed = cumulated <= uniform[step, :n] * cumulated[-1]
-        token = passed.sum(dim=0).clamp_(max=len(p) - 1)
+        if temperature == 0:
+            token = log_p.argmax(dim=0)
+        else:
+            cumulated = (p if top_p == 1 else _nucleus(p, top_p)).cumsum(dim=0)
+            # Relative to the last cumulated probability, which rounding keeps from being 1.
+            passed = cumulated <= uniform[step, :n] * cumulated[-1]
+            token = passed.sum(dim=0).clamp_(max=len(p) - 1)
         tokens[step, :n] = token
         log_probs[step, :n] = log_p.gather(0, token[None])[0]
         entropies[step, :n] = -(p * log_p).sum(dim=0)
@@ -134,6 +149,20 @@ def _sample(
     for per_token in (rollouts.log_probs, rollouts.entropies, rollouts.certainties):
         per_token.masked_fill_(past, 0)
     return rollouts
+
+
+def _nucleus(
+    p: Float[Tensor, "vocabulary columns"], top_p: float
+) -> Float[Tensor, "vocabulary columns"]:
+    """Set the probabilities outside the likeliest tokens with a share of `top_p` to 0.
+
+    A token stays if the tokens that are likelier, or as likely and before it, have less than
+    `top_p` (Holtzman et al. 2020, arXiv:1904.09751).
+    """
+    ordered, order = p.sort(dim=0, descending=True, stable=True)
+    before = ordered.cumsum(dim=0) - ordered
+    kept = torch.zeros_like(p, dtype=torch.bool).scatter_(0, order, before < top_p)
+    return torch.where(kept, p, 0.0)
 
 
 class _Decoder:
@@ -261,9 +290,16 @@ def _spread(x: Float[Tensor, "... prompts"], size: int) -> Float[Tensor, "... co
 
 
 class TinySampler:
-    """Samples answers to problems from weights."""
+    """Samples answers to problems from weights.
 
-    def __init__(self, weights: Weights, model: TinyModel, task: SymbolTask) -> None:
+    Args:
+        top_p: share of the probability that is sampled from.
+    """
+
+    def __init__(
+        self, weights: Weights, model: TinyModel, task: SymbolTask, top_p: float = 1.0
+    ) -> None:
+        self._top_p = top_p
         self._network = fuse({name: w.detach().clone() for name, w in weights.items()}, model)
         self._task = task
 
@@ -278,6 +314,7 @@ class TinySampler:
             n,
             temperature=temperature,
             generator=torch_generator(seed, Stream.EVALUATION),
+            top_p=self._top_p,
         )
         texts = decode(rollouts.tokens.numpy(), self._task)
         by_problem = [texts[i : i + n] for i in range(0, len(texts), n)]

@@ -138,7 +138,8 @@ class TinyTrainer:
         )
 
     def sampler(self) -> TinySampler:
-        return TinySampler(self._weights, self._model, self._task)
+        top_p = self._run.evaluation.top_p
+        return TinySampler(self._weights, self._model, self._task, top_p)
 
     @torch.no_grad()
     def change_norm(self) -> float:

@@ -17,7 +17,7 @@ from advsweep.backends.tiny.pretraining import base_weights
 from advsweep.components import Component
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.rollouts.base import Collected, RolloutPolicy, RolloutSource
-from advsweep.tasks.base import SymbolTask
+from advsweep.tasks.base import Split, SymbolTask
 
 MakeRun = Callable[..., Run]
 
@@ -62,6 +62,23 @@ def test_training_starts_from_the_base(small_run: MakeRun, ask: Any, tmp_path: P
     run, other = small_run("tiny"), small_run("tiny", seed=9, estimator={"name": "rloo"})
     first, second = (r.backend.sampler(r, tmp_path, 0) for r in (run, other))
     assert ask(first, run.task).texts == ask(second, run.task).texts
+
+
+def test_evaluations_truncate_as_their_settings_say(
+    small_run: MakeRun, ask: Any, tmp_path: Path
+) -> None:
+    plain = small_run("tiny")
+    cut = small_run("tiny", evaluation={"top_p": 0.2})
+    assert plain.identity == cut.identity
+    whole, nucleus = (ask(r.backend.sampler(r, tmp_path, 0), r.task) for r in (plain, cut))
+    greedy = small_run("tiny", evaluation={"temperature": 0.0, "n": 1, "k": [1]})
+    sampler = greedy.backend.sampler(greedy, tmp_path, 0)
+    problems = greedy.task.problems(Split.HELD_OUT)
+    [[likeliest], *_] = sampler.sample(problems, 1, temperature=0.0, seed=0).texts
+    assert sampler.sample(problems, 1, temperature=0.0, seed=5).texts[0] == [likeliest]
+    # A smaller part of the distribution has fewer different answers.
+    assert len(set(nucleus.texts[0])) <= len(set(whole.texts[0]))
+    assert whole.texts != nucleus.texts
 
 
 def test_a_checkpoint_that_is_not_there(small_run: MakeRun, tmp_path: Path) -> None:

@@ -30,10 +30,11 @@ def draw(
     *,
     temperature: float = 1.0,
     seed: int = 0,
+    top_p: float = 1.0,
 ) -> Rollouts:
     generator = torch.Generator().manual_seed(seed)
-    network = fuse(weights, model)
-    return sample(network, task, prompts, size, temperature=temperature, generator=generator)
+    network, how = fuse(weights, model), {"temperature": temperature, "top_p": top_p}
+    return sample(network, task, prompts, size, **how, generator=generator)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -137,7 +138,48 @@ def test_rollouts_stand_with_their_prompts_whatever_is_sampled_together(
             torch.testing.assert_close(found, log_p[rollouts.tokens[row, 0]], atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("temperature", [1e-4, 0.0])
 def test_a_low_temperature_is_greedy(
+    model: TinyModel,
+    make_weights: Callable[..., Weights],
+    task: Countdown,
+    prompts: Encoded,
+    plain_logits: Any,
+    temperature: float,
+) -> None:
+    weights = make_weights(model)
+    rollouts = draw(weights, model, task, prompts, 2, temperature=temperature)
+    for row, length in enumerate(rollouts.lengths.tolist()):
+        sequence = torch.from_numpy(prompts.tokens[row // 2, : prompts.lengths[row // 2]])
+        for token in rollouts.tokens[row, :length]:
+            assert plain_logits(weights, model, sequence)[-1].argmax() == token
+            sequence = torch.cat((sequence, token[None]))
+
+
+def test_entropies_of_the_likeliest_tokens_are_those_at_temperature_1(
+    model: TinyModel, make_weights: Callable[..., Weights], task: Countdown, prompts: Encoded
+) -> None:
+    weights = make_weights(model)
+    greedy = draw(weights, model, task, prompts, 1, temperature=0.0)
+    sampled = draw(weights, model, task, prompts, 1)
+    torch.testing.assert_close(greedy.entropies[:, 0], sampled.entropies[:, 0])
+
+
+def test_the_nucleus_is_the_smallest_likely_set() -> None:
+    # Sorted: .4, .3, .2, .1. A share of .7 needs two tokens, .71 three; of two equal ones the
+    # first counts.
+    p = torch.tensor([[0.1, 0.25], [0.4, 0.25], [0.2, 0.25], [0.3, 0.25]])
+    kept = [sampling._nucleus(p, share) > 0 for share in (0.39, 0.69, 0.71, 0.99)]
+    assert [k[:, 0].tolist() for k in kept] == [
+        [False, True, False, False],
+        [False, True, False, True],
+        [False, True, True, True],
+        [True, True, True, True],
+    ]
+    assert kept[0][:, 1].tolist() == [True, True, False, False]
+
+
+def test_top_p_samples_from_the_nucleus_in_its_proportions(
     model: TinyModel,
     make_weights: Callable[..., Weights],
     task: Countdown,
@@ -145,12 +187,19 @@ def test_a_low_temperature_is_greedy(
     plain_logits: Any,
 ) -> None:
     weights = make_weights(model)
-    rollouts = draw(weights, model, task, prompts, 2, temperature=1e-4)
-    for row, length in enumerate(rollouts.lengths.tolist()):
-        sequence = torch.from_numpy(prompts.tokens[row // 2, : prompts.lengths[row // 2]])
-        for token in rollouts.tokens[row, :length]:
-            assert plain_logits(weights, model, sequence)[-1].argmax() == token
-            sequence = torch.cat((sequence, token[None]))
+    one = Encoded(prompts.tokens[:1], prompts.lengths[:1])
+    rollouts = draw(weights, model, task, one, 4000, top_p=0.5)
+    p = plain_logits(weights, model, torch.from_numpy(one.tokens[0, : one.lengths[0]]))[-1]
+    p = p.softmax(-1)
+    nucleus = sampling._nucleus(p[:, None], 0.5)[:, 0]
+    expected = nucleus / nucleus.sum()
+    counts = torch.bincount(rollouts.tokens[:, 0], minlength=len(p)) / 4000
+    assert set(rollouts.tokens[:, 0].tolist()) <= set(nucleus.nonzero()[:, 0].tolist())
+    # Five standard errors of a share of 4,000 draws.
+    torch.testing.assert_close(counts, expected, atol=5 * 0.5 / 4000**0.5, rtol=0)
+    # What is told of a token stays that of the whole distribution.
+    found = rollouts.log_probs[:, 0].exp()
+    torch.testing.assert_close(found, p[rollouts.tokens[:, 0]], atol=2e-5, rtol=0)
 
 
 def test_the_sampler_answers_problem_by_problem(
