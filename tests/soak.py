@@ -282,7 +282,9 @@ def _costs(run: RunRecord) -> list[int]:
 
 def _measured(store: Store) -> Points:
     return {
-        run.identity: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        run.identity: [
+            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
+        ]
         for run in store.runs.select()
     }
 

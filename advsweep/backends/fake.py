@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import json
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from advsweep.backends import training_loop
+from advsweep.backends import training_loop, verdict_policy
 from advsweep.backends.base import (
     BATCH_FIELDS,
     Backend,
@@ -33,6 +31,7 @@ from advsweep.backends.base import (
     hash_json,
 )
 from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.training_loop import RoundRobin, compute_advantages
 from advsweep.components import option
 from advsweep.diagnostics import rollout_metrics
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 _STATE = "state.json"
+_TABLE = "log_odds"
 
 
 @dataclass(kw_only=True)
@@ -129,6 +129,7 @@ class _Trainer:
         self._base = torch.linspace(1.0, -2.0, len(levels), dtype=torch.float64)
         self._log_odds = self._base.clone()
         self._reference = self._base
+        self._meter = ChangeMeter({_TABLE: self._log_odds})
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
@@ -141,13 +142,17 @@ class _Trainer:
         drawn = source.batch()
         advantages = compute_advantages(self._estimator, drawn, collected)
         estimated = time.perf_counter()
-        losses: dict[str, float] = {}
+        losses: dict[str, float] = {KL_STEP: 0.0}
+        before = self._log_odds.clone()
         if advantages.keep.any():
-            solved = source.outcomes[groups] == 1
-            losses = self._update(step, source.rows[groups], solved, advantages)
+            solved, rows = source.outcomes[groups] == 1, source.rows[groups]
+            losses |= self._update(step, rows, solved, advantages)
+            kept, temperature = advantages.keep.sum(dim=1), run.generation.temperature
+            kl = verdict_policy.divergences(before / temperature, self._log_odds / temperature)
+            losses[KL_STEP] = ((kl[rows] * kept).sum() / kept.sum()).item()
         updated = time.perf_counter()
         if run.rollout.renews_reference(step):
-            self._reference = self._log_odds
+            self._reference = self._log_odds.clone()
         metrics = rollout_metrics(
             drawn,
             advantages,
@@ -161,6 +166,8 @@ class _Trainer:
         return {
             **metrics,
             **losses,
+            **self._meter.measure(),
+            **peak_memory(),
             "time/rollout": sampled - started,
             "time/reward": 0.0,
             "time/estimator": estimated - sampled,
@@ -181,10 +188,10 @@ class _Trainer:
             used = used & advantages.nonzero
 
         def log_probs(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, "used 1"]:
-            return _log_probs(log_odds[rows] / temperature, solved)[used][:, None]
+            return verdict_policy.log_probs(log_odds[rows] / temperature, solved)[used][:, None]
 
         log_odds = self._log_odds.clone().requires_grad_()
-        entropies = _entropies(log_odds / temperature)[rows, None].expand_as(solved)
+        entropies = verdict_policy.entropies(log_odds / temperature)[rows, None].expand_as(solved)
         old = log_probs(self._log_odds)
         kept = int(advantages.keep.sum())
         output = objective.loss(
@@ -208,7 +215,7 @@ class _Trainer:
                 f"{loss.item():g} and a gradient norm of {norm:g}"
             )
         lr = self._backend.learning_rate * self._run.learning_rate_scale
-        self._log_odds = self._log_odds - lr * gradient
+        self._log_odds -= lr * gradient
         return {
             **{name: value.item() for name, value in output.metrics.items()},
             "optim/grad_norm": norm,
@@ -225,21 +232,24 @@ class _Trainer:
             )
 
     def sampler(self) -> Sampler:
-        return _TableSampler(self._rows, self._log_odds)
+        return _TableSampler(self._rows, self._log_odds.clone())
 
     def state(self) -> Mapping[str, bytes]:
         state = {
             "log_odds": self._log_odds.tolist(),
             "reference": self._reference.tolist(),
             "estimator": self._estimator.state_dict(),
+            "change": {name: own.tolist() for name, own in self._meter.state().items()},
         }
         return {_STATE: json.dumps(state).encode()}
 
     def restore(self, files: Mapping[str, bytes]) -> None:
         state = json.loads(files[_STATE])
-        self._log_odds = torch.tensor(state["log_odds"], dtype=torch.float64)
+        self._log_odds.copy_(torch.tensor(state["log_odds"], dtype=torch.float64))
         self._reference = torch.tensor(state["reference"], dtype=torch.float64)
         self._estimator.load_state_dict(state["estimator"])
+        change = state.get("change", {}).items()
+        self._meter.restore({n: torch.tensor(own, dtype=torch.float64) for n, own in change})
 
     def _fault(self, step: int) -> None:
         backend = self._backend
@@ -323,10 +333,10 @@ class _Source:
         return GroupBatch(
             rewards=rewards,
             lengths=torch.ones_like(rewards),
-            token_entropy=-_log_probs(log_odds, self.outcomes == 1).float(),
-            token_entropy_exact=spread(_entropies(log_odds)),
-            token_entropies=spread(_entropies(log_odds))[..., None],
-            self_certainty=spread(_certainties(log_odds)),
+            token_entropy=-verdict_policy.log_probs(log_odds, self.outcomes == 1).float(),
+            token_entropy_exact=spread(verdict_policy.entropies(log_odds)),
+            token_entropies=spread(verdict_policy.entropies(log_odds))[..., None],
+            self_certainty=spread(verdict_policy.certainties(log_odds)),
             solve_rates=self.outcomes.mean(dim=1) if shaped else None,
             # A wrong rollout has an empty text, without an answer.
             answered=self.outcomes == 1,
@@ -375,27 +385,11 @@ class _TableSampler:
             [_write(problem, right) for right in verdicts]
             for problem, verdicts in zip(problems, solved, strict=True)
         ]
-        return Completions(texts=texts, token_entropy=_entropies(log_odds)[rows].numpy())
+        return Completions(
+            texts=texts, token_entropy=verdict_policy.entropies(log_odds)[rows].numpy()
+        )
 
 
 def _write(problem: Problem, right: float) -> str:
     """Return the text of a rollout: the known solution, or nothing."""
     return str(problem.reference["solution"]) if right else ""
-
-
-def _log_probs(
-    log_odds: Float[Tensor, " prompts"], solved: Bool[Tensor, "prompts rollouts"]
-) -> Float[Tensor, "prompts rollouts"]:
-    """Return log π of each rollout's single token."""
-    return logsigmoid(torch.where(solved, log_odds[:, None], -log_odds[:, None]))
-
-
-def _entropies(log_odds: Float[Tensor, " levels"]) -> Float[Tensor, " levels"]:
-    """Return the exact entropies of solved or not, in nats."""
-    rates = torch.sigmoid(log_odds)
-    return -rates * logsigmoid(log_odds) - (1 - rates) * logsigmoid(-log_odds)
-
-
-def _certainties(log_odds: Float[Tensor, " groups"]) -> Float[Tensor, " groups"]:
-    """Return KL(uniform ‖ π) of solved or not, in nats."""
-    return -(logsigmoid(log_odds) + logsigmoid(-log_odds)) / 2 - math.log(2)

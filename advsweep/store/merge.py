@@ -34,8 +34,8 @@ from advsweep.store.tables import Base, Checkpoint, Point, Run, Summary
 if TYPE_CHECKING:
     from advsweep.store.owners import AnyRow
 
-TIMES = "time/"
-"""The prefix of metrics that differ whenever a run is repeated."""
+OF_PROCESS = ("time/", "memory/")
+"""Prefixes of metrics that differ whenever a run is repeated."""
 
 _OF_IDENTITY = ("config_hash", "seed", "estimator", "backend", "steps")
 """Columns that are equal in all runs of one identity."""
@@ -350,7 +350,7 @@ class _RunMerger:
             {(name, step): value for name, step, value in points}
             for points in (found, self._target.metrics.points(ours.id))
         )
-        keys = [k for k in here.keys() | there.keys() if not k[0].startswith(TIMES)]
+        keys = [k for k in here.keys() | there.keys() if not k[0].startswith(OF_PROCESS)]
         unlike = [k for k in keys if repr(here.get(k)) != repr(there.get(k))]
         if unlike:
             name, step = min(unlike, key=lambda key: (key[1], key[0]))

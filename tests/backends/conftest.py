@@ -111,7 +111,9 @@ class Recorder:
     def lasting(self) -> dict[int, dict[str, float]]:
         """The metrics that two equal trainings share: all but times."""
         return {
-            step: {name: v for name, v in values.items() if not name.startswith("time/")}
+            step: {
+                name: v for name, v in values.items() if not name.startswith(("time/", "memory/"))
+            }
             for step, values in self.points.items()
         }
 

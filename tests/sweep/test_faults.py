@@ -130,7 +130,9 @@ def kill_all(parents: Sequence[Child], store: Store) -> None:
 def measured(store: Store) -> Measured:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        run.seed: [
+            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
+        ]
         for run in store.runs.select()
     }
 

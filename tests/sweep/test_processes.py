@@ -87,7 +87,9 @@ def trained_past(store: Store, step: int, runs: int) -> Callable[[], bool]:
 def measured(store: Store) -> Measured:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        run.seed: [
+            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
+        ]
         for run in store.runs.select()
     }
 

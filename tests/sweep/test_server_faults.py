@@ -70,7 +70,9 @@ def undisturbed(plan: Planner, tmp_path_factory: pytest.TempPathFactory) -> Meas
 
 def measured(store: Store) -> Measured:
     return {
-        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        run.seed: [
+            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
+        ]
         for run in store.runs.select()
     }
 

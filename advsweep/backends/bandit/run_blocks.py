@@ -17,6 +17,7 @@ from advsweep.estimators.batch import Advantages
 from advsweep.rollouts.base import Collected
 
 if TYPE_CHECKING:
+    from advsweep.backends.bandit.changes import BlockChanges
     from advsweep.backends.bandit.sampling import Source
     from advsweep.estimators import Estimator, GroupBatch
 
@@ -28,12 +29,14 @@ class RunBlock:
         runs: their places in the stack.
         read: optional fields of a batch that some estimator reads.
         trained_on: the data of the last step.
+        changes: measures its steps; None until the first step.
     """
 
     trained_on: Experience
 
     def __init__(self, runs: slice, estimators: Sequence[Estimator]) -> None:
         self.runs = runs
+        self.changes: BlockChanges | None = None
         self.read = frozenset().union(*(one.needs | one.uses for one in estimators))
         self._estimators = estimators
         # An estimator that computes each group alone serves several runs in one call.

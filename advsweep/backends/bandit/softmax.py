@@ -147,6 +147,24 @@ def entropy_gradient(policy: Policy) -> Float[Tensor, "*runs prompts behaviours"
     return -policy.probabilities * (policy.log + policy.entropies[..., None])
 
 
+def divergences(
+    probabilities: Float[Tensor, "*runs prompts behaviours"],
+    change: Float[Tensor, "*runs prompts behaviours"],
+) -> Float[Tensor, "*runs prompts"]:
+    """Return KL(old ‖ new) of each prompt, in nats, after a change of its logits.
+
+    With x the change of z/T and means over the old policy, log E[e^x] - E[x]: in this form
+    nothing cancels where the change is small.
+
+    Args:
+        probabilities: the old policy.
+        change: x.
+    """
+    mean = (probabilities * change).sum(dim=-1).double()
+    curvature = (probabilities * (torch.expm1(change) - change)).sum(dim=-1)
+    return (torch.log1p(curvature + mean) - mean).clamp(min=0)
+
+
 _SPAN = 60.0
 """How far the largest logit may rise above that of the base policy before exponentials refer to
 it instead: e^60 is far below the largest float32."""

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from advsweep.backends.bandit import closed_form
+from advsweep.backends.bandit.changes import BlockChanges, ChangeMemory
 from advsweep.backends.bandit.closed_form import (
     OutcomeWeights,
     closed_form_weights,
@@ -34,10 +35,11 @@ from advsweep.backends.bandit.tables import Logits, Tables, fresh_state
 from advsweep.backends.bandit.update import (
     StackOptions,
     Updates,
-    entropy_changes,
     learning_rates,
+    rollout_means,
     temperatures,
 )
+from advsweep.backends.step_changes import KL_STEP, peak_memory
 from advsweep.config.settings import Sgd
 from advsweep.diagnostics import stacked_rollout_metrics
 from advsweep.errors import TrainingError
@@ -50,6 +52,7 @@ _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 _PARAMETERS = "parameters"
 _REFERENCE = "reference"
+_CHANGE, _CHANGE_SUMS = "change", "change_sums"
 
 
 class BanditStack:
@@ -82,6 +85,7 @@ class BanditStack:
         self._parameters = self._logits.origin()
         self._moments = fresh_state(first.optimizer, self._parameters)
         self._reference = self._logits.origin()
+        self._changes = ChangeMemory(self._parameters)
 
     def step(self, step: int) -> list[Mapping[str, float] | Exception]:
         every = self._options.exact_every
@@ -111,7 +115,7 @@ class BanditStack:
             if measures_entropy:
                 change = after.entropies - before.entropies
                 for block in self._blocks:
-                    found = entropy_changes(change[block.runs], block.trained_on)
+                    found = rollout_means("entropy/change", change[block.runs], block.trained_on)
                     _add(outcomes[block.runs], found)
         if self._runs[0].rollout.renews_reference(step):
             self._reference = self._parameters.clone()
@@ -152,6 +156,7 @@ class BanditStack:
         self._tables = self._tables[chosen]
         self._parameters = self._parameters[chosen]
         self._reference = self._reference[chosen]
+        self._changes = self._changes[chosen]
         self._moments = {name: values[chosen] for name, values in self._moments.items()}
         self._arrange()
 
@@ -168,6 +173,8 @@ class BanditStack:
         tensors = {
             _PARAMETERS: self._parameters,
             _REFERENCE: self._reference,
+            _CHANGE: self._changes.last,
+            _CHANGE_SUMS: self._changes.sums,
             **self._moments,
         }
         own = {name: values[index].clone() for name, values in tensors.items()}
@@ -181,6 +188,11 @@ class BanditStack:
         tensors = safetensors.torch.load(files[_WEIGHTS_FILE])
         self._parameters[index] = tensors.pop(_PARAMETERS)
         self._reference[index] = tensors.pop(_REFERENCE)
+        # Checkpoints of earlier versions lack these.
+        self._changes.last[index] = tensors.pop(_CHANGE, torch.tensor(0.0))
+        self._changes.sums[index] = tensors.pop(_CHANGE_SUMS, torch.tensor(torch.nan))
+        for block in self._blocks:
+            block.changes = None
         for name, values in tensors.items():
             self._moments[name][index] = values
         self._estimators[index].load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
@@ -251,8 +263,25 @@ class BanditStack:
             step,
         )
         block.trained_on = experience(source, collected, drawn, advantages)
-        trained = updates.train(policy, block.trained_on, measure=not brief)
+        changes = self._block_changes(block)
+        # A cosine also needs the step before.
+        if is_tracked := not (brief and self._is_brief(step + 1)):
+            changes.begin(policy, block.trained_on.actions)
+        else:
+            changes.skip()
+        trained = updates.train(policy, block.trained_on, measure=is_tracked)
         clock.lap("time/update")
+        if is_tracked:
+            moves, kl = changes.end(updates.drift)
+            if brief:
+                trained = [{} for _ in runs]
+            else:
+                divergence = rollout_means(KL_STEP, kl, block.trained_on, otherwise=0.0)
+                memory = peak_memory()
+                trained = [
+                    {**of_update, **move, **own, **memory}
+                    for of_update, move, own in zip(trained, moves, divergence, strict=True)
+                ]
         metrics = stacked_rollout_metrics(
             drawn,
             advantages,
@@ -270,6 +299,16 @@ class BanditStack:
             errors.get(index) or {**own, **of_update, "time/reward": 0.0, **clock.laps}
             for index, (own, of_update) in enumerate(zip(metrics, trained, strict=True))
         ]
+
+    def _block_changes(self, block: RunBlock) -> BlockChanges:
+        if block.changes is None:
+            block.changes = BlockChanges(
+                self._parameters[block.runs],
+                self._logits[block.runs],
+                self._temperature[block.runs],
+                self._changes[block.runs],
+            )
+        return block.changes
 
 
 def stack_kind(run: Run) -> tuple[int, str]:

@@ -137,9 +137,17 @@ class Logits:
         """Return the logits that belong to parameters."""
         if not self.is_shared:
             return parameters
+        return self.base + self.change(parameters)
+
+    def change(
+        self, parameters: Float[Tensor, "runs rows behaviours"]
+    ) -> Float[Tensor, "runs prompts behaviours"]:
+        """Return the change of the logits that belongs to a change of the parameters."""
+        if not self.is_shared:
+            return parameters
         # One product per run: a batched product rounds otherwise, and a run's numbers must
         # not depend on the runs beside it.
-        return self.base + torch.stack([self._features @ own for own in parameters])
+        return torch.stack([self._features @ own for own in parameters])
 
     def response(
         self, gradient: Float[Tensor, "runs prompts behaviours"]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.backends.bandit.changes import Drift
 from advsweep.backends.bandit.softmax import (
     IncrementalSoftmax,
     Policy,
@@ -20,6 +21,7 @@ from advsweep.backends.bandit.softmax import (
     total,
 )
 from advsweep.backends.bandit.tables import Logits, State, move
+from advsweep.backends.step_changes import loss_variance
 from advsweep.errors import TrainingError
 from advsweep.objectives.base import LossInputs
 
@@ -77,6 +79,8 @@ class Updates:
 
     Attributes:
         errors: errors by number of the run; such a run cannot continue.
+        drift: what an incremental policy changed beside the sampled behaviours; None if `train`
+            does not measure, or for nothing.
     """
 
     def __init__(
@@ -99,6 +103,8 @@ class Updates:
         self._rates = learning_rates(runs, step)
         self._lr = torch.tensor(self._rates)[:, None, None]
         self.errors: dict[int, TrainingError] = {}
+        self.drift: Drift | None = None
+        self._measures = True
 
     def train(
         self, policy: Policy, experience: Experience, *, measure: bool = True
@@ -112,10 +118,11 @@ class Updates:
         Returns:
             Means over the minibatches with which a run made an update; empty without one.
         """
-        options = self._options
+        options, self._measures = self._options, measure
         parts = np.array_split(np.arange(experience.actions.shape[1]), options.minibatches)
         slices = [slice(part[0], part[-1] + 1) for part in parts if len(part)]
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(len(self._runs)).double())
+        losses: list[list[float]] = [[] for _ in self._runs]
         updates = torch.zeros(len(self._runs))
         current: Policy | None = policy
         for groups in slices * options.inner_epochs:
@@ -132,13 +139,20 @@ class Updates:
                 current, minibatch, active, is_first=is_first
             ).items():
                 sums[name] += values
+                if name == "loss/policy" and len(slices) * options.inner_epochs > 1:
+                    for own, value, made in zip(losses, values.tolist(), active, strict=True):
+                        own += [value] * bool(made)
             current = None
         if not measure:
             return [{} for _ in self._runs]
         names, columns = list(sums), [(values / updates).tolist() for values in sums.values()]
         return [
-            {**dict(zip(names, values, strict=True)), "optim/lr": rate} if made else {}
-            for made, rate, *values in zip(updates.tolist(), self._rates, *columns, strict=True)
+            {**dict(zip(names, values, strict=True)), **loss_variance(own), "optim/lr": rate}
+            if made
+            else {}
+            for made, rate, own, *values in zip(
+                updates.tolist(), self._rates, losses, *columns, strict=True
+            )
         ]
 
     def _current_policy(self, policy: Policy) -> Policy:
@@ -251,6 +265,10 @@ class Updates:
         scale, active = self._clip(norm, active)
         rate = torch.where(active[:, None, None], self._lr * scale, 0.0)
         if drift.any():
+            if self._measures:
+                if self.drift is None:
+                    self.drift = Drift(self._parameters.clone(), active & False)
+                self.drift.runs |= drift.flatten(1).any(dim=1)
             self._parameters -= rate * (pull - policy.probabilities * drift[..., None])
             policy.renew()
         else:
@@ -296,15 +314,21 @@ def temperatures(runs: Sequence[Run]) -> Float[Tensor, "runs 1 1"]:
     return torch.tensor([run.generation.temperature for run in runs])[:, None, None]
 
 
-def entropy_changes(
-    change: Float[Tensor, "runs prompts"], experience: Experience
+def rollout_means(
+    name: str,
+    values: Float[Tensor, "runs prompts"],
+    experience: Experience,
+    otherwise: float | None = None,
 ) -> list[dict[str, float]]:
-    """Return `entropy/change` of each run: how a step changed entropies at its own rollouts.
+    """Return the mean of a number per prompt over each run's rollouts that take part.
 
-    Empty for a run without an update.
+    Args:
+        name: the name of the metric.
+        otherwise: the number of a run without an update; None leaves it out.
     """
     if experience.rows is not None:
-        change = change.gather(1, experience.rows)
+        values = values.gather(1, experience.rows)
     kept = experience.keep.sum(dim=2)
-    means = (change.double() * kept).sum(dim=1) / kept.sum(dim=1)
-    return [{} if math.isnan(mean) else {"entropy/change": mean} for mean in means.tolist()]
+    means = (values.double() * kept).sum(dim=1) / kept.sum(dim=1)
+    found = [otherwise if math.isnan(mean) else mean for mean in means.tolist()]
+    return [{} if mean is None else {name: mean} for mean in found]

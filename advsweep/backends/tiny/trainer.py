@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
+from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
@@ -47,6 +48,7 @@ WEIGHTS_FILE = "model.safetensors"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
+_CHANGE_FILE = "change.safetensors"
 
 
 class TinyTrainer:
@@ -66,6 +68,7 @@ class TinyTrainer:
         self._base = base
         self._renewed: Weights | None = None
         self._update = PolicyUpdate(run, options, model, self._weights, base)
+        self._meter = ChangeMeter(self._weights)
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
@@ -76,7 +79,7 @@ class TinyTrainer:
         started = time.perf_counter()
         advantages = compute_advantages(self._estimator, drawn, collected)
         updated = estimated = time.perf_counter()
-        update: dict[str, float] = {}
+        update: dict[str, float] = {KL_STEP: 0.0}
         if advantages.keep.any():
             rows = torch.arange(drawn.rewards.numel()).view(drawn.rewards.shape)[groups].flatten()
             experience = Experience(
@@ -86,8 +89,9 @@ class TinyTrainer:
                 advantages=advantages.values.flatten(0, 1),
                 keep=advantages.keep.flatten(),
             )
-            update = self._update.step(step, experience)
+            update |= self._update.step(step, experience)
             updated = time.perf_counter()
+            update[KL_STEP] = self._update.kl_step(experience)
             if self._measures_change:
                 update["entropy/change"] = self._update.entropy_change(experience)
         if run.rollout.renews_reference(step):
@@ -104,6 +108,8 @@ class TinyTrainer:
         return {
             **metrics,
             **update,
+            **self._meter.measure(),
+            **peak_memory(),
             "time/rollout": source.rollout_seconds,
             "time/reward": source.reward_seconds,
             "time/estimator": estimated - started,
@@ -151,6 +157,7 @@ class TinyTrainer:
             WEIGHTS_FILE: to_bytes(self._weights),
             _OPTIMIZER_FILE: to_bytes(self._update.state()),
             _ESTIMATOR_FILE: json.dumps(self._estimator.state_dict()).encode(),
+            _CHANGE_FILE: to_bytes(self._meter.state()),
         }
         if self._renewed is not None:
             files[_REFERENCE_FILE] = to_bytes(self._renewed)
@@ -164,6 +171,8 @@ class TinyTrainer:
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
         if _REFERENCE_FILE in files:
             self._renewed = from_bytes(files[_REFERENCE_FILE])
+        # Checkpoints of earlier versions lack it.
+        self._meter.restore(from_bytes(files[_CHANGE_FILE]) if _CHANGE_FILE in files else {})
 
     @property
     def _reference(self) -> Weights:

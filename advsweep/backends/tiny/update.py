@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from advsweep.backends.step_changes import evenly_spaced, kl_estimate, loss_variance
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.config.settings import AdamW
 from advsweep.errors import TrainingError
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from advsweep.backends.tiny.tokens import Encoded
     from advsweep.backends.tiny.weights import Weights
     from advsweep.objectives.base import LossOutput
+
+
+_KL_ROLLOUTS = 32
+"""Rollouts of a step that its KL is estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +98,8 @@ class PolicyUpdate:
     def step(self, step: int, experience: Experience) -> dict[str, float]:
         """Train on every minibatch `inner_epochs` times; return means over minibatches.
 
+        `loss/variance` is the variance of the policy loss over them.
+
         Skip minibatches in which no rollout takes part.
 
         Raises:
@@ -102,13 +109,31 @@ class PolicyUpdate:
         lr = self._lr * self._settings.share(step, self._steps)
         self._optimizer.param_groups[0]["lr"] = lr
         sums: dict[str, float] = defaultdict(float)
-        updates = 0
+        losses: list[float] = []
         for rows in self._minibatches(experience) * self._options.inner_epochs:
             if experience.keep[rows].any():
-                updates += 1
-                for name, value in self._train_on(step, experience, rows).items():
+                metrics = self._train_on(step, experience, rows)
+                losses.append(metrics.get("loss/policy", math.nan))
+                for name, value in metrics.items():
                     sums[name] += value
-        return {**{name: value / updates for name, value in sums.items()}, "optim/lr": lr}
+        means = {name: value / len(losses) for name, value in sums.items()}
+        return {**means, **loss_variance(losses), "optim/lr": lr}
+
+    @torch.no_grad()
+    def kl_step(self, experience: Experience) -> float:
+        """Return an estimate of KL(old ‖ new) per token since the rollouts were sampled, in nats.
+
+        It is the k3 estimate over the tokens of up to 32 of the rollouts that take part in the
+        update, spread evenly over them.
+        """
+        kept = experience.keep.nonzero()[:, 0]
+        rows = kept[evenly_spaced(len(kept), _KL_ROLLOUTS)]
+        rollouts = experience.rollouts[rows]
+        log_probs, _ = self._continuations(experience, rows).log_probs(
+            fuse(self._weights, self._model), self._temperature
+        )
+        kl, tokens = kl_estimate(rollouts.log_probs, log_probs, rollouts.mask).tolist()
+        return float(kl / tokens)
 
     @torch.no_grad()
     def entropy_change(self, experience: Experience) -> float:

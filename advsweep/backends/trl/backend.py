@@ -83,6 +83,13 @@ class TrlBackend(Backend):
     accelerate: str | None = option(
         None, help="a configuration file of accelerate's own, for DeepSpeed or FSDP; null: DDP"
     )
+    measured_weights: int = option(
+        100_000_000,
+        ge=0,
+        identity=False,
+        help="most trained weights whose changes each step measures, as optim/change_norm, "
+        "optim/step_norm and optim/update_cosine; that takes three copies of them",
+    )
     entropy_change: bool = option(
         False,
         identity=False,
@@ -335,6 +342,7 @@ class TrlBackend(Backend):
             evaluation_batch=self.evaluation_batch,
             gradient_checkpointing=self.gradient_checkpointing,
             entropy_change=self.entropy_change,
+            measured_weights=self.measured_weights,
         )
 
     def _check_accelerate(self, run: Run, file: str) -> None:

@@ -22,6 +22,9 @@ T = TypeVar("T")
 ESTIMATOR_FILE = "estimator.json"
 """The estimator's memory in a checkpoint."""
 
+CHANGE_FILE = "change.safetensors"
+"""The last step's change of the weights in a checkpoint."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -72,6 +75,7 @@ class TrainingOptions:
     evaluation_batch: int
     gradient_checkpointing: bool
     entropy_change: bool
+    measured_weights: int
 
 
 def lay_out(

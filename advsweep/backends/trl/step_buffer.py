@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from advsweep.backends.step_changes import loss_variance
 from advsweep.backends.training_loop import reads_answers
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from advsweep.backends.base import Run
-    from advsweep.backends.trl.source import Rows
+    from advsweep.backends.trl.step_effect import StepEffect
     from advsweep.tasks.base import Problem
 
 
@@ -32,7 +34,7 @@ class UpdateMeans:
     def __init__(self) -> None:
         self.norm = 0.0
         self._sums: dict[str, float] = defaultdict(float)
-        self._updates = 0
+        self._losses: list[float] = []
         self._lr = 0.0
         self.begin()
 
@@ -55,17 +57,17 @@ class UpdateMeans:
         """Count an update that the optimizer makes."""
         for name, value in {**metrics, "optim/grad_norm": self.norm}.items():
             self._sums[name] += value
+        self._losses.append(metrics.get("loss/policy", math.nan))
         self._lr = lr
-        self._updates += 1
         self.begin()
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Means over the updates of the step; empty without an update."""
-        if self._updates == 0:
+        """Means over the updates of the step, and `loss/variance`; empty without an update."""
+        if not self._losses:
             return {}
-        means = {name: value / self._updates for name, value in self._sums.items()}
-        return means | {"optim/lr": self._lr}
+        means = {name: value / len(self._losses) for name, value in self._sums.items()}
+        return means | loss_variance(self._losses) | {"optim/lr": self._lr}
 
 
 @dataclass
@@ -86,8 +88,7 @@ class StepBuffer:
         forged: number of forged completions and of judged ones; None without a control.
         reward_seconds: time spent in the verifier.
         metrics: what is known of the step before its updates.
-        before: this process's rows and their mean entropies before the updates, if the step
-            measures what the updates do to them.
+        effect: compares the policy before and after the updates.
         update_started: clock time when the rollouts were complete.
         shares: rollouts and tokens that each forward pass stands for.
         updates: what the updates measured.
@@ -100,7 +101,7 @@ class StepBuffer:
     forged: tuple[int, int] | None = None
     reward_seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
-    before: tuple[Rows, Float[Tensor, " rows"]] | None = None
+    effect: StepEffect | None = None
     update_started: float = 0.0
     shares: list[tuple[float, float]] = field(default_factory=list)
     updates: UpdateMeans = field(default_factory=UpdateMeans)

@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from advsweep.backends.step_changes import peak_memory
 from advsweep.backends.training_loop import compute_advantages, reads_answers, reads_token_entropies
 from advsweep.backends.trl.sampling import (
     ModelSampler,
@@ -37,6 +38,7 @@ from advsweep.backends.trl.source import (
     split_rows,
 )
 from advsweep.backends.trl.step_buffer import StepBuffer
+from advsweep.backends.trl.step_effect import StepEffect, change_meter
 from advsweep.config.settings import AdamW
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import TrainingError
@@ -65,6 +67,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
     Attributes:
         estimator: a copy of the run's estimator, with a memory of its own.
         step_buffer: the values of the current step.
+        meter: measures the changes of the weights; None where it does not.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         functions += [self._has_answer] if reads_answers(run.estimator) else []
         super().__init__(model=options.model.location, reward_funcs=functions, **arguments)
         self.add_callback(_BeforeOptimizer(self))
+        self.meter = change_meter(self, options.measured_weights)
 
     @property
     def pad_id(self) -> int:
@@ -108,7 +112,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         return {
             **buffer.metrics,
             **buffer.updates.metrics,
-            **self._entropy_change(),
+            **(buffer.effect.metrics() if buffer.effect else {}),
+            **(self.meter.measure() if self.meter else {}),
+            **peak_memory(),
             "time/update": seconds,
         }
 
@@ -147,37 +153,9 @@ class EstimatorTrainer(GRPOTrainer):  # type: ignore[misc]
         values = fit_tokens(advantages.values.flatten(0, 1), rows["completion_ids"].shape[1])
         for name, value in (("advantages", values.float()), ("keep", advantages.keep.flatten())):
             rows[name] = own_share(value, self._layout.rollouts, self.accelerator)
-        if self._options.entropy_change:
-            buffer.before = rows, self._entropies(rows)
+        buffer.effect = StepEffect(self, rows, entropies=self._options.entropy_change)
         buffer.update_started = time.perf_counter()
         return rows
-
-    def _entropies(self, rows: Rows) -> Float[Tensor, " rows"]:
-        """Return the mean token entropy of each of this process's rollouts, in nats."""
-        completions, mask = rows["completion_ids"], rows["completion_mask"]
-        with torch.no_grad():
-            # VllmTrainer overrides this to score rollouts; this pass is no such one.
-            _, entropies, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-                self,
-                self.model,
-                torch.cat((rows["prompt_ids"], completions), dim=1),
-                torch.cat((rows["prompt_mask"], mask), dim=1),
-                completions.shape[1],
-                self.args.per_device_train_batch_size,
-                compute_entropy=True,
-            )
-        means: Tensor = entropies.where(mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1)
-        return means
-
-    def _entropy_change(self) -> dict[str, float]:
-        """Return how much the step changed the entropies at the rollouts that it trained on."""
-        if self.step_buffer.before is None:
-            return {}
-        rows, before = self.step_buffer.before
-        change = (self._entropies(rows) - before).where(rows["keep"], 0.0)
-        sums = torch.stack((change.sum(), rows["keep"].sum()))
-        total, kept = self.accelerator.reduce(sums, reduction="sum").tolist()
-        return {"entropy/change": total / kept} if kept else {}
 
     def roll_out(
         self, problems: Sequence[Problem]

@@ -27,6 +27,7 @@ from advsweep.backends.training_loop import Loop
 from advsweep.backends.trl.config import VllmGeneration
 from advsweep.backends.trl.loading import load_model, load_tokenizer, loading, model_arguments
 from advsweep.backends.trl.options import (
+    CHANGE_FILE,
     ESTIMATOR_FILE,
     TRAINING_REMEDIES,
     advise_if_out_of_memory,
@@ -106,6 +107,8 @@ class Training:
 
     def begin(self) -> None:
         """Start the loop; call this once, before the first update."""
+        if self.trainer.meter:
+            self.trainer.meter.begin()
         if self._loop is None:
             self._follow()
             return
@@ -283,6 +286,9 @@ class Training:
         state.save_to_json(str(folder / _TRAINER_STATE_FILE))
         own = json.dumps(trainer.estimator.state_dict())
         (folder / ESTIMATOR_FILE).write_text(own, encoding="utf-8")
+        if trainer.meter:
+            change = {name: part.contiguous() for name, part in trainer.meter.state().items()}
+            safetensors.torch.save_file(change, str(folder / CHANGE_FILE))
         if self._renewed:
             safetensors.torch.save_model(self._reference, str(folder / _REFERENCE_FILE))
 
@@ -290,6 +296,8 @@ class Training:
         """Load what transformers does not load when it resumes."""
         state = (folder / ESTIMATOR_FILE).read_text(encoding="utf-8")
         self.trainer.estimator.load_state_dict(json.loads(state))
+        if self.trainer.meter and (folder / CHANGE_FILE).exists():
+            self.trainer.meter.restore(safetensors.torch.load_file(str(folder / CHANGE_FILE)))
         if (folder / _REFERENCE_FILE).exists():
             safetensors.torch.load_model(self._reference_model(), str(folder / _REFERENCE_FILE))
             self._renewed = True

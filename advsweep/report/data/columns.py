@@ -58,6 +58,8 @@ _DIRECTIONS = {
     "collapse/acr": MetricDirection.LOWER,
     "collapse/acr_after": MetricDirection.LOWER,
     "collapse/all_wrong": MetricDirection.LOWER,
+    "memory/peak_gpu_mb": MetricDirection.LOWER,
+    "memory/peak_mb": MetricDirection.LOWER,
     "reward/forged": MetricDirection.LOWER,
     "reward/mean": MetricDirection.HIGHER,
 }

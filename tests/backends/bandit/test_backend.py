@@ -332,7 +332,7 @@ def test_what_a_run_costs_and_how_it_collapses_is_told_of_every_step(
     points = train(run, tmp_path / "brief").points
     brief = "reward/", "cost/", "collapse/all"
     for step, values in points.items():
-        kept = {n: v for n, v in values.items() if not n.startswith("time/")}
+        kept = {n: v for n, v in values.items() if not n.startswith(("time/", "memory/"))}
         whole = plain[step]
         few = {n: v for n, v in whole.items() if n.startswith(brief) or n == "collapse/acr"}
         assert kept == (few if step % 2 else whole)

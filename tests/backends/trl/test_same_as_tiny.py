@@ -13,11 +13,14 @@ from torch import Tensor
 from advsweep.backends.base import Run
 from advsweep.backends.randomness import Stream, numpy_generator, torch_generator
 from advsweep.backends.tiny import pretraining
+from advsweep.backends.tiny import update as tiny_update
 from advsweep.backends.tiny.network import fuse
 from advsweep.backends.tiny.sampling import Rollouts, sample
 from advsweep.backends.tiny.tokens import Encoded, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate
 from advsweep.backends.tiny.weights import Weights
+from advsweep.backends.trl import step_effect
+from advsweep.backends.trl.step_effect import StepEffect
 from advsweep.backends.trl.training import Training
 
 PROMPTS, SIZE = 6, 4
@@ -87,7 +90,10 @@ def test_one_batch_gives_equal_loss_and_gradient(
     objective: dict[str, Any],
     skip: bool,
     per_token: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for module in (tiny_update, step_effect):
+        monkeypatch.setattr(module, "_KL_ROLLOUTS", PROMPTS * SIZE)
     base, moved = perturbed
     changes = {
         "objective": objective,
@@ -124,14 +130,15 @@ def test_one_batch_gives_equal_loss_and_gradient(
             rows["ref_per_token_logps"], _, _ = trainer._get_per_token_logps_and_entropies(
                 trainer.ref_model, ids, mask, rows["completion_ids"].shape[1]
             )
+    model.load_state_dict(base, strict=False)
+    effect = StepEffect(trainer, {**rows, "keep": keep}, entropies=True)
     model.load_state_dict(moved, strict=False)
+    assert effect.metrics() == {
+        "policy/kl_step": pytest.approx(update.kl_step(experience), rel=1e-3),
+        "entropy/change": pytest.approx(update.entropy_change(experience), abs=1e-5),
+    }
     trainer._buffered_inputs = [{**rows, "advantages": advantages, "keep": keep}]
     trainer._count_shares()
-    sampled = rollouts.entropies.sum(dim=1) / rollouts.lengths
-    trainer.step_buffer.before = {**rows, "keep": keep}, sampled
-    assert trainer._entropy_change() == {
-        "entropy/change": pytest.approx(update.entropy_change(experience), abs=1e-5)
-    }
     loss = trainer._compute_loss(
         model, {**trainer._buffered_inputs[0], "share": trainer.step_buffer.shares[0]}
     )

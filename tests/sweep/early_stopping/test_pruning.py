@@ -34,7 +34,7 @@ def states(store: Store) -> list[tuple[Status, int]]:
 
 
 def measured(store: Store, run_id: int) -> list[tuple[str, int, float]]:
-    return [p for p in store.metrics.points(run_id) if not p[0].startswith("time/")]
+    return [p for p in store.metrics.points(run_id) if not p[0].startswith(("time/", "memory/"))]
 
 
 def test_a_run_is_pruned_with_a_reason_and_a_checkpoint(plan: Planner, store: Store) -> None:

@@ -70,7 +70,9 @@ def once(condition: Callable[[], object], do: Callable[[], None]) -> Callable[[E
 def measured(store: Store) -> dict[int, list[tuple[str, int, float]]]:
     """What the run of each seed measured, times left out."""
     return {
-        run.seed: [p for p in store.metrics.points(run.id) if not p[0].startswith("time/")]
+        run.seed: [
+            p for p in store.metrics.points(run.id) if not p[0].startswith(("time/", "memory/"))
+        ]
         for run in store.runs.select()
     }
 

@@ -57,7 +57,7 @@ def added(plan: Plan, store: Store) -> RunRecord:
 
 def measured(store: Store, run_id: int) -> Measured:
     """What a run measured; times differ from one training to the next."""
-    return [p for p in store.metrics.points(run_id) if not p[0].startswith("time/")]
+    return [p for p in store.metrics.points(run_id) if not p[0].startswith(("time/", "memory/"))]
 
 
 @pytest.fixture(scope="module")

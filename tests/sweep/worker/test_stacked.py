@@ -46,7 +46,9 @@ def measured(store: Store, record: RunRecord) -> Measured:
     folders = sorted((record.directory / "checkpoints").glob("step-*"))
     files = [path for folder in folders for path in sorted(folder.iterdir())]
     return {
-        "points": [p for p in store.metrics.points(record.id) if not p[0].startswith("time/")],
+        "points": [
+            p for p in store.metrics.points(record.id) if not p[0].startswith(("time/", "memory/"))
+        ],
         "evaluations": [
             (e.identity, e.step, e.settings, e.n.tolist(), e.c.tolist(), e.distinct.tolist())
             for e in store.evaluations.select([record.id])

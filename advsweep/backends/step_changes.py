@@ -1,0 +1,153 @@
+"""How far a step moves weights and policy: the metrics that every backend shares.
+
+    optim/change_norm      ‖w_t - w_0‖, the change since the base model
+    optim/step_norm        ‖w_t - w_{t-1}‖, the change of the step
+    optim/update_cosine    cosine between this step's change and the previous one's
+    policy/kl_step         KL(old ‖ new) of the step, per token, in nats
+
+The cosine is left out where one of the two changes is 0, and so in the first step. A resumed
+training continues it, because checkpoints hold the last change.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+CHANGE_NORM, STEP_NORM = "optim/change_norm", "optim/step_norm"
+UPDATE_COSINE = "optim/update_cosine"
+KL_STEP = "policy/kl_step"
+LOSS_VARIANCE = "loss/variance"
+
+
+class ChangeMeter:
+    """Measures the changes of weights that are trained in place.
+
+    Sums are in double precision, weight by weight in the given order, so that equal weights
+    give equal bits.
+
+    Args:
+        weights: the weights in training, by name; at this moment they are the base model's.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self._weights = dict(weights)
+        self._base = _copies(self._weights)
+        self._last = self._base
+        self._change: dict[str, Tensor] = {}
+
+    def begin(self) -> None:
+        """Take the current weights as those before the next step; call this after loading."""
+        self._base = {n: b.to(self._weights[n].device) for n, b in self._base.items()}
+        self._change = {n: c.to(self._weights[n].device) for n, c in self._change.items()}
+        self._last = _copies(self._weights)
+
+    def measure(self) -> dict[str, float]:
+        """Return the metrics of the step that has just ended."""
+        last = _copies(self._weights)
+        change = {name: new - self._last[name] for name, new in last.items()}
+        total = [new - self._base[name] for name, new in last.items()]
+        before, parts = self._change, list(change.values())
+        sums = [_dot(total, total), _dot(parts, parts)]
+        if before:
+            previous = [before[name] for name in change]
+            sums += [_dot(parts, previous), _dot(previous, previous)]
+        self._last, self._change = last, change
+        return change_metrics(*torch.stack(sums).tolist())
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the change of the last step by name; empty before the first step."""
+        return self._change
+
+    def restore(self, change: Mapping[str, Tensor]) -> None:
+        """Load what `state` returned, once the weights are those of that step."""
+        self._change = dict(change)
+        self.begin()
+
+
+def _copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in weights.items()}
+
+
+def _dot(first: Sequence[Tensor], second: Sequence[Tensor]) -> Float[Tensor, ""]:
+    products = [torch.sum(a * b, dtype=torch.float64) for a, b in zip(first, second, strict=True)]
+    return torch.stack(products).sum()
+
+
+def change_metrics(
+    total: float, change: float, along: float = 0.0, previous: float = 0.0
+) -> dict[str, float]:
+    """Return `optim/change_norm`, `optim/step_norm` and `optim/update_cosine`.
+
+    Args:
+        total: squared norm of the change since the base model.
+        change: squared norm of the step's change.
+        along: dot product of the step's change and the previous one's.
+        previous: squared norm of the previous step's change; 0 without one.
+    """
+    metrics = {CHANGE_NORM: total**0.5, STEP_NORM: change**0.5}
+    lengths = change**0.5 * previous**0.5
+    if lengths > 0:
+        metrics[UPDATE_COSINE] = min(max(along / lengths, -1.0), 1.0)
+    return metrics
+
+
+def kl_estimate(
+    old: Float[Tensor, "rows tokens"],
+    new: Float[Tensor, "rows tokens"],
+    mask: Bool[Tensor, "rows tokens"],
+) -> Float[Tensor, " 2"]:
+    """Return the sum of the k3 estimate of KL(old ‖ new) over sampled tokens, and their number.
+
+    k3 = r - 1 - log r with r = π_new/π_old: never negative, and its mean over tokens drawn from
+    the old policy is the divergence.
+
+    Args:
+        old, new: log π of the sampled tokens before and after the step.
+        mask: the tokens that count.
+
+    Source: J. Schulman, "Approximating KL divergence" (2020).
+    """
+    log_ratio = (new.double() - old.double()).where(mask, 0.0)
+    estimate = torch.expm1(log_ratio) - log_ratio
+    return torch.stack((estimate.sum(), mask.sum().double()))
+
+
+def evenly_spaced(rows: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers 0 to rows - 1, spread evenly."""
+    count = min(rows, most)
+    return [index * rows // count for index in range(count)]
+
+
+def loss_variance(losses: Sequence[float]) -> dict[str, float]:
+    """Return the variance of the policy loss over a step's updates; empty for fewer than two.
+
+    It is the population variance, that is the mean squared deviation from the mean. Losses are
+    NaN for objectives that do not tell theirs apart from penalties; then there is no variance.
+    """
+    if len(losses) < 2 or any(map(math.isnan, losses)):
+        return {}
+    mean = sum(losses) / len(losses)
+    return {LOSS_VARIANCE: sum((loss - mean) ** 2 for loss in losses) / len(losses)}
+
+
+def peak_memory() -> dict[str, float]:
+    """Return `memory/peak_mb`: the largest resident memory of this process so far, in MiB.
+
+    With a CUDA device in use also `memory/peak_gpu_mb`: the most memory that torch allocated.
+    """
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    metrics = {"memory/peak_mb": float(peak)}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        metrics["memory/peak_gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
+    return metrics

@@ -1,0 +1,100 @@
+"""Metrics of how far a step moves weights and policy."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.backends.bandit.softmax import divergences
+from advsweep.backends.step_changes import (
+    ChangeMeter,
+    evenly_spaced,
+    kl_estimate,
+    loss_variance,
+    peak_memory,
+)
+
+
+def test_norms_and_cosine_of_two_steps() -> None:
+    """From 0: (3, 4) and then (0, -5): lengths 5 and 5, together (3, -1), cosine -20/25."""
+    weights = {"a": torch.zeros(1), "b": torch.zeros(1, 1)}
+    meter = ChangeMeter(weights)
+    weights["a"] += 3
+    weights["b"] += 4
+    assert meter.measure() == {"optim/change_norm": 5.0, "optim/step_norm": 5.0}
+    weights["b"] -= 5
+    assert meter.measure() == pytest.approx(
+        {
+            "optim/change_norm": math.sqrt(10),
+            "optim/step_norm": 5.0,
+            "optim/update_cosine": -0.8,
+        }
+    )
+
+
+def test_a_step_that_changes_nothing_has_no_direction() -> None:
+    weights = {"a": torch.ones(2)}
+    meter = ChangeMeter(weights)
+    weights["a"] += 1
+    meter.measure()
+    assert "optim/update_cosine" not in meter.measure()
+    weights["a"] += 1
+    assert "optim/update_cosine" not in meter.measure()
+
+
+def test_a_restored_meter_continues() -> None:
+    weights = {"a": torch.zeros(3)}
+    meter, other = ChangeMeter(weights), ChangeMeter(weights)
+    weights["a"] += torch.tensor([1.0, 2.0, 3.0])
+    meter.measure()
+    other.restore(meter.state())
+    weights["a"] += torch.tensor([1.0, 0.0, -1.0])
+    assert meter.measure() == other.measure()
+
+
+@given(st.lists(st.floats(-2, 2), min_size=2, max_size=6), st.integers(0, 5))
+def test_k3_averages_to_the_divergence(logits: list[float], shift: int) -> None:
+    """Each token weighted by its probability under the old policy gives KL(old ‖ new)."""
+    before = torch.tensor(logits, dtype=torch.float64)
+    change = torch.zeros_like(before)
+    change[shift % len(logits)] = 0.3
+    old, new = before.log_softmax(0), (before + change).log_softmax(0)
+    expected = (old.exp() * (old - new)).sum()
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    tokens = [
+        kl_estimate(o.view(1, 1), n.view(1, 1), mask)[0] for o, n in zip(old, new, strict=True)
+    ]
+    assert all(kl >= 0 for kl in tokens)
+    assert torch.allclose((old.exp() * torch.stack(tokens)).sum(), expected, atol=1e-12)
+    assert torch.allclose(divergences(old.exp(), change), expected, atol=1e-12)
+
+
+def test_tokens_outside_the_mask_do_not_count() -> None:
+    old, new = torch.tensor([[0.0, math.nan]]), torch.tensor([[-math.log(2), 3.0]])
+    kl, tokens = kl_estimate(old, new, torch.tensor([[True, False]])).tolist()
+    assert tokens == 1
+    assert kl == pytest.approx(0.5 - 1 + math.log(2))
+
+
+def test_rows_are_spread_evenly() -> None:
+    assert evenly_spaced(8, 4) == [0, 2, 4, 6]
+    assert evenly_spaced(3, 4) == [0, 1, 2]
+    assert evenly_spaced(0, 4) == []
+
+
+def test_the_variance_of_losses() -> None:
+    assert loss_variance([1.0, 3.0]) == {"loss/variance": 1.0}
+    assert loss_variance([1.0]) == {}
+    assert loss_variance([1.0, math.nan]) == {}
+
+
+def test_the_peak_grows_with_what_is_allocated() -> None:
+    before = peak_memory()["memory/peak_mb"]
+    assert 10 < before < 1e6
+    block = torch.ones(int((before + 64) * 2**18))
+    assert peak_memory()["memory/peak_mb"] >= before + 60
+    del block
