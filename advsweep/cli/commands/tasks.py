@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from advsweep.tasks.base import Problem, Task
+    from advsweep.tasks.floors import Floor
 
 app = typer.Typer(help="List tasks; show one with some of its problems.")
 
@@ -65,7 +66,7 @@ def show(
     config_dirs: options.ConfigDir = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show a task: its splits, levels and some prompts with their reference answers.
+    """Show a task: its splits, levels, floors and some prompts with their reference answers.
 
     Reads the data and runs the checks of a training; prints what would prevent a training.
     """
@@ -78,6 +79,7 @@ def show(
         "name": name,
         "settings": task.plain(),
         "splits": {s.value: _split_record(task.problems(s), examples) for s in Split},
+        "floors": {name: _floor_record(floor) for name, floor in task.floors().items()},
     }
     try:
         task.check()
@@ -128,12 +130,20 @@ def _split_record(problems: Sequence[Problem], examples: int) -> dict[str, Any]:
     }
 
 
+def _floor_record(floor: Floor) -> dict[str, Any]:
+    means = {f"pass@{k}": float(floor.pass_at(k, floor.rates).mean()) for k in (1, 8, 64)}
+    return {"help": floor.help, **means}
+
+
 def _print(record: dict[str, Any]) -> None:
     for split, found in record["splits"].items():
         counts = found["levels"].items()
         levels = ", ".join(f"{count} of level {level}" for level, count in counts)
         many = f": {levels}" if len(counts) > 1 else ""
         echo_line(f"{split.replace('_', '-')}: {found['problems']} problems{many}")
+    for name, floor in record["floors"].items():
+        means = ", ".join(f"{k} {v:.4f}" for k, v in floor.items() if k != "help")
+        echo_line(f"floor {name}, {floor['help']}: {means}")
     for split, found in record["splits"].items():
         for example in found["examples"]:
             head = f"{split.replace('_', '-')} problem {example['id']}, level {example['level']}"

@@ -73,6 +73,16 @@ def test_a_task_shows_its_problems(call: Callable[..., str], sums: str) -> None:
     assert set(record["splits"]["train"]["examples"][0]["gold"]) == {"answer"}
 
 
+def test_a_task_shows_its_floors(call: Callable[..., str]) -> None:
+    text = call("show", "countdown", "-o", "levels=[0]", "--examples", "0")
+    assert "\nfloor guess, uniform expressions over the given digits: pass@1 0." in text
+    record = json.loads(call("show", "bandit", "-o", "correct=16", "--format", "json"))
+    # 16 of 64 behaviours are correct: 1 - .75^8 = .8999.
+    floor = record["floors"]["guess"]
+    assert floor["pass@1"] == pytest.approx(0.25)
+    assert floor["pass@8"] == pytest.approx(0.8999, abs=1e-4)
+
+
 def test_reports_unreadable_data_once() -> None:
     done = CliRunner().invoke(app, ["tasks", "show", "gsm8k", "-o", "data=/none"])
     assert isinstance(done.exception, ConfigError)
