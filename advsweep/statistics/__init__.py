@@ -1,5 +1,11 @@
 """Statistics of the product on numpy arrays; never imports torch."""
 
+from advsweep.statistics.association import (
+    RankCorrelation,
+    correlation_interval,
+    correlation_p_value,
+    rank_correlation,
+)
 from advsweep.statistics.comparison import (
     Comparison,
     benjamini_hochberg,
@@ -24,6 +30,13 @@ from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pa
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
 from advsweep.statistics.ranks import RankInterval, rank_intervals
+from advsweep.statistics.ratios import (
+    SpreadRatio,
+    difference_of_shares,
+    fisher_p_value,
+    ratio_of_means,
+    ratio_of_spreads,
+)
 from advsweep.statistics.regression import (
     CommonSlope,
     Regression,
@@ -41,9 +54,11 @@ __all__ = [
     "Estimate",
     "Interval",
     "PowerLaw",
+    "RankCorrelation",
     "RankInterval",
     "Regression",
     "SolveRateFit",
+    "SpreadRatio",
     "all_or_none_interval",
     "answer_entropy",
     "bca_interval",
@@ -52,7 +67,11 @@ __all__ = [
     "compare_paired",
     "compare_seeds",
     "compare_unpaired",
+    "correlation_interval",
+    "correlation_p_value",
     "detectable_difference",
+    "difference_of_shares",
+    "fisher_p_value",
     "fit_pass_at_k",
     "fit_solve_rates",
     "improvement_share",
@@ -64,7 +83,10 @@ __all__ = [
     "power_of_test",
     "predict",
     "probability_of_improvement",
+    "rank_correlation",
     "rank_intervals",
+    "ratio_of_means",
+    "ratio_of_spreads",
     "regress",
     "regress_within",
     "seeds_needed",

@@ -44,7 +44,10 @@ def claims(
         ClaimsFormat, typer.Option("--format", help="Choose the output format.")
     ] = ClaimsFormat.TABLE,
 ) -> None:
-    """Evaluate claims against the runs of a store: holds, contradicted, or cannot tell."""
+    """Evaluate claims against the runs of a store: holds, contradicted, cannot tell, ...
+
+    Exit code 2 if a claim is not judged, as it names a sweep, row or metric that does not exist.
+    """
     if name == THEORY:
         _check_theory(output, strict)
         return
@@ -54,6 +57,8 @@ def claims(
     listed = read_claim_list(find_claims(name))
     results = evaluate_claims(open_store(store, create=False), listed)
     echo_rendered(render_claims(results, output.value))
+    if results.count(ClaimVerdict.NOT_JUDGED):
+        raise typer.Exit(2)
     if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
         raise typer.Exit(1)
 

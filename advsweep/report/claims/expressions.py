@@ -47,11 +47,17 @@ _EXAMPLE = "'pass@1[fade] >= pass@1[grpo] - 0.02'"
 
 
 class ClaimVerdict(Enum):
-    """What the data say about an assertion."""
+    """What the data say about an assertion, or a claim.
+
+    The last two are of claims alone. `NOT_SETTLED`: its own interval decides, but not its p after
+    the correction for the claims of the list. `NOT_JUDGED`: it names what does not exist.
+    """
 
     HOLDS = "holds"
     CONTRADICTED = "contradicted"
     CANNOT_TELL = "cannot tell"
+    NOT_SETTLED = "not settled"
+    NOT_JUDGED = "not judged"
 
 
 @dataclass(frozen=True)
@@ -167,7 +173,7 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
         NotFoundError: a row does not exist; the message suggests the nearest.
         ConfigError: several rows have the name.
     """
-    rows = {term.row: _row(report, term.row, assertion.origin) for term in assertion.terms}
+    rows = _rows(report, assertion)
     numbers = ", ".join(
         dict.fromkeys(
             f"{term.text} = {show(rows[term.row].cells[term.column].mean)}"
@@ -197,7 +203,28 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     return AssertionResult(assertion, verdict, text, comparison)
 
 
-def _row(report: Report, name: str, origin: str) -> Row:
+def compare_sides(report: Report, assertion: Assertion, level: float = 0.95) -> Comparison | None:
+    """Compares the sides of an assertion over seeds; None where too few seeds have both.
+
+    Raises:
+        NotFoundError: a row does not exist; the message suggests the nearest.
+        ConfigError: several rows have the name.
+    """
+    comparison = _difference(assertion, _rows(report, assertion), level)
+    return None if comparison is None or math.isnan(comparison.low) else comparison
+
+
+def _rows(report: Report, assertion: Assertion) -> dict[str, Row]:
+    return {term.row: find_row(report, term.row, assertion.origin) for term in assertion.terms}
+
+
+def find_row(report: Report, name: str, origin: str) -> Row:
+    """Returns the row of a name: a value of the first key, or `KEY=VALUE ...`.
+
+    Raises:
+        NotFoundError: no row has the name; the message suggests the nearest.
+        ConfigError: several rows have it.
+    """
     keys = sorted({key for row in report.rows for key in row.group}, key=key_order)
     if "=" in name:
         filters = parse_where(name, origin)
@@ -221,7 +248,9 @@ def _full_name(row: Row) -> str:
     return " ".join(f"{key}={show_key(value)}" for key, value in row.group.items())
 
 
-def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | None:
+def _difference(
+    assertion: Assertion, rows: Mapping[str, Row], level: float = 0.95
+) -> Comparison | None:
     """Compares the sides over seeds; None where no seeds have both sides."""
     constant = assertion.constant
     varying: list[tuple[float, dict[int, float]]] = []
@@ -238,12 +267,12 @@ def _difference(assertion: Assertion, rows: Mapping[str, Row]) -> Comparison | N
     shared = sorted(set.intersection(*(set(values) for _, values in varying)))
     if len(shared) > 1:
         sums = [constant + math.fsum(f * values[seed] for f, values in varying) for seed in shared]
-        return compare_paired(sums, np.zeros(len(sums)))
+        return compare_paired(sums, np.zeros(len(sums)), level)
     if len(varying) != 2:
         return None
     (f, a), (g, b) = varying
     left = [constant + f * value for value in a.values()]
-    return compare_unpaired(left, [-g * value for value in b.values()])
+    return compare_unpaired(left, [-g * value for value in b.values()], level)
 
 
 def _verdict(assertion: Assertion, comparison: Comparison) -> ClaimVerdict:

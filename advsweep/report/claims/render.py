@@ -21,6 +21,8 @@ _COUNTED: Mapping[ClaimVerdict, str] = {
     ClaimVerdict.HOLDS: "hold",
     ClaimVerdict.CONTRADICTED: "contradicted",
     ClaimVerdict.CANNOT_TELL: "cannot be told",
+    ClaimVerdict.NOT_SETTLED: "not settled",
+    ClaimVerdict.NOT_JUDGED: "not judged",
 }
 
 
@@ -51,11 +53,12 @@ def lay_out_claims(results: ClaimResults) -> Document:
 
 
 def _entries(result: ClaimResult) -> tuple[Entry, ...]:
-    if math.isnan(result.low):
+    if math.isnan(result.difference):
         return (*(Entry() for _ in range(5)), Entry(_more(result)))
+    known = not math.isnan(result.low)
     return (
         Entry(f"{result.difference:+.3g}", value=result.difference),
-        Entry(f"[{result.low:+.3g}, {result.high:+.3g}]"),
+        Entry(f"[{result.low:+.3g}, {result.high:+.3g}]") if known else Entry(),
         Entry(str(result.n), value=float(result.n)),
         Entry(show_p(result.p_value), value=result.p_value),
         Entry(show_p(result.p_adjusted), value=result.p_adjusted),
@@ -71,14 +74,16 @@ def _more(result: ClaimResult) -> str:
 
 def _summary(results: ClaimResults) -> str:
     counts = ", ".join(f"{results.count(verdict)} {_COUNTED[verdict]}" for verdict in ClaimVerdict)
-    return f"{len(results.results)} claims: {counts}"
+    text = f"{len(results.results)} claims: {counts}"
+    if made := [result.claim.id for result in results.results if result.by_construction]:
+        text += f"; by construction: {', '.join(made)}"
+    return text
 
 
 def _note(result: ClaimResult) -> str:
     claim = result.claim
     source = f" ({claim.source})" if claim.source else ""
-    unsettled = "; among so many claims this is not settled" if not result.survives else ""
-    return f"{claim.id}: {claim.says}{source}. {result.reason}{unsettled}"
+    return f"{claim.id}: {claim.says}{source}. {result.reason}"
 
 
 def _settings(results: ClaimResults) -> list[str]:
@@ -114,6 +119,7 @@ def _plain(result: ClaimResult) -> dict[str, Any]:
         **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
         "n": result.n,
         "more_needed": result.more,
+        "by_construction": result.by_construction,
         "reason": result.reason,
         "source": result.claim.source,
         "setting": result.claim.setting,

@@ -257,7 +257,7 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
         )
     task = evaluated.of(column.task)
     if task is None:
-        raise NotFoundError(f"{column.name}: no run of the table was evaluated")
+        raise ReportError(f"{column.name}: no run of the table was evaluated")
     levels = {str(int(level)) for record in task.final.values() for level in set(record.levels)}
     if column.level is not None and str(column.level) not in levels:
         raise NotFoundError(

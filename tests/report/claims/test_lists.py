@@ -124,7 +124,7 @@ def test_fewer_seeds_than_required_cannot_tell(lab):
     assert result.reason.endswith("the claim asks for 5 seeds, and there are 3")
 
 
-def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
+def test_what_does_not_exist_is_not_judged_and_leaves_the_others_alone(lab):
     results = _evaluate(
         lab,
         _compared("higher"),
@@ -134,7 +134,9 @@ def test_what_the_store_lacks_cannot_be_told_and_leaves_the_others_alone(lab):
         {**_compared("higher"), "where": "group_size=3"},
         sweep="main",
     )
-    assert [a.verdict for a in results] == [ClaimVerdict.HOLDS, *[ClaimVerdict.CANNOT_TELL] * 4]
+    assert [a.verdict for a in results] == [
+        *(ClaimVerdict.HOLDS, *[ClaimVerdict.NOT_JUDGED] * 3, ClaimVerdict.CANNOT_TELL)
+    ]
     for result, words in zip(
         results[1:],
         (
@@ -168,7 +170,7 @@ def test_where_chooses_the_runs(lab):
     ],
 )
 def test_trends(lab, over, direction, verdict):
-    trend = {"of": REWARD, "over": over, "direction": direction}
+    trend = {"of": REWARD, "over": over, "direction": direction, "points": "runs"}
     [result] = _evaluate(lab, {"trend": trend}, sweep="sizes")
     assert (result.verdict, result.n) == (verdict, 8)
     assert (result.more is None) == (verdict is not ClaimVerdict.CANNOT_TELL)
@@ -177,7 +179,7 @@ def test_trends(lab, over, direction, verdict):
 
 def test_a_trend_by_hand(lab):
     # Rewards and rates of every run add up to 0.9.
-    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
+    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls", "points": "runs"}
     [result] = _evaluate(lab, {"trend": trend}, sweep="main")
     assert result.verdict is ClaimVerdict.HOLDS
     assert (result.difference, result.n) == (pytest.approx(-1), 9)
@@ -186,7 +188,7 @@ def test_a_trend_by_hand(lab):
 
 def test_rows_are_the_points_of_a_trend(lab):
     """Rewards of .205, .305, .405 and .505 at group sizes of 2, 4, 8 and 16."""
-    trend = {"of": REWARD, "over": "group_size", "direction": "rises", "points": "rows"}
+    trend = {"of": REWARD, "over": "group_size", "direction": "rises"}
     [result] = _evaluate(lab, {"trend": trend}, sweep="sizes", seeds=5)
     line = regress([2, 4, 8, 16], [0.205, 0.305, 0.405, 0.505])
     assert (result.low, result.high, result.n) == (
@@ -203,7 +205,7 @@ def test_a_trend_within_the_values_of_keys(lab, constant):
             rate = 0.1 * size + 0.01 * seed
             points = constant(reward__mean=0.2 * size - 0.01 * seed, collapse__acr=rate)
             lab.run("d", seed, points=points, sweep="simpson", group_size=size)
-    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls"}
+    trend = {"of": REWARD, "over": "collapse/acr", "direction": "falls", "points": "runs"}
     pooled, within, unknown = _evaluate(
         lab,
         {"trend": trend},
@@ -226,21 +228,26 @@ def test_a_trend_over_what_does_not_vary_cannot_be_told(lab):
     assert "same x" in result.reason
 
 
-def test_many_claims_are_told_of(lab):
+def test_a_claim_may_not_be_settled_among_many(lab):
     """One p below .05 among so many does not survive the adjustment."""
     # c - a + 0.4 has p = .049.
     weak = {"statement": f"{REWARD}[c] > {REWARD}[a] - 0.4"}
+    wrong = {"statement": f"{REWARD}[c] <= {REWARD}[a] - 0.4"}
     hopeless = {"statement": f"{REWARD}[c] > {REWARD}[a]"}
-    [result, *_] = _evaluate(lab, weak, *[hopeless] * 9, sweep="main")
-    assert result.verdict is ClaimVerdict.HOLDS
+    [alone] = _evaluate(lab, weak, sweep="main")
+    assert alone.verdict is ClaimVerdict.HOLDS
+    result, other, *_ = _evaluate(lab, weak, wrong, *[hopeless] * 9, sweep="main")
+    assert [result.verdict, other.verdict] == [ClaimVerdict.NOT_SETTLED] * 2
     assert result.p_value < 0.05 < result.p_adjusted
-    assert not result.survives
+    assert result.reason.startswith("not settled: reward/mean[c] > ")
+    assert "alone it would hold, but among so many claims p adj = 0.272" in result.reason
+    assert "alone it would be contradicted" in other.reason
     claims = [{"id": "w", "says": "so", **weak}, {"id": "h", "says": "so", **hopeless}]
     told = evaluate_claims(
         lab.store, parse_claim_list({"common": {"sweep": "main"}, "claims": claims})
     )
-    assert "w: so. holds" in render_claims(told, "markdown")
-    assert "not settled" in render_claims(told, "markdown")
+    assert "w: so. not settled: " in render_claims(told, "markdown")
+    assert "1 cannot be told, 1 not settled, 0 not judged" in render_claims(told, "markdown")
 
 
 def test_formats(lab):
@@ -279,7 +286,7 @@ def test_formats(lab):
         ({"statement": None}, "claim x: statement: expected a text or several"),
         ({"statement": "reward/mean[b] ="}, "claim x: expected one of >="),
         ({"statement": "reward/mean[b] > reward"}, "claim x: expected numbers and COLUMN"),
-        ({"metric": "pass@1"}, "claim x: expected one of statement, metric and trend, got stat"),
+        ({"metric": "pass@1"}, "claim x: expected one of statement, metric, trend, rank, shape, "),
         ({"seeds": 1}, "claim x: seeds: expected an integer >= 2"),
         ({"where": "estimator"}, "claim x: where: expected KEY=VALUE"),
         ({"at": "tokens!"}, "claim x: at: expected"),

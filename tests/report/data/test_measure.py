@@ -158,9 +158,8 @@ def test_problems_by_the_solve_rate_of_the_base(lab):
     report = build_report(lab.store, "demo", columns=[*names, "pass@1[base=0.25:1,level=0]"])
     grpo = _cells(report, names[0])["grpo"], _cells(report, names[1])["grpo"]
     assert grpo == ((0.5, 0.75), (0.75, 0.75))
-    assert [_cells(report, name)["base"] for name in names] == pytest.approx(
-        [(0.25,), (0.0,), (0.125,)]
-    )
+    base = [value for name in names for value in _cells(report, name)["base"]]
+    assert base == pytest.approx([0.25, 0.0, 0.125])
 
 
 def test_a_base_that_always_solves_a_problem_is_in_the_last_class(lab):

@@ -1,0 +1,354 @@
+"""The kinds of claims, each with numbers that can be checked on paper."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.errors import ConfigError
+from advsweep.report import ClaimVerdict, evaluate_claims, parse_claim_list, render_claims
+from advsweep.statistics import compare_paired, ratio_of_spreads, regress
+from advsweep.store import Status
+
+REWARD = "reward/mean"
+HOLDS, CONTRADICTED = ClaimVerdict.HOLDS, ClaimVerdict.CONTRADICTED
+CANNOT_TELL, NOT_JUDGED = ClaimVerdict.CANNOT_TELL, ClaimVerdict.NOT_JUDGED
+
+
+@pytest.fixture
+def rewards(lab, constant):
+    """Adds runs of estimators with these rewards, one for each seed."""
+
+    def add(values, sweep="main", **config):
+        for estimator, own in values.items():
+            for seed, reward in enumerate(own):
+                points = constant(reward__mean=reward)
+                lab.run(estimator, seed, points=points, sweep=sweep, **config)
+        return lab
+
+    return add
+
+
+def _evaluate(lab, *claims, **common):
+    entries = [{"id": str(i), "says": "so", **claim} for i, claim in enumerate(claims)]
+    common = {"sweep": "main", **common}
+    return evaluate_claims(
+        lab.store, parse_claim_list({"common": common, "claims": entries})
+    ).results
+
+
+def _one(lab, claim, **common):
+    [result] = _evaluate(lab, claim, **common)
+    return result
+
+
+def _compared(direction, **more):
+    return {"metric": REWARD, "of": "b", "than": "a", "direction": direction, **more}
+
+
+def test_a_relative_change_by_hand(rewards):
+    """b is a times 1.5, 1.4 and 1.6: the mean of b - 1.3 a is .09, with s = .0436."""
+    lab = rewards({"a": (0.4, 0.5, 0.45), "b": (0.6, 0.7, 0.72)})
+    result = _one(lab, _compared("higher", by="30%"))
+    b_a = compare_paired([0.6 - 0.52, 0.7 - 0.65, 0.72 - 0.585], [0, 0, 0])
+    assert (result.verdict, result.n) == (CANNOT_TELL, 3)
+    assert result.p_value == pytest.approx(b_a.p_value)
+    # 2.02 / 1.35 - 1; the interval holds the share for which that test finds no difference.
+    assert result.difference == pytest.approx(2.02 / 1.35 - 1)
+    assert result.low < 0.3 < result.difference < result.high
+    for end in (result.low, result.high):
+        own = [b - (1 + end) * a for a, b in ((0.4, 0.6), (0.5, 0.7), (0.45, 0.72))]
+        assert compare_paired(own, [0, 0, 0]).p_value == pytest.approx(0.05)
+    assert "relative change +49.6%" in result.reason
+
+
+def test_verdicts_on_relative_changes(rewards):
+    lab = rewards({"a": (0.4, 0.5, 0.45), "b": (0.6, 0.7, 0.72)})
+    claims = [
+        _compared("higher", by="10%"),
+        _compared("higher", by=1.5),
+        _compared("not lower", by="5%"),
+        _compared("lower", by="5 %"),
+        _compared("within", by="90%"),
+        _compared("within", by="5%"),
+    ]
+    verdicts = [result.verdict for result in _evaluate(lab, *claims)]
+    assert verdicts == [HOLDS, CONTRADICTED, HOLDS, CONTRADICTED, HOLDS, CONTRADICTED]
+
+
+def test_relative_changes_need_numbers_above_0(rewards):
+    lab = rewards({"a": (0.1, -0.1, 0.3), "b": (0.6, 0.7, 0.72)})
+    result = _one(lab, _compared("higher", by="30%"))
+    assert result.verdict is CANNOT_TELL
+    assert "a relative change needs values of [a] above 0, got -0.1" in result.reason
+
+
+def test_equivalence_is_two_one_sided_tests(rewards):
+    """b - a is .06 ± .0248 at 95 %, and ± .0169 at 90 %: t(.95; 2) = 2.920 times .01/√3."""
+    lab = rewards({"a": (0.5, 0.6, 0.4), "b": (0.55, 0.66, 0.47)})
+    half = 2.919986 * 0.01 / math.sqrt(3)
+    margins = 0.06 + half + 1e-4, 0.03, 0.06 + half - 1e-4
+    inside, outside, between = (_one(lab, _compared("within", margin=m)) for m in margins)
+    assert [r.verdict for r in (inside, outside, between)] == [HOLDS, CONTRADICTED, CANNOT_TELL]
+    # One-sided, at the nearer end of the margin: just below and just above 5 %.
+    assert inside.p_value < 0.05 < between.p_value < 0.052
+    assert inside.difference == pytest.approx(0.06)
+    assert "90 % interval [+0.04314, +0.07686] over 3 seeds" in inside.reason
+    assert between.more is not None
+
+
+@pytest.fixture
+def sizes(rewards):
+    """Rewards at group sizes 2 to 32 by seed: .2, .4, .6, .5, .1 and a little more."""
+    for i, (size, reward) in enumerate(
+        zip((2, 4, 8, 16, 32), (0.2, 0.4, 0.6, 0.5, 0.1), strict=True)
+    ):
+        own = [reward + 0.01 * ((i + seed) % 3) for seed in range(3)]
+        lab = rewards({"a": own}, sweep="sizes", group_size=size)
+    return lab
+
+
+def test_a_maximum_inside(sizes):
+    shape = {"of": REWARD, "over": "group_size", "has": "maximum inside", "log": True}
+    inside, other = _evaluate(
+        sizes, {"shape": shape}, {"shape": {**shape, "has": "minimum inside"}}, sweep="sizes"
+    )
+    assert (inside.verdict, inside.n) == (HOLDS, 3)
+    # The best inner row is at 8, the better end at 2: (.62, .60, .61) - (.20, .21, .22).
+    expected = compare_paired([0.62, 0.60, 0.61], [0.20, 0.21, 0.22])
+    assert (inside.difference, inside.low) == pytest.approx((expected.difference, expected.low))
+    assert f"the best inner row is at {math.log(8):.3f}" in inside.reason
+    assert other.verdict is CONTRADICTED
+
+
+def test_a_maximum_at_an_end_is_none_inside(rewards):
+    for i, size in enumerate((2, 4, 8, 16)):
+        own = [0.2 + 0.1 * i + 0.004 * seed * (i % 2) for seed in range(4)]
+        lab = rewards({"a": own}, group_size=size)
+    shape = {"of": REWARD, "over": "group_size", "has": "maximum inside", "log": True}
+    result = _one(lab, {"shape": shape})
+    assert result.verdict is CONTRADICTED
+
+
+def test_shapes_need_one_row_at_each_of_three_places(sizes, rewards):
+    shape = {"of": REWARD, "over": "group_size", "has": "maximum inside"}
+    few = _one(sizes, {"shape": shape}, sweep="sizes", where="group_size=2,4")
+    assert (few.verdict, "3 places or more, got 2" in few.reason) == (CANNOT_TELL, True)
+    rewards({"b": (0.3, 0.4)}, sweep="sizes", group_size=4)
+    twice = _one(sizes, {"shape": shape}, sweep="sizes")
+    assert "expected one row at each value of group_size" in twice.reason
+
+
+def test_r2_of_a_trend(rewards):
+    """Rewards .2, .4, .5, .7, .8 over five rows at 1 to 5: R² = .9868."""
+    for x, reward in zip(range(1, 6), (0.2, 0.4, 0.5, 0.7, 0.8), strict=True):
+        lab = rewards({"a": (reward, reward)}, group_size=x)
+    trend = {"of": REWARD, "over": "group_size", "direction": "rises", "r2": 0.3}
+    holds, open_, falls = _evaluate(
+        lab,
+        {"trend": trend},
+        {"trend": {**trend, "r2": 0.95}},
+        {"trend": {**trend, "direction": "falls"}},
+    )
+    line = regress(range(1, 6), (0.2, 0.4, 0.5, 0.7, 0.8))
+    assert line.r_squared.value == pytest.approx(0.15**2 / (0.1 * 0.228) * 100 / 100, abs=1e-3)
+    assert [r.verdict for r in (holds, open_, falls)] == [HOLDS, CANNOT_TELL, CONTRADICTED]
+    # Fisher's z: artanh √.9868 = 2.508, less artanh √.3 = .6155, times √2.
+    z = (math.atanh(math.sqrt(line.r_squared.value)) - math.atanh(math.sqrt(0.3))) * math.sqrt(2)
+    assert holds.p_value == pytest.approx(math.erfc(z / math.sqrt(2)))
+    assert f"95 % interval [{line.r_squared.low:.3f}, 0.999]" in holds.reason
+    assert "R² >= 0.3" in holds.reason
+
+
+def test_ranks(rewards):
+    """Five rows in one order: both orders of 120 have |ρ| = 1, so p = 2/120."""
+    for x, reward in zip((1, 2, 3, 4, 5), (0.2, 0.25, 0.3, 0.7, 0.8), strict=True):
+        lab = rewards({"a": (reward, reward + 0.01)}, group_size=x)
+    rank = {"of": REWARD, "over": "group_size", "direction": "rises"}
+    up, down = _evaluate(lab, {"rank": rank}, {"rank": {**rank, "direction": "falls"}})
+    assert [up.verdict, down.verdict] == [HOLDS, CONTRADICTED]
+    assert (up.difference, up.p_value, up.n) == (pytest.approx(1), pytest.approx(2 / 120), 5)
+    few = _one(lab, {"rank": rank}, where="group_size=1,2,3,4")
+    assert (few.verdict, few.p_value) == (CANNOT_TELL, pytest.approx(2 / 24))
+
+
+def test_spread(rewards):
+    lab = rewards({"a": (0.50, 0.51, 0.49, 0.50), "b": (0.2, 0.9, 0.6, 0.4)})
+    spread = {"metric": REWARD, "of": "b", "than": "a", "direction": "higher"}
+    result, other = _evaluate(lab, {"spread": spread}, {"spread": {**spread, "direction": "lower"}})
+    ratio = ratio_of_spreads(
+        dict(enumerate((0.2, 0.9, 0.6, 0.4))), dict(enumerate((0.50, 0.51, 0.49, 0.50)))
+    )
+    assert [result.verdict, other.verdict] == [HOLDS, CONTRADICTED]
+    assert (result.difference, result.low) == pytest.approx((ratio.value - 1, ratio.low - 1))
+    assert "Pitman and Morgan" in result.reason
+    alike = _one(rewards({"c": (0.3, 0.3, 0.3)}), {"spread": {**spread, "than": "c"}})
+    assert (alike.verdict, alike.reason.endswith("that differ")) == (CANNOT_TELL, True)
+
+
+@pytest.fixture
+def failing(lab, constant):
+    """Of six runs each, five of b failed; one of a ends at a reward of .1, and one was killed."""
+    for seed in range(6):
+        points = constant(reward__mean=0.1 if seed == 0 else 0.5)
+        lab.run("a", seed, points=points, sweep="main")
+        status = Status.FAILED if seed else Status.DONE
+        lab.run("b", seed, points=points, sweep="main", status=status)
+    return lab
+
+
+def test_failures_by_hand(failing):
+    failures = {"of": "b", "than": "a", "direction": "higher"}
+    plain, when, other, number, many = _evaluate(
+        failing,
+        {"failures": failures},
+        {"failures": {**failures, "when": f"{REWARD}<0.2"}},
+        {"failures": {**failures, "direction": "lower"}},
+        {"failures": {**failures, "than": 4}},
+        {"failures": {**failures, "of": "a", "direction": "lower", "than": 1}},
+    )
+    # 5 of 6 and 0 of 6: 2 · C(6,5) / C(12,5) = 12/792. With the low reward 6 of 6 and 1 of 6.
+    assert plain.p_value == pytest.approx(12 / 792)
+    assert when.p_value == pytest.approx(12 / 792)
+    assert "6 of 6 runs of [b] and 1 of 6 of [a] failed" in when.reason
+    verdicts = [r.verdict for r in (plain, when, other, number, many)]
+    assert verdicts == [HOLDS, HOLDS, CONTRADICTED, HOLDS, HOLDS]
+    assert (plain.difference, plain.n) == (pytest.approx(5 / 6), 6)
+    assert math.isnan(number.p_value)
+    assert "5 of 6 runs of [b] failed, a count without a test" in number.reason
+
+
+def test_failures_of_rows_that_do_not_exist(failing):
+    failures = {"of": "bb", "than": "a", "direction": "higher"}
+    missing, metric = _evaluate(
+        failing,
+        {"failures": failures},
+        {"failures": {**failures, "of": "b", "when": "reward/meen<1"}},
+    )
+    assert [missing.verdict, metric.verdict] == [NOT_JUDGED] * 2
+    assert "no run is called 'bb'" in missing.reason
+
+
+def test_what_is_not_finished_cannot_be_told(rewards, lab):
+    rewards({"a": (0.5, 0.6, 0.4)})
+    lab.run("b", 0, sweep="main", status=Status.PENDING)
+    lab.run("b", 1, sweep="main", status=Status.FAILED)
+    lab.store.sweeps.add("empty", {})
+    unfinished, nothing, unknown, condition = _evaluate(
+        lab,
+        _compared("higher"),
+        {**_compared("higher"), "sweep": "empty"},
+        {**_compared("higher"), "of": "c"},
+        {**_compared("higher"), "where": "estimater=a"},
+    )
+    assert unfinished.verdict is CANNOT_TELL
+    assert "no run of [b] is finished (1 pending, 1 failed)" in unfinished.reason
+    assert [r.verdict for r in (nothing, unknown, condition)] == [
+        *(CANNOT_TELL, NOT_JUDGED, NOT_JUDGED)
+    ]
+
+
+def test_survivors_are_counted(lab):
+    """pass@1 of b reaches 1/2 in seed 0 alone, that of a in all seeds."""
+    for seed in range(3):
+        lab.run("a", seed, solved=(4, 4), sweep="main")
+        lab.run("b", seed, solved=(4, 2) if seed == 0 else (1, 0), sweep="main")
+    statement = "total/steps[a] < 19"
+    at, column = _evaluate(
+        lab,
+        {"statement": statement, "at": "pass@1=0.5"},
+        {"statement": "pass@2@pass@1=0.5[a] > pass@2@pass@1=0.5[b]"},
+    )
+    assert at.reason.endswith("; 3 of 3 runs of a reach it")
+    assert column.verdict is CANNOT_TELL
+    assert "; 3 of 3 runs of a, 1 of 3 runs of b reach pass@1=0.5" in column.reason
+
+
+@pytest.fixture
+def treated(lab, constant):
+    for seed in range(3):
+        raw, noise = 0.4 + 0.05 * seed, 0.01 * (seed - 1)
+        points = constant(collapse__acr=raw, collapse__acr_after=raw)
+        lab.run("grpo", seed, points=points, sweep="main")
+        points = constant(collapse__acr=raw + noise, collapse__acr_after=0.1 + noise)
+        lab.run("avspo", seed, points=points, sweep="main")
+    return lab
+
+
+def test_a_treated_rate_stands_beside_the_raw_one(treated):
+    claim = {"metric": "collapse/acr_after@first10", "of": "avspo", "than": "grpo"}
+    lower, higher = _evaluate(
+        treated, {**claim, "direction": "lower"}, {**claim, "direction": "higher"}
+    )
+    assert lower.verdict is HOLDS
+    assert lower.by_construction
+    assert (
+        "; before the estimators' own treatment, collapse/acr@first10: avspo 0.450, grpo 0.450; "
+        "the same claim on it: cannot tell, so that it holds by construction"
+    ) in lower.reason
+    assert not higher.by_construction
+    results = evaluate_claims(
+        treated.store,
+        parse_claim_list(
+            {
+                "common": {"sweep": "main"},
+                "claims": [{"id": "x", "says": "so", **claim, "direction": "lower"}],
+            }
+        ),
+    )
+    assert "0 not judged; by construction: x" in render_claims(results, "markdown")
+    assert json.loads(render_claims(results, "json"))["claims"][0]["by_construction"] is True
+
+
+def test_exit_codes(rewards, tmp_path):
+    lab = rewards({"a": (0.5, 0.6, 0.4), "b": (0.55, 0.66, 0.47)})
+    del lab
+    path = tmp_path / "list.yaml"
+
+    def run(*claims, strict=False):
+        entries = [{"id": str(i), "says": "so", **claim} for i, claim in enumerate(claims)]
+        path.write_text(yaml.safe_dump({"common": {"sweep": "main"}, "claims": entries}))
+        command = ["claims", str(path), "--store", "advsweep.db"]
+        return CliRunner().invoke(app, [*command, "--strict"] if strict else command)
+
+    holds, missing = _compared("higher"), _compared("higher", of="c")
+    assert run(holds, strict=True).exit_code == 0
+    assert run(_compared("lower")).exit_code == 0
+    assert run(_compared("lower"), strict=True).exit_code == 1
+    result = run(holds, missing)
+    assert result.exit_code == 2
+    assert "not judged" in result.output
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (_compared("higher", by="much"), "by: expected a share such as 30%, got 'much'"),
+        (_compared("higher", by="30%", margin=1), "by: expected a row under 'than', and no margin"),
+        (_compared("within"), "within: expected a margin above 0"),
+        ({"trend": {"of": "a", "over": "b", "direction": "falls", "r2": 1}}, "trend.r2: expected"),
+        ({"rank": {"of": "a", "over": "b"}}, "rank: expected a mapping of of, over, direction"),
+        ({"shape": {"of": "a", "over": "b", "has": "hole"}}, "shape.has: expected maximum inside"),
+        (
+            {"shape": {"of": "a", "over": "b", "has": "maximum inside", "log": 1}},
+            "shape.log: expected true or false",
+        ),
+        ({"spread": {"of": "a", "than": "b", "direction": "higher"}}, "spread: expected a mapping"),
+        (
+            {"failures": {"of": "a", "than": 1.5, "direction": "higher"}},
+            "failures.than: expected a row or a number of runs",
+        ),
+        (
+            {"failures": {"of": "a", "than": "b", "direction": "higher", "when": "x"}},
+            "failures.when: expected KEY=VALUE",
+        ),
+    ],
+)
+def test_kinds_that_cannot_be_read(claim, message):
+    with pytest.raises(ConfigError, match=f"^claim x: {message}"):
+        parse_claim_list({"claims": [{"id": "x", "says": "so", **claim}]})
