@@ -200,6 +200,6 @@ def _seeds_for_equivalence(whole: Sequence[tuple[Comparison | None, int]]) -> in
 
 
 def _by_seed(row: Row, column: str) -> dict[int, float]:
-    if row.is_base:
+    if not row.seeds:
         raise ReportError(f"a base model of one evaluation has no seeds: '{row.group}'")
     return row.by_seed(column)
