@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
+COLLAPSED = "collapse/detected"
+"""Whether a run's policy collapsed in training, 0 or 1: a metric of the last step, a summary."""
+
+
 class Status(Enum):
     """The status of a run.
 

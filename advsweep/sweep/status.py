@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from advsweep.store import Status
+from advsweep.store.records import COLLAPSED
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord, Store
@@ -69,12 +70,14 @@ class SweepStatus:
     Attributes:
         states: number of runs in each state, zeros included.
         failures: the lost ones and the newest failures.
+        collapsed: ids of the finished runs whose policy collapsed in training.
     """
 
     runs: int
     states: Mapping[Status, int]
     running: Sequence[ActiveRun]
     failures: Sequence[FailedRun]
+    collapsed: Sequence[int] = ()
 
 
 def read_status(store: Store, sweep: str | None = None, *, failures: int) -> SweepStatus:
@@ -97,7 +100,14 @@ def read_status(store: Store, sweep: str | None = None, *, failures: int) -> Swe
         states=states,
         running=[_running(run, times.get(run.id), now) for run in running],
         failures=[_failure(run) for run in [*lost, *failed]][:failures],
+        collapsed=_collapsed(store, sweep, states[Status.DONE]),
     )
+
+
+def _collapsed(store: Store, sweep: str | None, done: int) -> list[int]:
+    ids = store.runs.last_finished(Status.DONE, sweep, limit=done)
+    summaries = store.metrics.summaries(ids)
+    return sorted(i for i, values in summaries.items() if values.get(COLLAPSED))
 
 
 def seconds_per_step(

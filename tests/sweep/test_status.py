@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from advsweep.store import Owner, Status, Store
+from advsweep.store.records import COLLAPSED
 from advsweep.sweep.scheduler.execute import execute
+from advsweep.sweep.scheduler.scheduled_runs import schedule_runs
 from advsweep.sweep.status import LOST_REASON, read_status
+from advsweep.sweep.worker.lifecycle import record_collapse
 
 
 def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -> None:
@@ -26,6 +29,30 @@ def test_speed_and_time_left_are_those_of_the_newest_steps(plan, store: Store) -
     assert (running.step, running.stage, running.pid) == (3, "training", Owner.current().pid)
     assert running.heartbeat_age is not None
     assert 0 <= running.heartbeat_age < 60
+
+
+def test_a_collapsed_training_is_recorded_and_counted(plan, store: Store) -> None:
+    ids = [run.run_id for run in schedule_runs(plan("seed=0,1", "steps=40"), store, force=False)]
+    onsets = []
+    for run_id, low in zip(ids, (0.1, 0.3), strict=True):
+        assert store.leases.claim(run_id, Owner.current())
+        rewards = [0.4] * 20 + [low] * 20
+        points = [("reward/mean", step, value) for step, value in enumerate(rewards, start=1)]
+        points += [("collapse/all_wrong", step, 1 - v) for step, v in enumerate(rewards, start=1)]
+        store.metrics.record(run_id, points, step=40)
+        [record] = store.runs.select(ids=[run_id])
+        record_collapse(store, record)
+        store.leases.finish(run_id, Status.DONE)
+        onsets.append(store.metrics.series([run_id], "collapse/onset"))
+    detected = store.metrics.series(ids, COLLAPSED)
+    # Of the first, .4 - .03 k is above .2 up to the window that ends at step 26.
+    assert [curve[1].tolist() for curve in detected.values()] == [[1.0], [0.0]]
+    assert [curve[0].tolist() for curve in detected.values()] == [[40], [40]]
+    assert [{i: v.tolist() for i, (_, v) in found.items()} for found in onsets] == [
+        {ids[0]: [26.0]},
+        {},
+    ]
+    assert read_status(store, failures=9).collapsed == [ids[0]]
 
 
 def test_a_run_without_steps_has_no_speed(plan, store: Store) -> None:

@@ -90,6 +90,9 @@ def _print(sweep: str | None, sweep_status: SweepStatus) -> None:
     states = [f"{count} {state.value}" for state, count in sweep_status.states.items() if count]
     what = f"sweep {sweep}" if sweep else "all sweeps"
     echo_line(f"{what}: {', '.join([f'{sweep_status.runs} runs', *states])}")
+    if collapsed := sweep_status.collapsed:
+        listed = ", ".join(map(str, collapsed[:LISTED])) + (" ..." if collapsed[LISTED:] else "")
+        echo_line(f"collapsed in training: {len(collapsed)} runs ({listed})")
     if sweep_status.running:
         echo()
         print_columns(

@@ -21,6 +21,7 @@ from advsweep.report.data.filters import Filter, describe_filters
 from advsweep.report.data.grouping import is_key, known_keys, value_of
 from advsweep.report.data.measure import Values, measure
 from advsweep.store import RunOutline, RunRecord, Status, Store
+from advsweep.store.records import COLLAPSED
 
 _STATUS = "status"
 
@@ -119,11 +120,24 @@ def select_runs(
         remarks.append(
             "runs were chosen by their results, so that means are those of the runs that did so"
         )
+    remarks += _collapsed(store, chosen)
     left_out: dict[Status, int] = {
         s: states[s] for s in Status if states[s] and s is not Status.DONE
     }
     pruned = [run for run in others if run.status is Status.PRUNED]
     return Selection(chosen, left_out, pruned, tuple(remarks))
+
+
+def _collapsed(store: Store, runs: Sequence[RunRecord]) -> list[str]:
+    """Says how many of some runs have a policy that collapsed in training."""
+    summaries = store.metrics.summaries([run.id for run in runs])
+    ids = {run_id for run_id, values in summaries.items() if values.get(COLLAPSED)}
+    if not ids:
+        return []
+    total = Counter(run.estimator for run in runs)
+    of = Counter(run.estimator for run in runs if run.id in ids)
+    listed = ", ".join(f"{n} of {total[name]} runs of {name}" for name, n in sorted(of.items()))
+    return [f"the policy collapsed in training (collapse/detected=1): {listed}"]
 
 
 def _read_records(store: Store, runs: Sequence[RunRecord | RunOutline]) -> list[RunRecord]:

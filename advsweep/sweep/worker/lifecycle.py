@@ -26,6 +26,7 @@ from advsweep.errors import (
 )
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.store import Failure, Status
+from advsweep.store.records import COLLAPSED
 from advsweep.store.run_folders import claim_folder
 from advsweep.store.runs import REVISIONS
 from advsweep.sweep.exit_codes import (
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
     from advsweep.sweep.worker.reporter import StoreReporter
 
 RESERVED_BYTES = 512 * 1024
+
+COLLAPSE_CURVES = ("reward/mean", "collapse/all_wrong")
+COLLAPSE_ONSET = "collapse/onset"
+"""The step after which a policy collapsed; of runs that did."""
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +147,7 @@ def end_training(
     """Returns how the training ended before its last step; None if that is done."""
     reporter.flush()
     if reporter.step == run.steps:
+        record_collapse(store, record)
         if run.backend.analyses_weights():
             with stop.interruptible():
                 _analyse_weights(store, record, run)
@@ -241,6 +247,27 @@ class DiskReserve:
     def release(self) -> None:
         """Frees the space."""
         self._path.unlink(missing_ok=True)
+
+
+def record_collapse(store: Store, record: RunRecord) -> None:
+    """Records whether the policy collapsed in training, as a metric of the last step."""
+    import numpy as np
+
+    from advsweep.statistics.training_collapse import WINDOW, collapse_onset
+
+    curves = [store.metrics.series([record.id], name).get(record.id) for name in COLLAPSE_CURVES]
+    if curves[0] is None or curves[1] is None:
+        return
+    (steps, rewards), (others, all_wrong) = curves[0], curves[1]
+    if len(steps) < 3 * WINDOW or not np.array_equal(steps, others):
+        return
+    onset = collapse_onset(rewards, all_wrong)
+    points = [(COLLAPSED, record.steps, float(onset is not None))]
+    if onset is not None:
+        points.append((COLLAPSE_ONSET, record.steps, float(onset)))
+        _log.warning("the policy collapsed after step %d: see collapse/detected", onset)
+    store.metrics.record(record.id, points)
+    store.metrics.set_summaries(record.id, {COLLAPSED: points[0][2]})
 
 
 def _analyse_weights(store: Store, record: RunRecord, run: Run) -> None:

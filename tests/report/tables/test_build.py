@@ -49,6 +49,16 @@ def test_numbers_of_a_small_report(demo):
     assert row.cells["entropy/answer"].mean == pytest.approx(0.5)
 
 
+def test_collapsed_trainings_are_counted_below_the_table(demo):
+    [first] = [
+        r.id for r in demo.store.runs.select(sweep="demo") if (r.estimator, r.seed) == ("fade", 1)
+    ]
+    demo.store.metrics.set_summaries(first, {"collapse/detected": 1.0})
+    report = build_report(demo.store, "demo")
+    line = "the policy collapsed in training (collapse/detected=1): 1 of 3 runs of fade"
+    assert line in report.remarks
+
+
 def test_one_seed_has_no_interval(demo):
     cell = _rows(build_report(demo.store, "demo"))["rloo"].cells["pass@1"]
     assert (cell.mean, cell.n, cell.values) == (1.0, 1, (1.0,))
