@@ -28,7 +28,7 @@ from advsweep.report.data.grouping import key_order
 from advsweep.report.data.windows import NUMBER
 from advsweep.report.tables.comparison import MOST_SEEDS, count_seeds
 from advsweep.report.tables.layout import show
-from advsweep.report.tables.types import Report, Row
+from advsweep.report.tables.types import NO_NUMBER, Report, Row
 from advsweep.statistics import Comparison, compare_paired, compare_unpaired
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
@@ -176,7 +176,7 @@ def evaluate_assertion(report: Report, assertion: Assertion) -> AssertionResult:
     rows = _rows(report, assertion)
     numbers = ", ".join(
         dict.fromkeys(
-            f"{term.text} = {show(rows[term.row].cells[term.column].mean)}"
+            f"{term.text} = {_shown(rows[term.row].cells[term.column].mean)}"
             for term in assertion.terms
         )
     )
@@ -242,6 +242,10 @@ def find_row(report: Report, name: str, origin: str) -> Row:
         some = " and ".join(f"[{_full_name(row)}]" for row in found[:2])
         raise ConfigError(f"{origin}: [{name}] could be {some}; give more of its keys")
     return found[0]
+
+
+def _shown(value: float) -> str:
+    return NO_NUMBER if math.isnan(value) else show(value)
 
 
 def _full_name(row: Row) -> str:

@@ -127,8 +127,9 @@ def judge_shape(reports: ClaimReports, claim: Claim, kind: Shape) -> Finding:
         ReportError: fewer than three rows, or several rows at one place.
     """
     report = _report_over(reports, claim, kind.of, kind.over)
-    xs, table, seeds = _by_seed(report, kind)
+    places, table, seeds = _by_seed(report, kind)
     sign = kind.has.sign
+    xs = np.log(places) if kind.log else places
     scaled = (xs - xs[0]) / (xs[-1] - xs[0])
     design = np.stack([np.ones_like(scaled), scaled, scaled**2], axis=1)
     coefficients = np.linalg.lstsq(design, sign * table.T, rcond=None)[0]
@@ -151,14 +152,14 @@ def judge_shape(reports: ClaimReports, claim: Claim, kind: Shape) -> Finding:
         p_value = min(wrong, default=1.0)
         verdict = ClaimVerdict.CONTRADICTED if p_value <= LEVEL else ClaimVerdict.CANNOT_TELL
     slopes = ", ".join(
-        f"at {show(x)} {sign * side * c.difference:+.4g} "
+        f"at {x:g} {sign * side * c.difference:+.4g} "
         f"[{min(sign * side * c.low, sign * side * c.high):+.4g}, "
         f"{max(sign * side * c.low, sign * side * c.high):+.4g}]"
-        for x, c, side in zip((xs[0], xs[-1]), ends, (1, -1), strict=True)
+        for x, c, side in zip((places[0], places[-1]), ends, (1, -1), strict=True)
     )
     return Finding(
         verdict,
-        f"{kind.text}: the best inner row is at {show(xs[inner])}, by {worst.difference:+.4g} "
+        f"{kind.text}: the best inner row is at {places[inner]:g}, by {worst.difference:+.4g} "
         f"{interval_text(worst.low, worst.high)} beyond the better end; slopes of the quadratic "
         f"over the whole range {slopes}; over {len(seeds)} seeds of {len(xs)} rows",
         worst.difference,
@@ -194,7 +195,7 @@ def _by_seed(report: Report, kind: Shape) -> tuple[np.ndarray, np.ndarray, list[
     if len(seeds) < 2:
         raise ReportError(f"{kind.text}: that takes two seeds or more that all of its rows have")
     table = np.array([[own[seed] for own in values] for seed in seeds])
-    return (np.log(xs) if kind.log else xs), table, seeds
+    return xs, table, seeds
 
 
 def _place(row: Row, over: str) -> float:

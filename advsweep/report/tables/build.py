@@ -334,5 +334,5 @@ def _compared(
     """Returns the columns to compare: those that the user named, or else the runs' own pass@k."""
     if metrics is not None:
         # Runs are equal in the column that sets their cutoff.
-        return [c for c in columns if at is None or (c.name != at.what and not c.is_reached)]
+        return [c for c in columns if not c.is_reached and (at is None or c.name != at.what)]
     return [column for column in columns if column.k is not None and column.task is None]
