@@ -46,6 +46,24 @@ def test_nodes_may_be_names(config: dict[str, Any]) -> None:
     assert by_name.identity == by_mapping.identity
 
 
+def test_the_task_fills_in_options_of_the_model(small_config: Make) -> None:
+    config = small_config("tiny", model={"random_share": None, "left_to_right_share": None})
+    shares = {"countdown": (0.1, 0.6), "routes": (0.05, 0.25)}
+    runs = {task: build_run({**config, "task": task}) for task in shares}
+    for task, run in runs.items():
+        model = run.plain()["model"]
+        assert (model["random_share"], model["left_to_right_share"]) == shares[task]
+        assert build_run(run.plain()).identity == run.identity
+    cache: dict[tuple[str, str], Component] = {}
+    planned = [build_run({**config, "task": t}, cache=cache) for t in (*shares, *shares)]
+    assert [run.identity for run in planned[:2]] == [run.identity for run in runs.values()]
+    assert planned[0].model is planned[2].model is not planned[1].model
+    assert planned[1].model is planned[3].model
+    wrong = {**config["model"], "random_share": 0.5}
+    with pytest.raises(ConfigError, match=r"^model\.left_to_right_share: expected at most"):
+        build_run({**config, "task": "countdown", "model": wrong})
+
+
 def test_infinities_survive_the_round_trip(config: dict[str, Any]) -> None:
     run = build_run({**config, "objective": {"name": "clipped", "clip_high": "inf"}})
     assert run.plain()["objective"]["clip_high"] == "inf"

@@ -184,6 +184,29 @@ def test_levels_are_chosen_and_put_in_order() -> None:
     assert {p.level for p in task.draw(50, np.random.default_rng(0))} == {0, 3}
 
 
+def test_trained_levels_are_chosen(countdown: Countdown) -> None:
+    task = Countdown(train_levels=(4, 2, 4))
+    assert task.train_levels == (2, 4)
+    assert {p.level for p in task.problems(Split.TRAIN)} == {2, 4}
+    assert {p.level for p in task.draw(50, np.random.default_rng(0))} == {2, 4}
+    assert task.problems(Split.HELD_OUT) == countdown.problems(Split.HELD_OUT)
+    trained = [p for p in countdown.problems(Split.TRAIN) if p.level in (2, 4)]
+    assert list(task.problems(Split.TRAIN)) == trained
+
+
+def test_runs_without_trained_levels_keep_their_identity(countdown: Countdown) -> None:
+    assert "train_levels" not in countdown.identity()
+    assert Countdown(train_levels=tuple(range(7))).identity() == countdown.identity()
+    assert Countdown(train_levels=(1,)).identity() != countdown.identity()
+
+
+def test_only_what_changes_the_corpus_is_in_its_identity(countdown: Countdown) -> None:
+    same = Countdown(train_levels=(1,), train_per_level=3, held_out_per_level=2, seed=4)
+    assert same.corpus_identity() == countdown.corpus_identity()
+    fewer = Countdown(levels=(0, 1))
+    assert fewer.corpus_identity() != countdown.corpus_identity()
+
+
 def left_to_right(text: str) -> int:
     value = int(text[0])
     for operator, digit in zip(text[1::2], text[2::2], strict=True):
@@ -246,6 +269,11 @@ def test_tokens_are_the_alphabet_and_two_marks(countdown: Countdown) -> None:
         ({"levels": [7]}, r"task\.levels: expected >= 0 and <= 6, got 7"),
         ({"levels": []}, r"task\.levels: expected some of 0 to 6, got none"),
         ({"held_out_per_level": 26}, r"task\.held_out_per_level: expected >= 1 and <= 25, got 26"),
+        ({"train_levels": []}, r"task\.train_levels: expected null or some of 0, .* got none"),
+        (
+            {"levels": [1, 2], "train_levels": [0]},
+            r"task\.train_levels: expected some of levels = 1, 2, got 0",
+        ),
         ({"train_per_level": 0}, r"task\.train_per_level: expected >= 1, got 0"),
         ({"level": [1]}, r"task\.level: countdown has no parameter 'level'; .*'levels'"),
     ],

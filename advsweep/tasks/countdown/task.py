@@ -221,11 +221,12 @@ class Countdown(SymbolTask):
                     chosen = chosen[~np.isin(chosen.keys, held_out)][: self.held_out_per_level]
                     assert len(chosen.keys) == self.held_out_per_level
                     held_out = np.concatenate([held_out, chosen.keys])
-                elif level in (self.train_levels or self.levels):
-                    chosen = chosen[: self.train_per_level]
                 else:
-                    continue
-                found[split].append(_make_problems(level, chosen, rng))
+                    chosen = chosen[: self.train_per_level]
+                # Also where the level is not trained: held-out prompts depend on these draws.
+                problems = _make_problems(level, chosen, rng)
+                if split is Split.HELD_OUT or level in (self.train_levels or self.levels):
+                    found[split].append(problems)
         return found
 
 

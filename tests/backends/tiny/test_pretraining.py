@@ -28,6 +28,7 @@ from advsweep.backends.tiny.tokens import encode
 from advsweep.errors import CheckpointError, ConfigError
 from advsweep.tasks.base import Sampler
 from advsweep.tasks.countdown import Countdown
+from advsweep.tasks.routes import Routes
 
 RECIPE: dict[str, Any] = {
     "layers": 1,
@@ -167,6 +168,29 @@ def test_the_seed_of_a_run_is_the_seed_of_its_base(model: TinyModel, task: Count
     for refused in (base_key, pretrain):
         with pytest.raises(ConfigError, match="expected an integer for a model without a run"):
             refused(tied, task)
+
+
+def test_runs_that_train_other_levels_share_a_base(model: TinyModel) -> None:
+    for all_levels, some in (
+        (Countdown(), Countdown(train_levels=(1, 2), train_per_level=9, seed=1)),
+        (Routes(), Routes(levels=(0, 4), train_levels=(4,), held_out_per_level=3)),
+    ):
+        assert base_key(model, all_levels) == base_key(model, some)
+    assert base_key(model, Countdown()) != base_key(model, Routes())
+
+
+def test_the_task_chooses_the_shares_of_mistakes(model: TinyModel) -> None:
+    countdown, routes = Countdown(), Routes()
+    assert model.corpus_shares(countdown) == (0.1, 0.6)
+    assert model.corpus_shares(routes) == (0.05, 0.25)
+    own = dataclasses.replace(model, random_share=0.0)
+    assert own.corpus_shares(routes) == (0.0, 0.25)
+    known = dataclasses.replace(model, random_share=0.05, left_to_right_share=0.25)
+    assert base_key(model, routes) == base_key(known, routes)
+    assert base_key(own, routes) != base_key(model, routes)
+    assert known.for_task(countdown) is known
+    with pytest.raises(ConfigError, match=r"left_to_right_share: .* 1 - random_share = 0\.5, got"):
+        dataclasses.replace(model, random_share=0.5).for_task(countdown)
 
 
 @pytest.mark.parametrize(
