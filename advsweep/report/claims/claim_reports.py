@@ -36,6 +36,7 @@ class ClaimReports:
             known = self._columns.setdefault(_runs_of(claim), [])
             known += [c for c in columns_of(claim) if c not in known]
         self._built: dict[object, Report | None] = {}
+        self._alone: dict[object, Report] = {}
         self._used: list[Report] = []
 
     @property
@@ -69,11 +70,18 @@ class ClaimReports:
                 # One claim's metric may be missing although the others' are there, so each claim
                 # gets a report of its own.
                 self._built[key] = None
-        report = self._built[key] or self.alone(claim, columns_of(claim))
+        report = self._built[key] or self._own(claim)
         for name in claim.kind.rows:
             self._check_row(claim, report, name)
         self._used += [] if report in self._used else [report]
         return report
+
+    def _own(self, claim: Claim) -> Report:
+        columns = columns_of(claim)
+        key = _runs_of(claim), tuple(columns)
+        if key not in self._alone:
+            self._alone[key] = self.alone(claim, columns)
+        return self._alone[key]
 
     def alone(self, claim: Claim, columns: Sequence[str]) -> Report:
         """Builds a report of a claim's runs that no other claim shares."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -22,7 +19,7 @@ from advsweep.report.claims.findings import (
 )
 from advsweep.report.claims.kinds import Rank, Shape, Trend
 from advsweep.report.claims.lists import Claim
-from advsweep.report.figures.chart import PointUnit
+from advsweep.report.claims.points import place_of, points_of
 from advsweep.report.tables.comparison import MOST_SEEDS, name_group
 from advsweep.report.tables.layout import show
 from advsweep.report.tables.types import Report, Row
@@ -45,7 +42,9 @@ _POWER = 0.8
 def judge_trend(reports: ClaimReports, claim: Claim, trend: Trend) -> Finding:
     """Judges the slope of a line, or with `r2` the correlation along it."""
     report = _report_over(reports, claim, trend.of, trend.over)
-    points = _points(report, trend.of, trend.over, trend.points, trend.within)
+    points = points_of(
+        report, trend.of, trend.over, trend.points, within=trend.within, gain=trend.gain
+    )
     xs, ys = [point.x for point in points], [point.y for point in points]
     line: Regression | CommonSlope
     if trend.within:
@@ -98,7 +97,7 @@ def _judge_r2(
 def judge_rank(reports: ClaimReports, claim: Claim, kind: Rank) -> Finding:
     """Judges Spearman's rank correlation by its permutation test."""
     report = _report_over(reports, claim, kind.of, kind.over)
-    points = _points(report, kind.of, kind.over, kind.points)
+    points = points_of(report, kind.of, kind.over, kind.points, gain=kind.gain)
     found = rank_correlation([point.x for point in points], [point.y for point in points])
     shown = "" if math.isnan(found.low) else f", {interval_text(found.low, found.high)}"
     return Finding(
@@ -174,7 +173,7 @@ def _by_seed(report: Report, kind: Shape) -> tuple[np.ndarray, np.ndarray, list[
     """Returns the places of rows, rising, and the values [seeds, rows] of seeds that all have."""
     places: dict[float, Row] = {}
     for row in report.rows:
-        x = math.nan if row.is_base else _place(row, kind.over)
+        x = math.nan if row.is_base else place_of(row, kind.over)
         if not math.isfinite(x):
             continue
         if x in places:
@@ -198,13 +197,6 @@ def _by_seed(report: Report, kind: Shape) -> tuple[np.ndarray, np.ndarray, list[
     return xs, table, seeds
 
 
-def _place(row: Row, over: str) -> float:
-    value = row.group.get(over)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    return row.cells[over].mean if over in row.cells else math.nan
-
-
 def _over_seeds(values: np.ndarray) -> Comparison:
     """Compares numbers of seeds with 0; p of equal numbers is 0, or 1 if they are 0."""
     return compare_paired(values, np.zeros(len(values)))
@@ -214,55 +206,6 @@ def _report_over(reports: ClaimReports, claim: Claim, of: str, over: str) -> Rep
     """Returns a report with the column `over`, unless that is a config key of its rows."""
     report = reports.of(claim)
     return report if over in report.keys else reports.alone(claim, [of, over])
-
-
-class _Point(NamedTuple):
-    """A point of a trend: a run, or the mean of a row's runs.
-
-    Attributes:
-        x: the value that the trend is over.
-        y: the value of the trend's column.
-        group: the values of the keys that the trend is within, as JSON.
-    """
-
-    x: float
-    y: float
-    group: str
-
-
-def _points(
-    report: Report, of: str, over: str, unit: PointUnit, within: Sequence[str] = ()
-) -> list[_Point]:
-    """Returns the points of a trend.
-
-    Raises:
-        ReportError: no row has a key that the trend is within.
-    """
-    for key in within:
-        if not any(key in row.group for row in report.rows):
-            raise ReportError(
-                f"'{key}', which the trend is within, tells no rows apart; expected some of "
-                f"{', '.join(report.keys)}"
-            )
-    points: list[_Point] = []
-    for row in report.rows:
-        if row.is_base:
-            continue
-        ys = row.cells[of].values
-        place = row.group.get(over)
-        if isinstance(place, (int, float)):
-            xs: Sequence[float] = [float(place)] * len(ys)
-        elif over in row.cells:
-            xs = row.cells[over].values
-        else:
-            continue
-        pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(x + y)]
-        if unit is PointUnit.ROWS and pairs:
-            x, y = (math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
-            pairs = [(x, y)]
-        group = json.dumps([row.group.get(key) for key in within])
-        points += [_Point(x, y, group) for x, y in pairs]
-    return points
 
 
 def _points_needed(slope: Estimate, n: int) -> int | None:

@@ -114,6 +114,14 @@ class Equivalence:
 
 
 @dataclass(frozen=True)
+class Gain:
+    """How much a row is above another in the same setting, in place of a row's own values."""
+
+    of: str
+    than: str
+
+
+@dataclass(frozen=True)
 class Trend:
     """A column rises or falls with another column or a config key.
 
@@ -121,6 +129,7 @@ class Trend:
         points: whether each run is a point, or the mean of each row.
         within: config keys; the slope is that among rows with the same values of these keys.
         r2: the least share of the variance that the line must explain; None for the slope alone.
+        gain: of which rows the points are differences; None for the values of all rows.
     """
 
     of: str
@@ -129,10 +138,11 @@ class Trend:
     points: PointUnit = PointUnit.ROWS
     within: tuple[str, ...] = ()
     r2: float | None = None
+    gain: Gain | None = None
 
     @property
     def text(self) -> str:
-        text = f"{self.of} {self.direction.value} with {self.over}"
+        text = f"{_gained(self.of, self.gain)} {self.direction.value} with {self.over}"
         text += f" within {', '.join(self.within)}" if self.within else ""
         return text if self.r2 is None else f"{text} with R² >= {self.r2:g}"
 
@@ -154,10 +164,11 @@ class Rank:
     over: str
     direction: Slope
     points: PointUnit = PointUnit.ROWS
+    gain: Gain | None = None
 
     @property
     def text(self) -> str:
-        return f"{self.of} {self.direction.value} with {self.over} by rank"
+        return f"{_gained(self.of, self.gain)} {self.direction.value} with {self.over} by rank"
 
     @property
     def columns(self) -> list[str]:
@@ -247,6 +258,10 @@ class Failures:
 
 
 Kind = Statements | RelativeChange | Equivalence | Trend | Rank | Shape | Spread | Failures
+
+
+def _gained(column: str, gain: Gain | None) -> str:
+    return column if gain is None else f"gain of [{gain.of}] over [{gain.than}] in {column}"
 
 
 def _columns(assertions: Sequence[Assertion]) -> list[str]:

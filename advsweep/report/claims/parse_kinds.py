@@ -13,6 +13,7 @@ from advsweep.report.claims.kinds import (
     Equivalence,
     Extremum,
     Failures,
+    Gain,
     Kind,
     Rank,
     RelativeChange,
@@ -138,7 +139,7 @@ def _share(given: Any, where: str) -> float:
 
 def _trend(given: Any, name: str) -> Trend:
     name = f"{name}: trend"
-    _check(given, ("of", "over", "direction"), ("points", "within", "r2"), name)
+    _check(given, ("of", "over", "direction"), ("points", "within", "r2", "gain"), name)
     within = given.get("within", [])
     if isinstance(within, str):
         within = split_list(within)
@@ -154,18 +155,28 @@ def _trend(given: Any, name: str) -> Trend:
         _member(PointUnit, given.get("points", PointUnit.ROWS.value), f"{name}.points"),
         tuple(within),
         None if r2 is None else float(r2),
+        _gain(given, name),
     )
 
 
 def _rank(given: Any, name: str) -> Rank:
     name = f"{name}: rank"
-    _check(given, ("of", "over", "direction"), ("points",), name)
+    _check(given, ("of", "over", "direction"), ("points", "gain"), name)
     return Rank(
         str(given["of"]),
         str(given["over"]),
         _member(Slope, given["direction"], f"{name}.direction"),
         _member(PointUnit, given.get("points", PointUnit.ROWS.value), f"{name}.points"),
+        _gain(given, name),
     )
+
+
+def _gain(given: Mapping[str, Any], name: str) -> Gain | None:
+    if "gain" not in given:
+        return None
+    rows = given["gain"]
+    _check(rows, ("of", "than"), (), f"{name}.gain")
+    return Gain(str(rows["of"]), str(rows["than"]))
 
 
 def _shape(given: Any, name: str) -> Shape:

@@ -352,3 +352,35 @@ def test_exit_codes(rewards, tmp_path):
 def test_kinds_that_cannot_be_read(claim, message):
     with pytest.raises(ConfigError, match=f"^claim x: {message}"):
         parse_claim_list({"claims": [{"id": "x", "says": "so", **claim}]})
+
+
+@pytest.fixture
+def gains(lab, constant):
+    """b gains .1, .2, .3, .4 and .5 over a, whose collapse is .2, .3, .4, .5 and .6 by size."""
+    for i, size in enumerate((2, 4, 6, 8, 10)):
+        for seed in range(2):
+            start = 0.3 - 0.05 * i + 0.01 * seed
+            rate = 0.2 + 0.1 * i
+            points = constant(reward__mean=start, collapse__acr=rate)
+            lab.run("a", seed, points=points, sweep="main", group_size=size)
+            gained = start + 0.1 + 0.1 * i
+            points = constant(reward__mean=gained, collapse__acr=0.9 - rate)
+            lab.run("b", seed, points=points, sweep="main", group_size=size, estimator__delta=1)
+    return lab
+
+
+def test_gains_over_the_place_of_the_other_row(gains):
+    rank = {"of": REWARD, "over": "collapse/acr", "direction": "rises"}
+    gain = {"gain": {"of": "b", "than": "a"}}
+    with_gain, slope, unknown = _evaluate(
+        gains,
+        {"rank": {**rank, **gain}},
+        {"trend": {**rank, **gain}},
+        {"rank": {**rank, "gain": {"of": "c", "than": "a"}}},
+    )
+    assert (with_gain.verdict, with_gain.n) == (HOLDS, 5)
+    assert with_gain.difference == pytest.approx(1)
+    assert "gain of [b] over [a] in reward/mean rises with collapse/acr" in with_gain.reason
+    # .1 of reward for .1 of the rate.
+    assert (slope.difference, slope.n) == (pytest.approx(1), 5)
+    assert (unknown.verdict, "gain: no row has estimator=c" in unknown.reason) == (NOT_JUDGED, True)
