@@ -218,13 +218,12 @@ class Backend(Component):
     """Whether models get `Problem.messages` or `Problem.text`, not the prompt alone."""
     shapes_rewards: ClassVar[bool] = False
     """Whether it trains on `Task.rewards`, not on the verdicts of `Task.score` alone."""
-
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw"})
     """Names of the optimizers that it supports."""
-
+    supports_retries: ClassVar[bool] = False
+    """Whether a step may train on more groups than it asks for, of the same prompts too."""
     supports_truncated_sampling: ClassVar[bool] = False
     """Whether its evaluations support a top-p below 1 and the temperature 0."""
-
     measures_changes: ClassVar[bool] = False
     """Whether `change_norms` works, which optimizer.match=step needs."""
 

@@ -162,6 +162,11 @@ def _check(run: Run) -> None:
             f"rollout: '{run.rollout.name}' draws rollouts of a reference model, which backend "
             f"'{backend.name}' does not keep; choose another backend or rollout policy"
         )
+    if run.rollout.draws_again and not backend.supports_retries:
+        raise ConfigError(
+            f"rollout: '{run.rollout.name}' trains on more groups than prompts_per_step, which "
+            f"backend '{backend.name}' cannot; choose another backend or rollout policy"
+        )
     if run.optimizer.name not in backend.optimizers:
         raise ConfigError(
             f"optimizer: backend '{backend.name}' trains with "

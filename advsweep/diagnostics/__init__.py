@@ -9,6 +9,7 @@ from advsweep.diagnostics.masses import (
     group_masses,
     masses,
     population_masses,
+    turn_masses,
 )
 from advsweep.diagnostics.rollouts import rollout_metrics, stacked_rollout_metrics
 
@@ -25,4 +26,5 @@ __all__ = [
     "population_masses",
     "rollout_metrics",
     "stacked_rollout_metrics",
+    "turn_masses",
 ]

@@ -129,6 +129,9 @@ class _OneGroup:
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
         return self._rewards.repeat(prompts, 1)
 
+    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        return self._rewards.repeat(len(groups), 1)
+
     def draw_references(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
         return (1 - self._rewards).repeat(len(groups), 1)
 

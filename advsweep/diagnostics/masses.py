@@ -38,6 +38,8 @@ from advsweep.errors import BatchError
 from advsweep.estimators.batch import GroupBatch, spread_input
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Float
 
     from advsweep.diagnostics.stacked_runs import FlagPerRollout, PerRollout, PerRun
@@ -170,6 +172,37 @@ def population_masses(
     rest = None if batch_rate is None else _population(_checked_rate("batch_rate", batch_rate))
     population = _population(_checked_rate("solve_rate", solve_rate))
     return _weighted_masses(estimator, population, rest, inputs)
+
+
+def turn_masses(
+    estimator: Estimator,
+    solve_rate: float,
+    group_size: int,
+    reach: Sequence[float],
+    **inputs: float,
+) -> list[Masses]:
+    """Return the exact masses of each turn of prompts that are tried again.
+
+    FADE (arXiv:2607.01490), Eq. 16: m_S(t) = ρₜ E[w⁺ | turn t reached] and m_F(t) the same with
+    w⁻. A turn is a new group of the same prompt with statistics of its own, so that, given that it
+    is reached, its masses are the `expected_masses` of one group.
+
+    Args:
+        estimator: not changed.
+        solve_rate: p, in [0, 1].
+        group_size: G, as in `expected_masses`.
+        reach: the chance ρₜ that a prompt reaches each turn; that of the first is 1.
+        inputs: `batch_rate` and other inputs, as in `expected_masses`.
+
+    Raises:
+        BatchError: p or G is out of range, or the estimator refuses these groups.
+    """
+    return of_turns(expected_masses(estimator, solve_rate, group_size, **inputs), reach)
+
+
+def of_turns(once: Masses, reach: Sequence[float]) -> list[Masses]:
+    """Return the masses of each turn, given those of one group."""
+    return [Masses(success=rho * once.success, failure=rho * once.failure) for rho in reach]
 
 
 class _Sample(NamedTuple):

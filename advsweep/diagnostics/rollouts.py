@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from advsweep.diagnostics import difficulty
 from advsweep.diagnostics.collapse import (
@@ -16,15 +17,16 @@ from advsweep.diagnostics.collapse import (
 )
 from advsweep.diagnostics.masses import entropy_terms_per_run, masses_per_run
 from advsweep.diagnostics.stacked_runs import StackedRollouts, ratio
+from advsweep.estimators.batch import Advantages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jaxtyping import Float, Int, Num
+    from jaxtyping import Bool, Float, Int, Num
     from torch import Tensor
 
     from advsweep.diagnostics.stacked_runs import CountPerGroup, FlagPerRollout, PerRollout
-    from advsweep.estimators import Advantages, GroupBatch
+    from advsweep.estimators import GroupBatch
 
 # Metrics by name: a number of each run, or one that all share.
 _Table = dict[str, "Float[np.ndarray, ' runs'] | float"]
@@ -39,6 +41,8 @@ def rollout_metrics(
     levels: Sequence[int] | None = None,
     prompts: int | None = None,
     references: int = 0,
+    turns: Int[Tensor, " prompts"] | None = None,
+    last_turn: int = 1,
     verifier_free: bool = False,
     tolerance: float = TOLERANCE,
 ) -> dict[str, float]:
@@ -61,6 +65,9 @@ def rollout_metrics(
         levels: difficulty level of each drawn group.
         prompts: the target number of groups of the step; by default the number drawn.
         references: number of rollouts that a reference model generated in addition.
+        turns: the turn of each drawn group, counted from 1, if prompts come in several. Rewards,
+            collapse and entropies then cover the first turn alone.
+        last_turn: the turn after which no prompt comes again.
         verifier_free: the advantages are made of another signal than the rewards, so the
             collapse rate is undefined and left out.
         tolerance: groups whose rewards deviate less than this count as collapsed.
@@ -74,7 +81,9 @@ def rollout_metrics(
         step trains on any group also `collapse/acr_after`, `advantage/*`, `mass/*`, `weight/*`
         and the terms of the predicted entropy change, `entropy/drift` and `entropy/covariance`;
         and the estimator's own metrics as `estimator/*`. `mass/sign_ratio` and `weight/*` are
-        absent where they are undefined.
+        absent where they are undefined. With turns also, for every turn T, the share of prompts
+        that reach it, `retry/reached/turn_T`, and its masses per rollout of the first turn,
+        `mass/success/turn_T` and `mass/failure/turn_T` (FADE, Eq. 16).
     """
     (metrics,) = stacked_rollout_metrics(
         batch,
@@ -85,6 +94,8 @@ def rollout_metrics(
         levels=levels,
         prompts=prompts,
         references=references,
+        turns=turns,
+        last_turn=last_turn,
         verifier_free=verifier_free,
         tolerance=tolerance,
     )
@@ -101,6 +112,8 @@ def stacked_rollout_metrics(
     levels: Sequence[int] | Int[np.ndarray, "*runs prompts"] | None = None,
     prompts: int | None = None,
     references: int = 0,
+    turns: Int[Tensor, " prompts"] | None = None,
+    last_turn: int = 1,
     verifier_free: bool | Sequence[bool] = False,
     tolerance: float = TOLERANCE,
     brief: bool = False,
@@ -117,6 +130,7 @@ def stacked_rollout_metrics(
         groups: the groups trained on, for a single run.
         levels: levels of the groups of all runs.
         prompts, references: the numbers of each run.
+        turns, last_turn: as there, for a single run.
         verifier_free: one value for all runs, or one per run.
         brief: return only `reward/*`, `cost/*` and the `collapse/*` of the rewards.
     """
@@ -152,6 +166,22 @@ def stacked_rollout_metrics(
             sizes = runs.numbers(advantages.sizes(lengths)) if advantages.per_token else None
             _add_advantages(always, sometimes, runs, values, sizes, successes, solved, entropy)
     found = _by_run(always, sometimes, count)
+    if turns is not None:
+        (only,) = found
+        verdicts = batch.rewards if outcomes is None else outcomes
+        first = (turns == 1).nonzero()[:, 0]
+        of_first = stacked_rollout_metrics(
+            batch.select(first),
+            Advantages(values=batch.rewards[:0], keep=advantages.keep[:0]),
+            infos,
+            outcomes=verdicts[first],
+            levels=None if levels is None else np.ravel(levels)[first.numpy(force=True)],
+            tolerance=tolerance,
+            brief=brief,
+        )[0]
+        only |= {name: v for name, v in of_first.items() if not name.startswith("cost/")}
+        if not brief:
+            only |= _of_turns(batch, advantages, verdicts == 1, turns, last_turn, groups)
     without = [verifier_free] * count if isinstance(verifier_free, bool) else verifier_free
     for metrics, info, gone in zip(found, infos, without, strict=True):
         if gone:
@@ -159,6 +189,35 @@ def stacked_rollout_metrics(
                 metrics.pop(name, None)
         metrics |= {f"estimator/{name}": value for name, value in info.items()}
     return found
+
+
+def _of_turns(
+    batch: GroupBatch,
+    advantages: Advantages,
+    successes: Bool[Tensor, "prompts rollouts"],
+    turns: Int[Tensor, " prompts"],
+    last_turn: int,
+    groups: Int[Tensor, " groups"] | None,
+) -> dict[str, float]:
+    """Return how many prompts reach each turn, and the masses of turns."""
+    chosen = torch.arange(len(turns)) if groups is None else groups
+    lengths = None if batch.lengths is None else batch.lengths[chosen]
+    values = advantages.rollout_means(lengths)
+    if batch.mask is not None:
+        values = values.where(batch.mask[chosen], 0.0)
+    upward = values.where(successes[chosen], 0.0)
+    of_first = (turns == 1).sum().item()
+    scored = turns[:, None] == 1 if batch.mask is None else batch.mask & (turns[:, None] == 1)
+    rollouts = scored.expand_as(batch.rewards).sum().clamp(min=1)
+    metrics = {}
+    for turn in range(1, last_turn + 1):
+        own = turns[chosen] == turn
+        success = upward[own].double().sum() / rollouts
+        total = values[own].double().sum() / rollouts
+        metrics[f"retry/reached/turn_{turn}"] = (turns == turn).sum().item() / of_first
+        metrics[f"mass/success/turn_{turn}"] = success.item()
+        metrics[f"mass/failure/turn_{turn}"] = (success - total).item()
+    return metrics
 
 
 def _sums(values: Num[Tensor, "runs*groups rollouts"], runs: int) -> Num[np.ndarray, " runs"]:

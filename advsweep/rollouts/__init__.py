@@ -17,6 +17,7 @@ ROLLOUTS: Registry[RolloutPolicy] = Registry(
         "filter_drop": "advsweep.rollouts.policies",
         "plain": "advsweep.rollouts.policies",
         "reference": "advsweep.rollouts.policies",
+        "retry": "advsweep.rollouts.retry",
     },
     group="advsweep.rollouts",
 )

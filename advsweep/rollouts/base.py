@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -46,6 +46,24 @@ class RolloutSource(Protocol):
         ...
 
 
+@runtime_checkable
+class RepeatingSource(RolloutSource, Protocol):
+    """A source that can draw further groups for the same prompts."""
+
+    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        """Generates and scores a further group for prompts already drawn.
+
+        The new groups follow those drawn so far, in this order.
+
+        Args:
+            groups: numbers of groups with these prompts, from 0 in the order of drawing.
+
+        Returns:
+            Their rewards; NaN where the verifier could not judge.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Collected:
     """The groups that a step trains on.
@@ -55,10 +73,14 @@ class Collected:
             train on.
         ref_rewards: rewards of reference rollouts for the same prompts, if the policy provides
             them.
+        turns: the turn of each group drawn, counted from 1, if prompts may come in several.
+        last_turn: the turn after which no prompt comes again.
     """
 
     groups: Int[Tensor, " groups"]
     ref_rewards: Float[Tensor, "groups rollouts"] | None = None
+    turns: Int[Tensor, " drawn"] | None = None
+    last_turn: int = 1
 
 
 class RolloutPolicy(Component):
@@ -68,6 +90,9 @@ class RolloutPolicy(Component):
     """Fields of `GroupBatch` that the policy adds to those of the backend."""
     draws_references: ClassVar[bool] = False
     """Whether it draws with a reference model, which the backend then has to keep."""
+    draws_again: ClassVar[bool] = False
+    """Whether it draws further groups for the same prompts, and trains on more groups than a step
+    asks for; the backend then has to support that."""
     keeps_all: ClassVar[bool] = False
     """Whether a step draws once and trains on every group, so that runs may draw together."""
 

@@ -19,6 +19,8 @@ class Script:
         references: rewards of reference rollouts, in the order of the groups.
         asked: the size of every draw.
         referred: the groups that references were drawn for.
+        again: rewards of the groups drawn again, over and over; by default those of their prompt.
+        repeated: the groups whose prompts were drawn again.
     """
 
     rewards: Sequence[Sequence[float]]
@@ -26,11 +28,24 @@ class Script:
     step: int = 7
     asked: list[int] = field(default_factory=list)
     referred: list[list[int]] = field(default_factory=list)
+    again: Sequence[Sequence[float]] = ()
+    repeated: list[list[int]] = field(default_factory=list)
+    _drawn: list[Sequence[float]] = field(default_factory=list)
 
     def draw(self, prompts: int) -> Tensor:
         first = sum(self.asked)
         self.asked.append(prompts)
         rows = [self.rewards[(first + i) % len(self.rewards)] for i in range(prompts)]
+        self._drawn += rows
+        return torch.tensor(rows)
+
+    def draw_again(self, groups: Tensor) -> Tensor:
+        first = sum(map(len, self.repeated))
+        self.repeated.append(groups.tolist())
+        rows = [self._drawn[group] for group in groups.tolist()]
+        if self.again:
+            rows = [self.again[(first + i) % len(self.again)] for i in range(len(groups))]
+        self._drawn += rows
         return torch.tensor(rows)
 
     def draw_references(self, groups: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ class BanditBackend(Backend):
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     optimizers: ClassVar[frozenset[str]] = frozenset({"adamw", "sgd"})
     keeps_reference: ClassVar[bool] = True
+    supports_retries: ClassVar[bool] = True
     supports_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True

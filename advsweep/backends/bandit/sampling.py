@@ -124,7 +124,15 @@ class Source:
         self._rewards = torch.empty(len(random_draws), 0, group_size)
 
     def draw(self, prompts: int) -> Float[Tensor, "groups rollouts"]:
-        rows = None if self._whole else self._draw_rows(prompts)
+        return self._draw(None if self._whole else self._draw_rows(prompts), prompts)
+
+    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        assert self.rows is not None
+        return self._draw(self.rows[:, groups], len(groups))
+
+    def _draw(
+        self, rows: Int[Tensor, "runs groups"] | None, prompts: int
+    ) -> Float[Tensor, "groups rollouts"]:
         actions = self._sample(self._policy, Stream.ROLLOUTS, rows, prompts, self._draws)
         self._draws += 1
         rewards = self._tables.rewards_of(rows, actions)

@@ -291,6 +291,8 @@ class BanditStack:
             levels=source.levels,
             prompts=first.prompts_per_step,
             references=source.references,
+            turns=collected.turns,
+            last_turn=collected.last_turn,
             verifier_free=[run.estimator.verifier_free for run in runs],
             brief=brief,
         )

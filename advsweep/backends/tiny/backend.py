@@ -37,6 +37,7 @@ class TinyBackend(Backend):
     name: ClassVar[str] = "tiny"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
     keeps_reference: ClassVar[bool] = True
+    supports_retries: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True
     supports_truncated_sampling: ClassVar[bool] = True
     # torch's optimizers import it, which takes longer than a short training.

@@ -103,6 +103,8 @@ class TinyTrainer:
             levels=source.levels,
             prompts=run.prompts_per_step,
             references=source.references,
+            turns=collected.turns,
+            last_turn=collected.last_turn,
             verifier_free=self._estimator.verifier_free,
         )
         return {
@@ -215,7 +217,12 @@ class _Source:
         self.rollout_seconds = self.reward_seconds = 0.0
 
     def draw(self, prompts: int) -> Float[Tensor, "prompts rollouts"]:
-        problems = list(self._task.draw(prompts, self._rng))
+        return self._draw(list(self._task.draw(prompts, self._rng)))
+
+    def draw_again(self, groups: Int[Tensor, " groups"]) -> Float[Tensor, "groups rollouts"]:
+        return self._draw([self._problems[group] for group in groups.tolist()])
+
+    def _draw(self, problems: list[Problem]) -> Float[Tensor, "prompts rollouts"]:
         rollouts, rewards, texts = self._sample(self._network, problems, self._generator)
         self._problems += problems
         self._texts += texts

@@ -276,6 +276,25 @@ def test_plot_of_estimators_with_further_inputs(run):
     assert all(float(row["m_S"]) >= 0 for row in table)
 
 
+def test_apply_gives_means_over_tokens(run):
+    # dr_grpo: 1/2 and -1/2; the bonus of every token is .4 x .5 and .4 x .1.
+    inputs = ("--input", "lengths=3,5", "--input", "token_entropies=0.5,0.1")
+    text = run(*SHAPED, "-o", "base=dr_grpo", *inputs, "--format", "json")[0]
+    assert json.loads(text)["advantages"] == [pytest.approx([0.7, -0.46])]
+
+
+def test_plot_of_turns(run):
+    given = ("plot", "rloo", "--group-size", "4", "--turns", "3", "--format", "csv")
+    table = {(row["estimator"], row["p"]): row for row in rows(run(*given)[0])}
+    for turn in (1, 2, 3):
+        row = table[f"rloo, turn {turn}", "0.3"]
+        assert float(row["m_S"]) == pytest.approx(0.3 * 0.7**turn)
+    # Every rollout of four failed: .7^4.
+    table = rows(run(*given, "--retry-if", "all")[0])
+    (row,) = (r for r in table if r["estimator"] == "rloo, turn 2" and r["p"] == "0.3")
+    assert float(row["m_F"]) == pytest.approx(0.21 * 0.7**4)
+
+
 def test_show_tells_paper_released_code_and_ours_apart(run):
     text = run("show", "avspo")[0]
     assert "defaults held to: paper, ours\n" in text
@@ -316,6 +335,7 @@ def test_apply_repeats_with_memory(run):
 # Mistakes
 
 APPLY = ["apply", "grpo", "--rewards"]
+SHAPED = ["apply", "entropy_shaped", "--rewards", "1,0"]
 RENT = ["apply", "rent", "--rewards", "1,0", "-o", "preset=released"]
 MISTAKES = {
     "unknown name": (["show", "grop"], ["grop", "grpo"]),
@@ -368,6 +388,18 @@ MISTAKES = {
     "answers that are neither": (
         [*RENT, "--input", "token_entropy_exact=0.3", "--input", "answered=0.5"],
         ["answered", "1 or 0", "0.5"],
+    ),
+    "token entropies of another shape": (
+        [*SHAPED, "--input", "lengths=1,2", "--input", "token_entropies=1,2,3"],
+        ["token_entropies", "[1, 2, 'tokens']", "[1, 3, 2]"],
+    ),
+    "turns of one group": (
+        ["plot", "rloo", "--turns", "2", "--kind", "group"],
+        ["--turns", "expected", "group"],
+    ),
+    "an unknown reason to retry": (
+        ["plot", "rloo", "--turns", "2", "--retry-if", "some"],
+        ["retry_if", "first, all, any", "'some'"],
     ),
     "a step before the first": (
         ["apply", "fade", "--rewards", "1,0", "--input", "step=0"],

@@ -120,7 +120,7 @@ def _batch(rows: Rows, given: dict[str, Rows | int], precision: Precision) -> Gr
     }
     for name in PER_TOKEN & inputs.keys():
         tokens = math.ceil(inputs["lengths"].nan_to_num().max()) if "lengths" in inputs else 1
-        inputs[name] = inputs[name][..., None].expand(*rewards.shape, tokens)
+        inputs[name] = inputs[name][..., None].expand(-1, -1, tokens)
     return GroupBatch(rewards=rewards, mask=mask, **inputs)
 
 

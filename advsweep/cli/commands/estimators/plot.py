@@ -67,6 +67,16 @@ def plot(
             "statistics (fade, a_grae, ...) (default: the rate of each point).",
         ),
     ] = None,
+    turns: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Turns of a prompt with rollout=retry; show the expected masses of each."
+        ),
+    ] = 1,
+    retry_if: Annotated[
+        str,
+        typer.Option(help="Start the next turn if the first, all or any rollouts failed."),
+    ] = "first",
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,6 +97,8 @@ def plot(
     shows both, their sum and their ratio, computed by exact enumeration of all groups.
 
     advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
+
+    advsweep estimators plot dr_grpo --turns 3 --compare -o turns.svg
     """
     from advsweep.cli.commands.estimators.inputs import (
         NEUTRAL,
@@ -110,10 +122,14 @@ def plot(
     assumed = sorted({n for e in estimators.values() for n in e.needs} - given.keys())
     given |= {name: NEUTRAL[name] for name in assumed}
     check_inputs(estimators.values(), given)
+    if turns > 1 and kind is not Kind.EXPECTED:
+        raise ConfigError(f"--turns: expected --kind expected with turns, got {kind.value}")
     curves = {
         label: _curve(estimator, kind, group_size, batch_rate, given)
         for label, estimator in estimators.items()
     }
+    if turns > 1:
+        curves = _curves_of_turns(curves, group_size, turns, retry_if)
     for name in assumed:
         echo(f"Assuming {name} = {given[name]:g}; set it with --input {name}=...", err=True)
     if target is not None:
@@ -183,6 +199,29 @@ def _curve(
     if kind is Kind.GROUP:
         points = [(k / group_size, k) for k in range(group_size + 1)]
     return [(p, of(estimator, point, batch_rate=batch_rate, **own)) for p, point in points]
+
+
+def _curves_of_turns(
+    curves: Mapping[str, Curve], group_size: int, turns: int, retry_if: str
+) -> dict[str, Curve]:
+    """Returns a curve per estimator and turn, given those of one turn."""
+    from advsweep.diagnostics.masses import of_turns
+    from advsweep.rollouts import ROLLOUTS
+    from advsweep.rollouts.retry import Retry
+
+    policy = ROLLOUTS.build(
+        {"name": "retry", "turns": turns, "retry_if": retry_if}, where="rollout"
+    )
+    assert isinstance(policy, Retry)
+    found: dict[str, Curve] = {
+        f"{label}, turn {t}": [] for label in curves for t in range(1, turns + 1)
+    }
+    for label, curve in curves.items():
+        for p, once in curve:
+            masses = of_turns(once, policy.reach(p, group_size))
+            for turn, mass in enumerate(masses, start=1):
+                found[f"{label}, turn {turn}"].append((p, mass))
+    return found
 
 
 def _draw(curves: Mapping[str, Curve], target: Path, title: str, kind: Kind, compare: bool) -> None:
