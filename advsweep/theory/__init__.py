@@ -7,8 +7,8 @@ fixed seed and a tolerance of three standard errors. Equality means 1e-9 unless 
 
 from __future__ import annotations
 
-from advsweep.theory import a_grae, aapo, avspo, fade, two_stage
-from advsweep.theory.render import THEORY_FORMATS, render_theory
+from advsweep.theory import a_grae, aapo, avspo, fade, fade_power, two_stage
+from advsweep.theory.render import THEORY_FORMATS, describe, render_theory
 from advsweep.theory.types import Finding, Relation, TheoryCheck, TheoryResult
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "TheoryCheck",
     "TheoryResult",
     "check_theory",
+    "describe",
     "render_theory",
 ]
 
@@ -28,6 +29,7 @@ CHECKS: tuple[TheoryCheck, ...] = (
     *aapo.CHECKS,
     *two_stage.CHECKS,
     *fade.CHECKS,
+    *fade_power.CHECKS,
 )
 
 

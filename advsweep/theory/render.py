@@ -37,17 +37,17 @@ def _lay_out(results: Sequence[TheoryResult]) -> Document:
     lines = []
     for result in results:
         finding = result.deciding
+        check = result.check
+        names = (check.id, result.verdict.value, check.paper.partition(" (")[0], check.equation)
         entries = (
-            Entry(result.check.paper.partition(" (")[0]),
-            Entry(result.check.equation),
             Entry(_number(finding.got), value=finding.got),
             Entry(_expected(finding)),
             Entry(f"{result.comparisons:,}", value=float(result.comparisons)),
         )
-        lines.append(Line((result.check.id, result.verdict.value), entries))
-    headings = ("paper", "equation", "got", "expected", "compared")
+        lines.append(Line(names, entries))
+    headings = ("got", "expected", "compared")
     table = Table(
-        names=("claim", "verdict"),
+        names=("claim", "verdict", "paper", "equation"),
         columns=tuple(Heading((heading,), "claim") for heading in headings),
         sections=(tuple(lines),),
         title="The papers' theorems and masses, computed",
@@ -57,11 +57,16 @@ def _lay_out(results: Sequence[TheoryResult]) -> Document:
     return Document(tables=(table,), notes=(summary, *map(_note, results)))
 
 
-def _note(result: TheoryResult) -> str:
-    check, finding = result.check, result.deciding
+def describe(result: TheoryResult) -> str:
+    """Says what decided, with the numbers."""
+    finding = result.deciding
     decided = f"{finding.quantity}: {_number(finding.got)}, expected {_expected(finding)}"
-    end = f" {check.note}" if check.note else ""
-    return f"{check.id}: {check.says}. Computed: {check.computes}; {decided}.{end}"
+    return f"{decided}. {result.check.note}".rstrip()
+
+
+def _note(result: TheoryResult) -> str:
+    check = result.check
+    return f"{check.id}: {check.says}. Computed: {check.computes}; {describe(result)}"
 
 
 def _plain(result: TheoryResult) -> dict[str, Any]:

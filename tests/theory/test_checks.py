@@ -10,7 +10,7 @@ import torch
 import advsweep.estimators
 from advsweep.report import ClaimVerdict
 from advsweep.statistics import pass_at_k
-from advsweep.theory import CHECKS, TheoryResult, a_grae, aapo, avspo, fade, two_stage
+from advsweep.theory import CHECKS, TheoryResult, a_grae, aapo, avspo, fade, fade_power, two_stage
 from advsweep.theory import softmax as softmax_module
 from advsweep.theory.types import Finding, Relation, compare
 
@@ -53,7 +53,7 @@ def mutated(monkeypatch):
         estimator._advantages = wrong
         return estimator
 
-    for module in (avspo, a_grae, aapo, two_stage, fade):
+    for module in (avspo, a_grae, aapo, two_stage, fade, fade_power):
         monkeypatch.setattr(module, "build_estimator", build)
 
 
@@ -113,7 +113,7 @@ def test_the_change_of_entropy_holds_without_its_drift(monkeypatch):
 
 
 def test_the_required_signal_holds_at_its_own_break_even(monkeypatch):
-    monkeypatch.setattr(fade, "_break_even", lambda rate: 2.25)
+    monkeypatch.setattr(fade_power, "_break_even", lambda rate: 2.25)
     assert verdict("FA16") is ClaimVerdict.HOLDS
 
 
@@ -127,7 +127,7 @@ def test_the_break_even_of_two_prompts_by_hand():
         vectors.append([x / math.hypot(*w) for x in w])
     bisector = [a + b for a, b in zip(*vectors, strict=True)]
     ratio = bisector[0] * math.sqrt(v[0]) / (bisector[1] * math.sqrt(v[1]))
-    assert ratio == pytest.approx(fade._break_even(0.25), abs=1e-9)
+    assert ratio == pytest.approx(fade_power._break_even(0.25), abs=1e-9)
     assert ratio == pytest.approx(1.4707, abs=1e-4)
 
 

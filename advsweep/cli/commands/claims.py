@@ -1,16 +1,20 @@
-"""`advsweep claims`: evaluate a list of claims against a store."""
+"""`advsweep claims`: evaluate claims against a store, the papers' theorems, or all their claims."""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_claims
-from advsweep.cli.shared.output import echo_rendered
+from advsweep.cli.shared.output import echo_rendered, warn
+
+if TYPE_CHECKING:
+    from advsweep.report.papers.paper_claims import PartVerdict
+    from advsweep.theory import TheoryResult
 
 THEORY = "theory"
 """The name of the list whose claims are computed and need no store."""
@@ -28,17 +32,33 @@ class ClaimsFormat(Enum):
 
 def claims(
     name: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="LIST",
             help="A YAML file of claims, the name of a shipped list (demo), or theory: the papers' "
             "theorems and masses, computed.",
             autocompletion=complete_claims,
         ),
-    ],
+    ] = None,
+    papers: Annotated[
+        bool,
+        typer.Option(
+            "--papers",
+            help="Show all claims of the five papers: each with its verdict, its scale and what "
+            "judged it. Where the store has no runs, verdicts are those of the committed studies.",
+        ),
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 unless every claim holds.")
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Write the verdicts into a CSV file, in the place of the list's earlier ones.",
+        ),
+    ] = None,
     store: options.Store = None,
     output: Annotated[
         ClaimsFormat, typer.Option("--format", help="Choose the output format.")
@@ -48,19 +68,47 @@ def claims(
 
     Exit code 2 if a claim is not judged, as it names a sweep, row or metric that does not exist.
     """
+    _check_combination(name, papers, strict, record)
+    if papers:
+        _show_papers(store, output)
+        return
+    assert name is not None
     if name == THEORY:
         _check_theory(output, strict)
         return
     from advsweep.report import ClaimVerdict, evaluate_claims, read_claim_list, render_claims
+    from advsweep.report.papers.recorded_verdicts import record_verdicts
     from advsweep.store import open_store
 
-    listed = read_claim_list(find_claims(name))
-    results = evaluate_claims(open_store(store, create=False), listed)
+    path = find_claims(name)
+    listed = read_claim_list(path)
+    opened = open_store(store, create=False)
+    results = evaluate_claims(opened, listed)
     echo_rendered(render_claims(results, output.value))
+    if record is not None:
+        count = record_verdicts(opened, path.stem, results, record)
+        warn(f"{count} of {len(results.results)} verdicts recorded in {record}")
     if results.count(ClaimVerdict.NOT_JUDGED):
         raise typer.Exit(2)
     if strict and results.count(ClaimVerdict.HOLDS) < len(results.results):
         raise typer.Exit(1)
+
+
+def _check_combination(name: str | None, papers: bool, strict: bool, record: Path | None) -> None:
+    """Refuses options that do not go together.
+
+    Raises:
+        ConfigError: neither or both of LIST and --papers, or options that need a list of claims.
+    """
+    from advsweep.errors import ConfigError
+
+    if (name is None) is not papers:
+        got = "neither" if name is None else "both"
+        raise ConfigError(f"claims: expected LIST or --papers, got {got}")
+    if papers and strict:
+        raise ConfigError("claims: --strict needs a LIST; expected --papers alone")
+    if record is not None and (papers or name == THEORY):
+        raise ConfigError("claims: --record needs a LIST of claims about runs")
 
 
 def _check_theory(output: ClaimsFormat, strict: bool) -> None:
@@ -72,6 +120,40 @@ def _check_theory(output: ClaimsFormat, strict: bool) -> None:
     echo_rendered(render_theory(results, output.value))
     if strict and any(result.verdict is not ClaimVerdict.HOLDS for result in results):
         raise typer.Exit(1)
+
+
+def _show_papers(store: str | None, output: ClaimsFormat) -> None:
+    """Judges and prints all claims of the papers; a store is optional unless it was given."""
+    from advsweep.errors import NoStoreError
+    from advsweep.report.papers.paper_claims import judge_papers, read_paper_claims
+    from advsweep.report.papers.recorded_verdicts import read_recorded
+    from advsweep.report.papers.render_paper_claims import render_paper_claims
+    from advsweep.store import open_store
+    from advsweep.theory import check_theory
+
+    try:
+        opened = open_store(store, create=False)
+    except NoStoreError:
+        if store is not None:
+            raise
+        opened = None
+    theory = [_part(result) for result in check_theory()]
+    verdicts = judge_papers(read_paper_claims(), theory, opened, read_recorded())
+    echo_rendered(render_paper_claims(verdicts, output.value))
+
+
+def _part(result: TheoryResult) -> PartVerdict:
+    """Returns a check's verdict as that of a claim."""
+    from advsweep.report.papers.paper_claims import PartVerdict
+    from advsweep.theory import describe
+
+    return PartVerdict(
+        id=result.check.id,
+        verdict=result.verdict,
+        n=result.comparisons,
+        setting="exact",
+        reason=describe(result),
+    )
 
 
 def find_claims(name: str) -> Path:

@@ -1,0 +1,193 @@
+"""The table of the papers' claims as text, in every format of claims."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from advsweep.printable import printable_json, spreadsheet_cell
+from advsweep.report.claims.expressions import ClaimVerdict
+from advsweep.report.papers.paper_claims import THEORY, PaperVerdict, PartVerdict
+from advsweep.report.tables.export import to_latex, to_markdown, writer
+from advsweep.report.tables.types import Document, Entry, Heading, Line, Table
+
+_COUNTED: Mapping[ClaimVerdict, str] = {
+    ClaimVerdict.HOLDS: "hold",
+    ClaimVerdict.CONTRADICTED: "contradicted",
+    ClaimVerdict.NOT_SETTLED: "not settled",
+    ClaimVerdict.CANNOT_TELL: "cannot be told",
+    ClaimVerdict.NOT_JUDGED: "not judged",
+}
+# A setting says its task and model first, and then details.
+_LONGEST = 40
+
+
+def render_paper_claims(verdicts: Sequence[PaperVerdict], format: str = "table") -> str:
+    """Renders the verdicts as text that ends with a line break.
+
+    Raises:
+        ConfigError: there is no such format.
+    """
+    return writer(PAPER_CLAIM_FORMATS, format)(verdicts)
+
+
+def _lay_out(verdicts: Sequence[PaperVerdict]) -> Document:
+    sections = tuple(
+        tuple(map(_line, own)) for _, own in groupby(verdicts, key=lambda v: v.claim.paper)
+    )
+    table = Table(
+        names=("claim", "verdict", "says", "scale", "by"),
+        columns=(Heading(("n",), "claim"),),
+        sections=sections,
+        title="The papers' claims",
+    )
+    return Document(
+        tables=(table,), notes=(_summary(verdicts), *_papers(verdicts), *_why(verdicts))
+    )
+
+
+def _line(verdict: PaperVerdict) -> Line:
+    claim = verdict.claim
+    names = (claim.id, verdict.verdict.value, claim.says, _scale(verdict), _judge(verdict))
+    return Line(names, (_number(verdict),))
+
+
+def _number(verdict: PaperVerdict) -> Entry:
+    if verdict.deciding is None or verdict.claim.judge == THEORY:
+        return Entry()
+    n = verdict.deciding.deciding.n
+    return Entry(str(n), value=float(n))
+
+
+def _scale(verdict: PaperVerdict) -> str:
+    """The deciding scale, and the other one's verdict if it differs."""
+    if verdict.deciding is None:
+        return ""
+    text = _short(verdict.deciding.deciding.setting)
+    others = [
+        f"{other.scale.value}: {other.verdict.value}"
+        for other in verdict.scales
+        if other.verdict is not verdict.verdict
+    ]
+    return f"{text} ({', '.join(others)})" if others else text
+
+
+def _short(setting: str) -> str:
+    """The first phrases of a setting, as many as fit."""
+    phrases = setting.replace("; ", ", ").split(", ")
+    taken = phrases[0]
+    for phrase in phrases[1:]:
+        if len(taken) + len(phrase) + 2 > _LONGEST:
+            break
+        taken += f", {phrase}"
+    return taken
+
+
+def _judge(verdict: PaperVerdict) -> str:
+    if verdict.recorded:
+        return f"{verdict.claim.judge}, {verdict.recorded}"
+    return verdict.claim.judge
+
+
+def _summary(verdicts: Sequence[PaperVerdict]) -> str:
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    judged = len(verdicts) - counts[ClaimVerdict.NOT_JUDGED]
+    parts = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _COUNTED.items())
+    return f"{len(verdicts)} claims, {judged} judged: {parts}"
+
+
+def _papers(verdicts: Sequence[PaperVerdict]) -> list[str]:
+    """Says which letters stand for which paper, and where verdicts with a date come from."""
+    names = {verdict.claim.id[:2]: verdict.claim.paper for verdict in verdicts}
+    lines = ["; ".join(f"{letters}: {paper}" for letters, paper in names.items())]
+    if any(verdict.recorded for verdict in verdicts):
+        lines.append(
+            "a judge with a date: the verdict that a study recorded on that day, since the store "
+            "has no runs of its list"
+        )
+    return lines
+
+
+def _why(verdicts: Sequence[PaperVerdict]) -> list[str]:
+    """Says why claims are not judged, once for each reason."""
+    ids: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.verdict is ClaimVerdict.NOT_JUDGED:
+            ids.setdefault(verdict.reason, []).append(verdict.claim.id)
+    return [f"{', '.join(own)} not judged: {reason}" for reason, own in ids.items()]
+
+
+def _plain(verdict: PaperVerdict) -> dict[str, Any]:
+    claim, scale = verdict.claim, verdict.deciding
+    return {
+        "claim": claim.id,
+        "paper": claim.paper,
+        "section": claim.section,
+        "says": claim.says,
+        "verdict": verdict.verdict.value,
+        "scale": scale.scale.value if scale else "",
+        "setting": scale.deciding.setting if scale else "",
+        "n": scale.deciding.n if scale else None,
+        "judge": claim.judge,
+        "recorded": verdict.recorded,
+        "reason": verdict.reason,
+    }
+
+
+def _plain_part(part: PartVerdict) -> dict[str, Any]:
+    return {
+        "claim": part.id,
+        "verdict": part.verdict.value,
+        "n": part.n,
+        "setting": part.setting,
+        "recorded": part.recorded,
+        "reason": part.reason,
+    }
+
+
+def _to_csv(verdicts: Sequence[PaperVerdict]) -> str:
+    rows = [_plain(verdict) for verdict in verdicts]
+    buffer = io.StringIO()
+    table = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows({key: spreadsheet_cell(v) for key, v in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _to_json(verdicts: Sequence[PaperVerdict]) -> str:
+    document = [
+        {
+            **_plain(verdict),
+            "scales": [
+                {
+                    "scale": scale.scale.value,
+                    "verdict": scale.verdict.value,
+                    "parts": [_plain_part(part) for part in scale.parts],
+                    "without_data": list(scale.missing),
+                }
+                for scale in verdict.scales
+            ],
+        }
+        for verdict in verdicts
+    ]
+    return printable_json(json.dumps({"claims": document}, indent=2, ensure_ascii=False)) + "\n"
+
+
+def _to_table(verdicts: Sequence[PaperVerdict]) -> str:
+    from advsweep.report.tables.terminal import to_table  # rich is for people alone
+
+    return to_table(_lay_out(verdicts))
+
+
+PAPER_CLAIM_FORMATS: Mapping[str, Callable[[Sequence[PaperVerdict]], str]] = {
+    "table": _to_table,
+    "markdown": lambda verdicts: to_markdown(_lay_out(verdicts)),
+    "latex": lambda verdicts: to_latex(_lay_out(verdicts)),
+    "csv": _to_csv,
+    "json": _to_json,
+}
