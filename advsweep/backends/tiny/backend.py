@@ -45,6 +45,12 @@ class TinyBackend(Backend):
 
     minibatches: int = option(2, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")
+    stale_steps: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="age in steps of the weights that sample, as with asynchronous samplers; 0: none",
+    )
     skip_zero_advantages: bool = option(
         True, help="leave rollouts of advantage 0 out of the computation where that is exact"
     )

@@ -15,6 +15,7 @@ from advsweep.backends.randomness import Stream, numpy_generator, torch_generato
 from advsweep.backends.step_changes import KL_STEP, ChangeMeter, peak_memory
 from advsweep.backends.tiny.network import Continuations, fuse
 from advsweep.backends.tiny.sampling import Rollouts, TinySampler, sample
+from advsweep.backends.tiny.stale import WeightHistory
 from advsweep.backends.tiny.tokens import Encoded, decode, encode
 from advsweep.backends.tiny.update import Experience, PolicyUpdate, UpdateOptions
 from advsweep.backends.tiny.weights import (
@@ -48,6 +49,7 @@ WEIGHTS_FILE = "model.safetensors"
 _OPTIMIZER_FILE = "optimizer.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
+_HISTORY_FILE = "history.safetensors"
 _CHANGE_FILE = "change.safetensors"
 
 
@@ -65,6 +67,7 @@ class TinyTrainer:
         # Sorted, as the optimizer keeps moments by position and bases may differ in their order.
         self._weights = {name: base[name].clone() for name in sorted(base)}
         self._measures_change = options.entropy_change
+        self._history = WeightHistory(options.stale_steps)
         self._base = base
         self._renewed: Weights | None = None
         self._update = PolicyUpdate(run, options, model, self._weights, base)
@@ -72,7 +75,8 @@ class TinyTrainer:
 
     def step(self, step: int) -> Mapping[str, float]:
         run = self._run
-        source = _Source(run, self._task, self._model, self._weights, self._reference, step)
+        sampling = self._history.sampling(self._weights)
+        source = _Source(run, self._task, self._model, sampling, self._reference, step)
         collected = run.rollout.collect(source, run.prompts_per_step)
         groups = collected.groups
         rollouts, drawn = source.rollouts(), source.batch()
@@ -163,6 +167,8 @@ class TinyTrainer:
         }
         if self._renewed is not None:
             files[_REFERENCE_FILE] = to_bytes(self._renewed)
+        if history := self._history.state():
+            files[_HISTORY_FILE] = to_bytes(history)
         return files
 
     def restore(self, files: Mapping[str, bytes]) -> None:
@@ -173,6 +179,8 @@ class TinyTrainer:
         self._estimator.load_state_dict(json.loads(files[_ESTIMATOR_FILE]))
         if _REFERENCE_FILE in files:
             self._renewed = from_bytes(files[_REFERENCE_FILE])
+        if _HISTORY_FILE in files:
+            self._history.restore(from_bytes(files[_HISTORY_FILE]))
         # Checkpoints of earlier versions lack it.
         self._meter.restore(from_bytes(files[_CHANGE_FILE]) if _CHANGE_FILE in files else {})
 

@@ -35,12 +35,13 @@ _KL_ROLLOUTS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateOptions:
-    """Settings of updates; the options of `TinyBackend` have the same names and meanings."""
+    """Settings of a training; the options of `TinyBackend` have the same names and meanings."""
 
     minibatches: int
     inner_epochs: int
     skip_zero_advantages: bool
     entropy_change: bool
+    stale_steps: int
 
 
 @dataclass(frozen=True)

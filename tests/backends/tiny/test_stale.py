@@ -1,0 +1,111 @@
+"""Rollouts of earlier weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from advsweep.backends.base import Run
+from advsweep.backends.checkpoints import Checkpoints
+from advsweep.backends.tiny.stale import WeightHistory
+from advsweep.objectives.base import LossInputs, LossOutput
+from advsweep.objectives.clipped import Clipped
+
+MakeRun = Callable[..., Run]
+
+# Failures, of which every step of a small run has some, move the weights.
+ALWAYS_MOVES = {"estimator": {"name": "nsr"}}
+
+
+def test_the_weights_of_some_steps_ago_sample() -> None:
+    history, weights = WeightHistory(2), {"a": torch.zeros(1), "b/c": torch.zeros(1)}
+    found = []
+    for step in range(1, 6):
+        found.append(history.sampling(weights)["b/c"].item())
+        weights["b/c"].fill_(step)
+        again = WeightHistory(2)
+        again.restore(history.state())
+        assert again.state().keys() == history.state().keys()
+        history = again
+    assert found == [0, 0, 0, 1, 2]
+
+
+def test_without_a_lag_nothing_is_kept() -> None:
+    history, weights = WeightHistory(0), {"a": torch.zeros(1)}
+    assert history.sampling(weights) is weights
+    assert history.state() == {}
+
+
+def test_a_run_without_a_lag_is_that_of_earlier_versions(small_run: MakeRun) -> None:
+    run = small_run("tiny")
+    assert small_run("tiny", backend={"stale_steps": 0}).identity == run.identity
+    assert small_run("tiny", backend={"stale_steps": 1}).identity != run.identity
+
+
+def test_rollouts_are_those_of_the_earlier_weights(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """With a lag of 2 the base samples in three steps, as where nothing is learnt."""
+    lagging = small_run("tiny", **ALWAYS_MOVES, backend={"stale_steps": 2})
+    points = train(lagging, tmp_path / "lagging").points
+    at_rest = small_run("tiny", **ALWAYS_MOVES, optimizer={"lr": 1e-12})
+    still = train(at_rest, tmp_path / "still").points
+    fresh = train(small_run("tiny", **ALWAYS_MOVES), tmp_path / "fresh").points
+    for step in (1, 2, 3):
+        for name in ("entropy/token", "reward/mean", "cost/tokens"):
+            assert points[step][name] == pytest.approx(still[step][name], rel=1e-5), (step, name)
+    assert points[4]["entropy/token"] != pytest.approx(still[4]["entropy/token"], rel=1e-5)
+    assert points[2]["entropy/token"] != pytest.approx(fresh[2]["entropy/token"], rel=1e-5)
+
+
+@dataclass(kw_only=True)
+class Witness(Clipped):
+    """Remembers the mean |log ratio| of every minibatch."""
+
+    name: ClassVar[str] = "witness"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gaps: list[float] = []
+
+    def loss(self, inputs: LossInputs) -> LossOutput:
+        gap = (inputs.log_probs - inputs.old_log_probs)[inputs.completion_mask].abs()
+        self.gaps.append(gap.mean().item())
+        return super().loss(inputs)
+
+
+def test_ratios_are_to_the_weights_that_sampled(
+    small_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    gaps = {}
+    for lag in (0, 1):
+        witness = Witness(kl_coef=1e-9)
+        backend = {"stale_steps": lag, "minibatches": 1}
+        run = small_run("tiny", **ALWAYS_MOVES, backend=backend, steps=3)
+        run = replace(run, objective=witness)
+        train(run, tmp_path / str(lag))
+        gaps[lag] = witness.gaps
+    assert max(gaps[0]) < 1e-4
+    assert gaps[1][0] < 1e-4
+    assert min(gaps[1][1:]) > 1e-3
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(
+    small_run: MakeRun, train: Any, KilledError: Any, tmp_path: Path
+) -> None:
+    run = small_run("tiny", **ALWAYS_MOVES, backend={"stale_steps": 2})
+    whole = train(run, tmp_path / "whole")
+    with pytest.raises(KilledError):
+        train(run, tmp_path / "parts", die_after=3)
+    rest = train(run, tmp_path / "parts")
+    assert rest.resumptions == [2]
+    assert rest.lasting == {step: values for step, values in whole.lasting.items() if step > 2}
+    files = [
+        Checkpoints(tmp_path / d, run.identity).load(run.steps).files for d in ("whole", "parts")
+    ]
+    assert dict(files[0]) == dict(files[1])
