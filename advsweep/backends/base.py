@@ -226,6 +226,8 @@ class Backend(Component):
     """Whether its evaluations support a top-p below 1 and the temperature 0."""
     measures_changes: ClassVar[bool] = False
     """Whether `change_norms` works, which optimizer.match=step needs."""
+    resets: ClassVar[bool] = False
+    """Whether it obeys `Optimizer.resets` and `Objective.renews_reference`."""
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -292,9 +294,7 @@ class Backend(Component):
     def change_norms(
         self, runs: Sequence[Run], reporter: Reporter, after_step: Callable[[int], None]
     ) -> list[float | Exception]:
-        """Train runs from their bases to their last step; return how far the weights moved.
-
-        Nothing is evaluated or written.
+        """Train runs from their bases to their last step, and write nothing.
 
         Args:
             runs: runs whose `stack_key` has the same shape; a single run without one.

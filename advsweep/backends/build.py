@@ -172,6 +172,15 @@ def _check(run: Run) -> None:
             f"optimizer: backend '{backend.name}' trains with "
             f"{' or '.join(sorted(backend.optimizers))}, got '{run.optimizer.name}'"
         )
+    resets = {
+        "optimizer.reset_every": run.optimizer.reset_every,
+        "objective.renew_every": run.objective.plain().get("renew_every", 0),
+    }
+    for key, every in resets.items():
+        if every and not backend.resets:
+            raise ConfigError(
+                f"{key}: backend '{backend.name}' never resets them; expected 0, got {every}"
+            )
     check_sampling(backend, run.evaluation)
 
 

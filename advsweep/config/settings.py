@@ -79,6 +79,10 @@ class Optimizer(Component):
         help="above 0: the run only finds the rate of runs of this many steps; match=step makes it",
     )
 
+    reset_every: int = option(
+        0, ge=0, absent=0, help="steps after which its moments start anew; 0: never"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.match_reference, Component):
@@ -93,6 +97,10 @@ class Optimizer(Component):
     def decays_weights(self) -> bool:
         """Whether weights change without a gradient."""
         return False
+
+    def resets(self, step: int) -> bool:
+        """Return whether the moments start anew after `step` steps (ProRL, arXiv:2505.24864)."""
+        return self.reset_every > 0 and step % self.reset_every == 0
 
     def share(self, step: int, steps: int) -> float:
         """Return the share of `lr` at a step, counted from 1.
@@ -146,6 +154,14 @@ class Sgd(Optimizer):
     lr: float = option(0.1, gt=0, help="learning rate after the warm-up")
     max_grad_norm: float = option(0.0, ge=0, help="gradients are clipped to this norm; 0: never")
     momentum: float = option(0.0, ge=0, lt=1, help="decay of the running sum of gradients")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reset_every and self.momentum == 0:
+            raise ConfigError(
+                f"reset_every: expected 0 with momentum=0, which has no moments, got "
+                f"{self.reset_every}"
+            )
 
 
 @dataclass(kw_only=True)

@@ -99,6 +99,10 @@ class Objective(Component):
         """Whether `LossInputs.reference_log_probs` is required."""
         return False
 
+    def renews_reference(self, step: int) -> bool:
+        """Return whether the policy after `step` steps becomes the penalty's reference."""
+        return False
+
     @property
     def needs_entropy(self) -> bool:
         """Whether `LossInputs.entropies` is required, with gradient."""

@@ -56,6 +56,12 @@ class Tokenwise(Objective):
     )
     kl_coef: float = option(0.0, ge=0, help="weight of the KL penalty to the base model")
     entropy_coef: float = option(0.0, ge=0, help="weight of the entropy bonus")
+    renew_every: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="steps after which the penalty refers to the policy, not the base; 0: never",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,10 +70,19 @@ class Tokenwise(Objective):
                 f"max_tokens: expected null with aggregation={self.aggregation.value}, "
                 f"got {self.max_tokens}; only aggregation=constant divides by it"
             )
+        if self.renew_every and self.kl_coef == 0:
+            raise ConfigError(
+                f"renew_every: expected 0 with kl_coef=0, as there is no penalty, got "
+                f"{self.renew_every}"
+            )
 
     @property
     def skips_exactly(self) -> bool:
         return self.kl_coef == 0 and self.entropy_coef == 0
+
+    def renews_reference(self, step: int) -> bool:
+        # ProRL (Liu et al. 2025, arXiv:2505.24864), to which the two-stage view points.
+        return self.renew_every > 0 and step % self.renew_every == 0
 
     @property
     def averages(self) -> bool:

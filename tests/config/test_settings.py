@@ -88,7 +88,15 @@ def test_a_cosine_falls_from_the_end_of_the_warm_up() -> None:
 
 def test_without_matching_an_optimizer_is_what_it_was_before_there_was_any() -> None:
     plain = AdamW(lr=0.01)
-    later = {"match", "match_reference", "match_steps", "calibrates", "schedule", "final_share"}
+    later = {
+        "reset_every",
+        "match",
+        "match_reference",
+        "match_steps",
+        "calibrates",
+        "schedule",
+        "final_share",
+    }
     names = {f.name for f in fields(AdamW)} - later
     values = {name: getattr(plain, name) for name in names}
     assert plain.identity() == {"name": "adamw", "revision": 1, **values}

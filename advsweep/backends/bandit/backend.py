@@ -56,6 +56,7 @@ class BanditBackend(Backend):
     supports_system_messages: ClassVar[bool] = True
     shapes_rewards: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True
+    resets: ClassVar[bool] = True
 
     minibatches: int = option(1, ge=1, help="updates per inner epoch; groups are not split")
     inner_epochs: int = option(1, ge=1, help="how often a step trains on its rollouts")

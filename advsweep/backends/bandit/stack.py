@@ -52,6 +52,7 @@ _WEIGHTS_FILE = "table.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 _PARAMETERS = "parameters"
 _REFERENCE = "reference"
+_PENALTY = "penalty"
 _CHANGE, _CHANGE_SUMS = "change", "change_sums"
 
 
@@ -85,6 +86,7 @@ class BanditStack:
         self._parameters = self._logits.origin()
         self._moments = fresh_state(first.optimizer, self._parameters)
         self._reference = self._logits.origin()
+        self._penalty: torch.Tensor | None = None
         self._changes = ChangeMemory(self._parameters)
 
     def step(self, step: int) -> list[Mapping[str, float] | Exception]:
@@ -119,6 +121,10 @@ class BanditStack:
                     _add(outcomes[block.runs], found)
         if self._runs[0].rollout.renews_reference(step):
             self._reference = self._parameters.clone()
+        if self._runs[0].objective.renews_reference(step):
+            self._penalty = self._parameters.clone()
+        if self._runs[0].optimizer.resets(step):
+            self._moments = fresh_state(self._runs[0].optimizer, self._parameters)
         return list(outcomes)
 
     def _expected(self, before: Policy, step: int) -> list[dict[str, float]]:
@@ -156,6 +162,7 @@ class BanditStack:
         self._tables = self._tables[chosen]
         self._parameters = self._parameters[chosen]
         self._reference = self._reference[chosen]
+        self._penalty = None if self._penalty is None else self._penalty[chosen]
         self._changes = self._changes[chosen]
         self._moments = {name: values[chosen] for name, values in self._moments.items()}
         self._arrange()
@@ -176,6 +183,7 @@ class BanditStack:
             _CHANGE: self._changes.last,
             _CHANGE_SUMS: self._changes.sums,
             **self._moments,
+            **({} if self._penalty is None else {_PENALTY: self._penalty}),
         }
         own = {name: values[index].clone() for name, values in tensors.items()}
         memory = self._estimators[index].state_dict()
@@ -188,6 +196,9 @@ class BanditStack:
         tensors = safetensors.torch.load(files[_WEIGHTS_FILE])
         self._parameters[index] = tensors.pop(_PARAMETERS)
         self._reference[index] = tensors.pop(_REFERENCE)
+        if _PENALTY in tensors:
+            self._penalty = self._logits.origin() if self._penalty is None else self._penalty
+            self._penalty[index] = tensors.pop(_PENALTY)
         # Checkpoints of earlier versions lack these.
         self._changes.last[index] = tensors.pop(_CHANGE, torch.tensor(0.0))
         self._changes.sums[index] = tensors.pop(_CHANGE_SUMS, torch.tensor(torch.nan))
@@ -261,6 +272,7 @@ class BanditStack:
             self._parameters[block.runs],
             {name: values[block.runs] for name, values in self._moments.items()},
             step,
+            penalty=None if self._penalty is None else self._penalty[block.runs],
         )
         block.trained_on = experience(source, collected, drawn, advantages)
         changes = self._block_changes(block)

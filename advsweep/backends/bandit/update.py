@@ -76,6 +76,7 @@ class Updates:
 
     Args:
         parameters, state: changed in place.
+        penalty: parameters of the policy that a KL penalty refers to; None for the base.
 
     Attributes:
         errors: errors by number of the run; such a run cannot continue.
@@ -91,6 +92,8 @@ class Updates:
         parameters: Float[Tensor, "runs rows behaviours"],
         state: State,
         step: int,
+        *,
+        penalty: Float[Tensor, "runs rows behaviours"] | None = None,
     ) -> None:
         self._run = runs[0]
         self._runs = runs
@@ -99,6 +102,7 @@ class Updates:
         self._parameters = parameters
         self._state = state
         self._step = step
+        self._base = logits.base if penalty is None else logits.of(penalty)
         self._temperature = temperatures(runs)
         self._rates = learning_rates(runs, step)
         self._lr = torch.tensor(self._rates)[:, None, None]
@@ -218,7 +222,7 @@ class Updates:
             spread = policy.entropies[..., None].expand(shape).reshape(tokens)
             leaves.append(spread.requires_grad_())
         if objective.needs_reference:
-            base = Policy.of(self._logits.base, self._temperature)
+            base = Policy.of(self._base, self._temperature)
             base = base if minibatch.rows is None else base.of_prompts(minibatch.rows)
             references = base.log_probs(minibatch.actions).view(tokens)
         output = objective.loss(

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class TinyBackend(Backend):
-    """Trains the tiny model on a task over a small alphabet."""
+    """Trains the tiny model on a task over a small alphabet.
+
+    Resetting the last layers at intervals is FADE's check of where a method learns
+    (arXiv:2607.01490, App. 15.2, with the last 4 layers of a 7B model): what is learned only
+    there is lost.
+    """
 
     name: ClassVar[str] = "tiny"
     provides: ClassVar[frozenset[str]] = BATCH_FIELDS
@@ -40,6 +45,7 @@ class TinyBackend(Backend):
     supports_retries: ClassVar[bool] = True
     measures_changes: ClassVar[bool] = True
     supports_truncated_sampling: ClassVar[bool] = True
+    resets: ClassVar[bool] = True
     # torch's optimizers import it, which takes longer than a short training.
     late_imports: ClassVar[frozenset[str]] = frozenset({"torch._dynamo"})
 
@@ -64,8 +70,29 @@ class TinyBackend(Backend):
         True, identity=False, help="at the end, compare the weights with the base model's"
     )
 
+    reset_layers: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="last blocks that go back to the base's weights, with final norm and untied head",
+    )
+    reset_layers_every: int = option(0, ge=0, absent=0, help="steps after which they do; 0: never")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.reset_layers > 0) != (self.reset_layers_every > 0):
+            raise ConfigError(
+                f"reset_layers: expected both reset_layers and reset_layers_every above 0, or "
+                f"neither, got {self.reset_layers} and {self.reset_layers_every}"
+            )
+
     def check(self, run: Run) -> None:
-        _parts(run)
+        model, _ = _parts(run)
+        if self.reset_layers > model.layers:
+            raise ConfigError(
+                f"backend.reset_layers: expected at most model.layers = {model.layers}, got "
+                f"{self.reset_layers}"
+            )
         if run.prompts_per_step < self.minibatches:
             raise ConfigError(
                 f"backend.minibatches: expected at most prompts_per_step = "

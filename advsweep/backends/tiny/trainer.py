@@ -24,6 +24,7 @@ from advsweep.backends.tiny.weights import (
     HEAD,
     Weights,
     from_bytes,
+    last_layers,
     to_bytes,
 )
 from advsweep.backends.training_loop import (
@@ -50,6 +51,7 @@ _OPTIMIZER_FILE = "optimizer.safetensors"
 _ESTIMATOR_FILE = "estimator.json"
 _REFERENCE_FILE = "reference.safetensors"
 _HISTORY_FILE = "history.safetensors"
+_PENALTY_FILE = "penalty.safetensors"
 _CHANGE_FILE = "change.safetensors"
 
 
@@ -70,6 +72,8 @@ class TinyTrainer:
         self._history = WeightHistory(options.stale_steps)
         self._base = base
         self._renewed: Weights | None = None
+        self._penalty: Weights | None = None
+        self._options = options
         self._update = PolicyUpdate(run, options, model, self._weights, base)
         self._meter = ChangeMeter(self._weights)
 
@@ -99,7 +103,7 @@ class TinyTrainer:
             if self._measures_change:
                 update["entropy/change"] = self._update.entropy_change(experience)
         if run.rollout.renews_reference(step):
-            self._renewed = {name: w.detach().clone() for name, w in self._weights.items()}
+            self._renewed = self._copy()
         metrics = rollout_metrics(
             drawn,
             advantages,
@@ -111,16 +115,35 @@ class TinyTrainer:
             last_turn=collected.last_turn,
             verifier_free=self._estimator.verifier_free,
         )
+        changes = self._meter.measure()
+        self._reset(step)
         return {
             **metrics,
             **update,
-            **self._meter.measure(),
+            **changes,
             **peak_memory(),
             "time/rollout": source.rollout_seconds,
             "time/reward": source.reward_seconds,
             "time/estimator": estimated - started,
             "time/update": updated - estimated,
         }
+
+    def _copy(self) -> Weights:
+        return {name: w.detach().clone() for name, w in self._weights.items()}
+
+    def _reset(self, step: int) -> None:
+        """Make the resets that are due after a step; the next step's metrics have their effect."""
+        run, options = self._run, self._options
+        if run.objective.renews_reference(step):
+            self._penalty = self._copy()
+            self._update.renew_reference(self._penalty)
+        if run.optimizer.resets(step):
+            self._update.reset_moments()
+        if options.reset_layers and step % options.reset_layers_every == 0:
+            with torch.no_grad():
+                for name in last_layers(self._model, options.reset_layers):
+                    self._weights[name].copy_(self._base[name])
+            self._meter.begin()
 
     @torch.no_grad()
     def sampled_tokens(self, step: int, prompts: int, *, advantages: bool) -> SampledTokens:
@@ -169,6 +192,8 @@ class TinyTrainer:
             files[_REFERENCE_FILE] = to_bytes(self._renewed)
         if history := self._history.state():
             files[_HISTORY_FILE] = to_bytes(history)
+        if self._penalty is not None:
+            files[_PENALTY_FILE] = to_bytes(self._penalty)
         return files
 
     def restore(self, files: Mapping[str, bytes]) -> None:
@@ -181,6 +206,9 @@ class TinyTrainer:
             self._renewed = from_bytes(files[_REFERENCE_FILE])
         if _HISTORY_FILE in files:
             self._history.restore(from_bytes(files[_HISTORY_FILE]))
+        if _PENALTY_FILE in files:
+            self._penalty = from_bytes(files[_PENALTY_FILE])
+            self._update.renew_reference(self._penalty)
         # Checkpoints of earlier versions lack it.
         self._meter.restore(from_bytes(files[_CHANGE_FILE]) if _CHANGE_FILE in files else {})
 

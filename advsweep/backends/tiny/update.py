@@ -42,6 +42,8 @@ class UpdateOptions:
     skip_zero_advantages: bool
     entropy_change: bool
     stale_steps: int
+    reset_layers: int = 0
+    reset_layers_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,15 @@ class PolicyUpdate:
         assert entropies is not None
         change = torch.where(rollouts.mask, entropies - rollouts.entropies, 0.0).sum(dim=1)
         return (change / rollouts.lengths).double().mean().item()
+
+    def renew_reference(self, weights: Weights) -> None:
+        """Make weights the reference of the KL penalty."""
+        with torch.no_grad():
+            self._reference = fuse(weights, self._model)
+
+    def reset_moments(self) -> None:
+        """Let the optimizer start anew."""
+        self._optimizer.state.clear()
 
     def state(self) -> Weights:
         """Return the optimizer's moments and step counts, by `WEIGHT/MOMENT`."""

@@ -60,6 +60,14 @@ def block_weights(weights: Weights, block: int) -> Weights:
     return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
 
 
+def last_layers(model: TinyModel, layers: int) -> list[str]:
+    """Return the names of the weights of the last blocks, the final norm and an untied head."""
+    first = model.layers - layers
+    prefixes = tuple(_block_prefix(block) for block in range(first, model.layers))
+    head = [FINAL_NORM] + ([] if model.tied_embeddings else [HEAD])
+    return [name for name in weight_shapes(model, 1) if name.startswith(prefixes)] + head
+
+
 def _block_prefix(block: int) -> str:
     return f"model.layers.{block}."
 
