@@ -6,9 +6,9 @@ Nothing heavy is imported here; building an optimizer builds its reference estim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
@@ -192,6 +192,20 @@ class EvaluationSettings(Component):
     every: int = option(
         50, ge=0, help="training steps between evaluations; 0: only before and after training"
     )
+    n_between: int | None = option(
+        None,
+        ge=1,
+        absent=None,
+        help="samples per problem of the evaluations between the first and the last; null: n. "
+        "Their curves leave out the k above it",
+    )
+    train_problems: int = option(
+        0,
+        ge=0,
+        absent=0,
+        help="training problems, spread evenly, that are evaluated at the same steps, for columns "
+        "such as pass@1[split=train]",
+    )
     temperature: float = option(
         1.0, ge=0, help="sampling temperature of the evaluation; 0: the likeliest token each time"
     )
@@ -212,6 +226,18 @@ class EvaluationSettings(Component):
                 f"k: expected every k of pass@k to be at most n={self.n}, got {beyond[0]}; "
                 f"raise n or leave that k out"
             )
+
+        if self.n_between is not None and self.n_between > self.n:
+            raise ConfigError(
+                f"n_between: expected at most n={self.n}, got {self.n_between}; it saves samples "
+                f"between the first and the last evaluation"
+            )
+
+    def between(self) -> Self:
+        """Returns the settings of an evaluation between the first and the last."""
+        n = self.n if self.n_between is None else self.n_between
+        ks = tuple(k for k in self.k if k <= n) or (1,)
+        return replace(self, n=n, k=ks, n_between=None)
 
     @property
     def is_truncated(self) -> bool:

@@ -55,6 +55,8 @@ class ProblemResult:
             answers are one class.
         token_entropy: mean exact entropy per generated token, in nats; None if the sampler
             does not compute it.
+        right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
+            answer is right.
     """
 
     problem: Problem
@@ -64,11 +66,28 @@ class ProblemResult:
     unscorable: int
     answer_entropy: float
     token_entropy: float | None
+    right_entropy: float | None = None
 
 
 def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
     """Draws `settings.n` answers to each held-out problem and counts the correct ones."""
     return count(sampler, task, settings, task.problems(Split.HELD_OUT), settings.seed)
+
+
+def some_problems(task: Task, split: Split, number: int) -> list[Problem]:
+    """Returns at most `number` problems of a split: as many of each level, spread over its list."""
+    problems = task.problems(split)
+    if number >= len(problems):
+        return list(problems)
+    by_level: dict[int, list[Problem]] = {}
+    for problem in problems:
+        by_level.setdefault(problem.level, []).append(problem)
+    shares, extra = divmod(number, len(by_level))
+    chosen: list[Problem] = []
+    for place, (_, own) in enumerate(sorted(by_level.items())):
+        count = min(shares + (place < extra), len(own))
+        chosen += [own[index * len(own) // count] for index in range(count)]
+    return chosen
 
 
 def count(
@@ -103,15 +122,17 @@ def _count(
     token_entropy: float | None,
 ) -> ProblemResult:
     counts = Counter(answers)
-    scored = ~np.isnan(rewards)
+    scored, right = ~np.isnan(rewards), rewards == 1.0
+    of_right = Counter(answer for answer, is_right in zip(answers, right, strict=True) if is_right)
     return ProblemResult(
         problem=problem,
         n=int(scored.sum()),
-        c=int((rewards[scored] == 1.0).sum()),
+        c=int(right.sum()),
         distinct=len(counts) - (None in counts),
         unscorable=int((~scored).sum()),
         answer_entropy=answer_entropy(list(counts.values())),
         token_entropy=token_entropy,
+        right_entropy=answer_entropy(list(of_right.values())) if of_right else None,
     )
 
 
@@ -121,6 +142,7 @@ def evaluation_identity(
     settings: EvaluationSettings,
     split: Split = Split.HELD_OUT,
     sampler: str | None = None,
+    problems: int | None = None,
 ) -> str:
     """Returns the hash of the weights, the problems and the sampling.
 
@@ -128,6 +150,7 @@ def evaluation_identity(
         subject: names the weights, such as `RUN_IDENTITY@STEP`, `base:KEY` or `model:KEY`.
         split: the problems that are answered.
         sampler: the kind of sampler, by `Generation.sampler`; each rounds differently.
+        problems: how many of the split's problems are answered, by `some_problems`; None for all.
     """
     material: Plain = {
         "revision": REVISION,
@@ -144,6 +167,8 @@ def evaluation_identity(
         material["split"] = split.value
     if sampler is not None:
         material["sampler"] = sampler
+    if problems is not None:
+        material["problems"] = problems
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
 

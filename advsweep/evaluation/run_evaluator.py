@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from advsweep.evaluation import ProblemResult, evaluate, evaluation_identity
+from advsweep.evaluation.evaluate import (
+    ProblemResult,
+    count,
+    evaluate,
+    evaluation_identity,
+    some_problems,
+)
 from advsweep.local_files import FILE_MODE, make_private_folder
 from advsweep.store import NewEvaluation, ProblemCounts
+from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
     from advsweep.backends.base import Run
@@ -33,12 +41,26 @@ class Evaluator:
     run_id: int
     attempt: int
 
-    def identity(self, step: int) -> str:
-        """Returns the identity of the evaluation after `step` steps."""
+    def identity(self, step: int, split: Split = Split.HELD_OUT) -> str:
+        """Returns the identity of the evaluation after `step` steps on problems of a split."""
         run = self.run
         return evaluation_identity(
-            self._subject(step), run.task, run.evaluation, sampler=run.generation.sampler
+            self._subject(step),
+            run.task,
+            self._settings(step),
+            split,
+            sampler=run.generation.sampler,
+            problems=None if split is Split.HELD_OUT else run.evaluation.train_problems,
         )
+
+    @property
+    def _splits(self) -> list[Split]:
+        """The splits whose problems are evaluated."""
+        return [Split.HELD_OUT, *([Split.TRAIN] if self.run.evaluation.train_problems else [])]
+
+    def _settings(self, step: int) -> EvaluationSettings:
+        settings = self.run.evaluation
+        return settings if step in (0, self.run.steps) else settings.between()
 
     def missing(self) -> list[int]:
         """Returns the steps of a completed training, first and last, without an evaluation.
@@ -49,32 +71,47 @@ class Evaluator:
             return []
         steps = (0, self.run.steps)
         linked = self.store.evaluations.identities(self.run_id)
-        return [step for step in steps if self.identity(step) not in linked]
+        return [
+            step
+            for step in steps
+            if any(self.identity(step, split) not in linked for split in self._splits)
+        ]
 
     def ensure(self, step: int, sampler: Callable[[], Sampler]) -> EvaluationRecord:
         """Returns the evaluation after `step` steps; makes it if the store has none.
 
+        The evaluation on training problems is made as well, if there is to be one.
+
         Args:
-            sampler: loads the weights; called only if they are needed.
+            sampler: loads the weights; called at most once, and only if they are needed.
         """
+        sampler = functools.cache(sampler)
+        for split in self._splits:
+            if step == 0:
+                # Runs that start together share a base model: one evaluates it, the others wait.
+                with lock_of(self.store, self.identity(step, split)):
+                    self._make(split, step, sampler)
+            else:
+                self._make(split, step, sampler)
         identity = self.identity(step)
-        if step == 0:
-            # Runs that start together share a base model: one evaluates it, the others wait.
-            with lock_of(self.store, identity):
-                self._make(identity, step, sampler)
-        else:
-            self._make(identity, step, sampler)
         [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 
-    def _make(self, identity: str, step: int, sampler: Callable[[], Sampler]) -> None:
+    def _make(self, split: Split, step: int, sampler: Callable[[], Sampler]) -> None:
+        identity = self.identity(step, split)
         if self.store.evaluations.has(identity):
             self.store.evaluations.link(self.run_id, identity, step)
             return
-        run = self.run
-        results = evaluate(sampler(), run.task, run.evaluation)
+        run, own = self.run, self._settings(step)
+        described: Plain = {}
+        if split is Split.HELD_OUT:
+            results = evaluate(sampler(), run.task, own)
+        else:
+            problems = some_problems(run.task, split, run.evaluation.train_problems)
+            results = count(sampler(), run.task, own, problems, own.seed)
+            described["split"] = split.value
         settings = settings_of(
-            run.evaluation,
+            own,
             run.generation.sampler,
             run.task,
             run.backend.answer_tokens(run.generation, run.task),
@@ -86,7 +123,7 @@ class Evaluator:
                 run_id=self.run_id,
                 step=step,
                 task=run.task.label,
-                settings=settings,
+                settings={**settings, **described},
                 problems=counts_of(results),
             )
         )
@@ -124,7 +161,9 @@ def settings_of(
     # their stored settings must not change.
     if protocol and tokens is not None:
         protocol["max_tokens"] = tokens
-    return settings.plain() | ({} if sampler is None else {"sampler": sampler}) | protocol
+    # How many samples and problems other evaluations have is no setting of this one.
+    own = {k: v for k, v in settings.plain().items() if k not in ("n_between", "train_problems")}
+    return own | ({} if sampler is None else {"sampler": sampler}) | protocol
 
 
 def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
@@ -140,6 +179,7 @@ def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
             unscorable=result.unscorable,
             answer_entropy=result.answer_entropy,
             token_entropy=result.token_entropy,
+            right_entropy=result.right_entropy,
         )
         for result in results
     ]

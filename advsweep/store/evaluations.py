@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MODEL_SUBJECT = "model:"
 """The prefix of the subject of an evaluation without a run."""
 
+HELD_OUT = "held_out"
+"""The part of a task's problems that evaluations are on unless their settings say otherwise."""
+
 Problems = tuple[tuple[str, ...], tuple[str, ...], np.ndarray[Any, Any]]
 """The ids, prompts and levels of a set of problems."""
 
@@ -51,6 +54,7 @@ class Evaluations(StorePart):
             "answer_entropy": _column(problems, "answer_entropy"),
             # The dtype makes NaN of None.
             "token_entropy": np.array([p.token_entropy for p in problems], dtype=np.float64),
+            "right_entropy": np.array([p.right_entropy for p in problems], dtype=np.float64),
         }
         listed = [[p.problem_id, p.prompt, p.level] for p in problems]
         digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
@@ -90,13 +94,20 @@ class Evaluations(StorePart):
             return set(connection.execute(query).scalars())
 
     def select(
-        self, run_ids: Sequence[int], *, ends_only: bool = False, identity: str | None = None
+        self,
+        run_ids: Sequence[int],
+        *,
+        ends_only: bool = False,
+        identity: str | None = None,
+        split: str | None = HELD_OUT,
     ) -> list[EvaluationRecord]:
         """Returns the evaluations of some runs, by run, step and age.
 
         Args:
             ends_only: only those of the base model and those after the last training step.
             identity: only this evaluation.
+            split: only those on this part of a task's problems, `held_out` or `train`; None for
+                both. `identity` overrides it.
         """
         links = select(RunEvaluation.run_id, RunEvaluation.step, RunEvaluation.evaluation_id)
         if ends_only:
@@ -114,6 +125,8 @@ class Evaluations(StorePart):
             ]
             # Shared evaluations are read once.
             parts = _read_parts(connection, {link.evaluation_id for link in linked})
+        if identity is None and split is not None:
+            linked = [link for link in linked if _split(parts[link.evaluation_id]) == split]
         return [EvaluationRecord(run_id=r, step=s, **parts[e]) for r, s, e in linked]
 
     def of_models(self) -> list[EvaluationRecord]:
@@ -179,6 +192,11 @@ def remove_unused_problems(connection: Connection) -> None:
     connection.execute(delete(ProblemSet).where(ProblemSet.id.not_in(used)))
 
 
+def _split(parts: Mapping[str, Any]) -> str:
+    split: str = parts["settings"].get("split", HELD_OUT)
+    return split
+
+
 def _column(problems: Sequence[ProblemCounts], name: str) -> np.ndarray[Any, Any]:
     return np.array([getattr(problem, name) for problem in problems])
 
@@ -217,4 +235,7 @@ def _parts(row: AnyRow, problems: Problems) -> dict[str, Any]:
         "unscorable": unscorable,
         "answer_entropy": row.answer_entropy,
         "token_entropy": row.token_entropy,
+        "right_entropy": (
+            np.full(len(names), np.nan) if row.right_entropy is None else row.right_entropy
+        ),
     }

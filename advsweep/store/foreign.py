@@ -34,7 +34,7 @@ _WHOLE = 2**31
 """Upper bound of integer columns other than BIGINT."""
 
 _COUNTS = ("n", "c", "distinct", "unscorable")
-_ENTROPIES = ("answer_entropy", "token_entropy")
+_ENTROPIES = ("answer_entropy", "token_entropy", "right_entropy")
 
 
 class ForeignError(StoreError):
@@ -214,10 +214,12 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
     )
     digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
     _require(row["digest"] == digest, "digest", "the sha256 of the problems", row)
-    for key in (*_COUNTS, *_ENTROPIES):
+    # Older stores lack the last of them.
+    entropies = [key for key in _ENTROPIES if row[key] is not None]
+    for key in (*_COUNTS, *entropies):
         _require(len(row[key]) == len(problems), key, "a number for each problem", row)
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
-    for key in _ENTROPIES:
+    for key in entropies:
         _require(not bool((row[key] < 0).any()), key, "numbers from 0", row)
 
 

@@ -288,6 +288,8 @@ class ProblemCounts:
         unscorable: the other samples: the verifier failed or could not read the reference answer.
         answer_entropy: entropy of the answers' empirical distribution, in nats.
         token_entropy: mean entropy per generated token, in nats; None if unknown.
+        right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
+            answer was right, or if it is unknown.
     """
 
     problem_id: str
@@ -299,6 +301,7 @@ class ProblemCounts:
     unscorable: int
     answer_entropy: float
     token_entropy: float | None = None
+    right_entropy: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +338,8 @@ class EvaluationRecord:
         n, c: samples and correct samples. Both are 0 for a problem without scored samples,
             usually because its reference answer is unreadable; such a problem has no scores.
         unscorable: samples that the verifier failed on; they count as not correct.
-        answer_entropy, token_entropy: in nats; token_entropy is NaN if unknown.
+        answer_entropy, token_entropy, right_entropy: in nats; the last two are NaN if unknown,
+            and the last for a problem without a right answer.
     """
 
     run_id: int | None
@@ -354,6 +358,7 @@ class EvaluationRecord:
     unscorable: Int[np.ndarray, " problems"]
     answer_entropy: Float[np.ndarray, " problems"]
     token_entropy: Float[np.ndarray, " problems"]
+    right_entropy: Float[np.ndarray, " problems"]
 
     @property
     def unjudged(self) -> tuple[str, ...]:

@@ -262,6 +262,7 @@ class Evaluation(Base):
     unscorable: Mapped[Counts] = mapped_column(Packed("<u4"))
     answer_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
     token_entropy: Mapped[Floats] = mapped_column(Packed("<f8"))
+    right_entropy: Mapped[Floats | None] = mapped_column(Packed("<f8"))
 
 
 class RunEvaluation(Base):

@@ -19,6 +19,8 @@ def test_defaults_are_what_the_documentation_says() -> None:
         "n": 128,
         "k": [1, 8, 64, 128],
         "every": 50,
+        "n_between": None,
+        "train_problems": 0,
         "temperature": 1.0,
         "top_p": 1.0,
         "seed": 0,

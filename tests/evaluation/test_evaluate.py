@@ -14,6 +14,7 @@ import pytest
 from advsweep.config.settings import EvaluationSettings
 from advsweep.errors import AdvsweepWarning, ConfigError
 from advsweep.evaluation import evaluate, evaluation_identity
+from advsweep.evaluation.evaluate import _count, some_problems
 from advsweep.statistics import pass_at_k
 from advsweep.tasks import TASKS
 from advsweep.tasks.base import Completions, Problem, Split
@@ -71,6 +72,23 @@ def test_correct_answers_are_counted(task):
     assert result.answer_entropy == pytest.approx(entropy)
 
 
+def test_the_entropy_of_right_answers_is_of_these_alone(task):
+    """Three right answers of two kinds: -(2/3 ln 2/3 + 1/3 ln 1/3) = ln 3 - 2/3 ln 2."""
+    [problem, *_] = task.problems(Split.HELD_OUT)
+    result = _count(problem, np.array([1.0, 1, 0, 1, np.nan]), ["a", "a", "b", "c", None], None)
+    assert (result.n, result.c) == (4, 3)
+    assert result.right_entropy == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
+    assert _count(problem, np.array([0.0]), ["a"], None).right_entropy is None
+
+
+def test_some_problems_are_spread_over_the_split(task):
+    problems = list(task.problems(Split.TRAIN))
+    chosen = some_problems(task, Split.TRAIN, 7)
+    assert len(chosen) == 7
+    assert {p.level for p in chosen} == {p.level for p in problems}
+    assert some_problems(task, Split.TRAIN, 10**6) == problems
+
+
 @pytest.mark.security
 @pytest.mark.parametrize(
     ("verifier", "gold", "right", "hanging"),
@@ -123,8 +141,21 @@ def test_what_came_later_leaves_earlier_identities_alone(task):
         evaluation_identity("run@10", task, cut),
         evaluation_identity("run@10", task, settings, Split.TRAIN),
         evaluation_identity("run@10", task, settings, sampler="vllm"),
+        evaluation_identity("run@10", task, settings, Split.TRAIN, problems=3),
     }
-    assert len(others | {same}) == 4
+    assert len(others | {same}) == 5
+    between = EvaluationSettings(n=16, k=(1, 16), n_between=8, train_problems=3).between()
+    assert evaluation_identity("run@10", task, between) == same
+
+
+def test_settings_between_leave_out_larger_k():
+    settings = EvaluationSettings(n=16, k=(1, 8, 16), n_between=8)
+    assert (settings.between().n, settings.between().k) == (8, (1, 8))
+    assert EvaluationSettings(n=4, k=(4,), n_between=2).between().k == (1,)
+    plain = EvaluationSettings(n=4, k=(4,))
+    assert plain.between() == plain
+    with pytest.raises(ConfigError, match="n_between: expected at most n=4, got 5"):
+        EvaluationSettings(n=4, k=(4,), n_between=5)
 
 
 def test_greedy_samples_are_all_the_same_so_there_is_one():

@@ -118,6 +118,7 @@ class Lab:
                         distinct=1,
                         unscorable=self.unscorable[i],
                         answer_entropy=0.25 * c,
+                        right_entropy=0.125 * c if c else None,
                     )
                     for i, c in enumerate(solved)
                 ],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sqlalchemy import update
 
 from advsweep.errors import NotFoundError
 from advsweep.store import NewEvaluation, ProblemCounts
+from advsweep.store.tables import Evaluation
 
 
 @pytest.fixture
@@ -33,6 +37,7 @@ def _evaluation(identity: str, run_id: int | None, step: int, c: int = 2) -> New
                 unscorable=0,
                 answer_entropy=1.04,
                 token_entropy=0.5,
+                right_entropy=0.69,
             ),
             ProblemCounts(
                 problem_id="6/é=9",
@@ -64,6 +69,30 @@ def test_an_evaluation_is_read_with_its_counts(store, clock, ids):
     assert found.answer_entropy.tolist() == [1.04, 0.0]
     assert found.token_entropy[0] == 0.5
     assert np.isnan(found.token_entropy[1])
+    assert found.right_entropy[0] == 0.69
+    assert np.isnan(found.right_entropy[1])
+
+
+def test_older_evaluations_have_no_entropy_of_right_answers(store, ids):
+    store.evaluations.add(_evaluation("e", ids[0], 100))
+    with store.database.write() as connection:
+        connection.execute(update(Evaluation).values(right_entropy=None))
+    [found] = store.evaluations.select(ids)
+    assert np.isnan(found.right_entropy).tolist() == [True, True]
+
+
+def test_evaluations_on_training_problems_are_apart(store, ids):
+    held_out = _evaluation("e", ids[0], 100)
+    settings = {**held_out.settings, "split": "train"}
+    store.evaluations.add(held_out)
+    store.evaluations.add(replace(held_out, identity="t", settings=settings))
+    found = {
+        split: [e.identity for e in store.evaluations.select(ids, split=split)]
+        for split in ("held_out", "train", None)
+    }
+    assert found == {"held_out": ["e"], "train": ["t"], None: ["e", "t"]}
+    assert [e.identity for e in store.evaluations.select(ids)] == ["e"]
+    assert [e.identity for e in store.evaluations.select(ids, identity="t")] == ["t"]
 
 
 def test_adding_an_evaluation_again_changes_nothing(store, ids):

@@ -86,7 +86,9 @@ def full_record(store: Store, run: RunRecord) -> dict[str, Any]:
         "environment": store.runs.environment(run.id),
         "metrics": store.metrics.last_values([run.id], names).get(run.id, {}),
         "summaries": store.metrics.summaries([run.id]).get(run.id, {}),
-        "evaluations": [evaluation_record(e) for e in store.evaluations.select([run.id])],
+        "evaluations": [
+            evaluation_record(e) for e in store.evaluations.select([run.id], split=None)
+        ],
         "analyses": [
             {"kind": a.kind, "step": a.step, "settings": a.settings, "result": a.result}
             for a in store.analyses.select([run.id])
@@ -108,6 +110,7 @@ def evaluation_record(evaluation: EvaluationRecord) -> dict[str, Any]:
         "unscorable": e.unscorable.tolist(),
         "answer_entropy": e.answer_entropy.tolist(),
         "token_entropy": e.token_entropy.tolist(),
+        "right_entropy": e.right_entropy.tolist(),
     }
     return {
         "identity": e.identity,

@@ -6,6 +6,8 @@
     total/COST       sum over the training: steps, rollouts, tokens, seconds
     pass@K           of the last evaluation: mean over problems of the unbiased estimate
     entropy/answer   of the last evaluation: mean over problems, in nats
+    entropy/right    of the last evaluation: entropy of the right answers alone, in nats; mean
+                     over the problems that have one
 
 METRIC is any metric that the runs recorded, such as `collapse/acr`. A mean leaves out steps
 whose value is not a number. Metrics and columns of evaluations take a window on their curve
@@ -20,6 +22,7 @@ Columns of evaluations can name their task and level:
     pass@8[gsm8k]            of the evaluation on that task; entropy/token[gsm8k] likewise
     pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
     pass@8[base=0.1:0.5]     of the problems whose solve rate before the training is in [.1, .5)
+    pass@8[split=train]      on the training problems (evaluation.train_problems)
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
@@ -38,6 +41,7 @@ from advsweep.report.data.windows import END_STEPS, NUMBER, Window, WindowKind, 
 
 ANSWER_ENTROPY = "entropy/answer"
 TOKEN_ENTROPY = "entropy/token"
+RIGHT_ENTROPY = "entropy/right"
 REACHED = "reached"
 """The column that says whether a run comes to the cutoff of `--at`."""
 
@@ -89,7 +93,7 @@ _HEADERS = {
 
 _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
-    r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/token(?=\[))"
+    r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/right|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
     r"|(?P<metric>[^@\[\]=<>]+)"
 )
@@ -115,6 +119,7 @@ class Column:
         over: `mean` or `iqm` over all tasks; None for one task.
         base: the solve rates of the run's own base model that the problems have that count: from
             the first on, below the second (1 itself where that is 1); None for all problems.
+        is_train: whether it is of the evaluation on training problems.
         window: what it takes from the curve; None for the mean of a metric over all, the first
             or the last steps, and for the value of the last evaluation.
         at: where in each run it is measured; None for the end, or the cutoff of the report.
@@ -133,6 +138,7 @@ class Column:
     level: int | None = None
     over: str | None = None
     base: tuple[float, float] | None = None
+    is_train: bool = False
     window: Window | None = None
     at: Cutoff | None = None
     is_reached: bool = False
@@ -254,6 +260,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     level: int | None = None
     over: str | None = None
     base: tuple[float, float] | None = None
+    is_train = False
     for part in (match["of"] or "").split(",") if match["of"] else ():
         word = part.strip()
         if digits := re.fullmatch(r"level=(\d{1,9})", word):
@@ -262,6 +269,8 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
             base = float(rates["low"]), float(rates["high"])
             if base[0] >= base[1]:
                 return None
+        elif word == "split=train" and not is_train:
+            is_train = True
         elif task is not None or over is not None or "=" in word:
             return None
         elif word in OVER_TASKS:
@@ -269,8 +278,10 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         else:
             task = word
     k = int(match["k"]) if match["k"] else None
-    short = {ANSWER_ENTROPY: "H ans", TOKEN_ENTROPY: "H tok"}.get(match["evaluated"], f"p@{k}")
+    entropies = {ANSWER_ENTROPY: "H ans", RIGHT_ENTROPY: "H right", TOKEN_ENTROPY: "H tok"}
+    short = entropies.get(match["evaluated"], f"p@{k}")
     of = [task or over, f"level {level}" if level is not None else None]
+    of += ["train"] if is_train else []
     of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
     return Column(
         name,
@@ -281,6 +292,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         level=level,
         over=over,
         base=base,
+        is_train=is_train,
     )
 
 

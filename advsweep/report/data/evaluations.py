@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advsweep.errors import ReportError
@@ -54,11 +54,14 @@ class EvaluationsByTask:
     Attributes:
         main: the task of columns that name none; None if nothing was evaluated.
         differing: for each task whose evaluations were not made alike, the reason.
+        train: the evaluations on training problems, by task; tasks whose evaluations were not made
+            alike are left out.
     """
 
     tasks: Mapping[str, TaskEvaluations]
     main: str | None
     differing: Mapping[str, str] = field(default_factory=dict)
+    train: Mapping[str, TaskEvaluations] = field(default_factory=dict)
 
     @property
     def protocol(self) -> Protocol | None:
@@ -74,8 +77,11 @@ class EvaluationsByTask:
         """The final evaluations on all tasks."""
         return [record for task in self.tasks.values() for record in task.final.values()]
 
-    def of(self, task: str | None) -> TaskEvaluations | None:
+    def of(self, task: str | None, *, train: bool = False) -> TaskEvaluations | None:
         """Returns the evaluations on a task, by default the main one; None if there are none.
+
+        Args:
+            train: on its training problems.
 
         Raises:
             ReportError: they were not made alike.
@@ -83,6 +89,8 @@ class EvaluationsByTask:
         name = self.main if task is None else task
         if name is None:
             return None
+        if train:
+            return self.train.get(name)
         if name in self.differing:
             raise ReportError(self.differing[name])
         return self.tasks.get(name)
@@ -92,6 +100,8 @@ def select_evaluations(
     store: Store, runs: Sequence[RunRecord], *, along: bool = False, mixed: bool = False
 ) -> EvaluationsByTask:
     """Selects for each task the evaluations by a protocol that all evaluated runs share.
+
+    Evaluations between the first and the last step may have another number of samples.
 
     Of several shared protocols the one used last counts. The main task is the task that the runs
     were trained on, or else the task that was evaluated last.
@@ -104,8 +114,24 @@ def select_evaluations(
         ReportError: no task has a shared protocol; the message names the keys that differ.
     """
     steps = {run.id: run.steps for run in runs}
-    of_runs = store.evaluations.select(list(steps), ends_only=not along)
     of_models = store.evaluations.of_models()
+    of_runs = store.evaluations.select(list(steps), ends_only=not along)
+    tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
+    if differing and not tasks:
+        raise ReportError(next(iter(differing.values())))
+    on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
+    train, _ = _by_task(on_training, [], steps, mixed=mixed)
+    return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
+
+
+def _by_task(
+    of_runs: Sequence[EvaluationRecord],
+    of_models: Sequence[EvaluationRecord],
+    steps: Mapping[int, int],
+    *,
+    mixed: bool,
+) -> tuple[dict[str, TaskEvaluations], dict[str, str]]:
+    """Returns the evaluations by task, and why those of a task were not made alike."""
     ways = _Protocols(of_runs, of_models)
     by_task: dict[str, list[tuple[str, EvaluationRecord]]] = {}
     for record in of_runs:
@@ -126,10 +152,8 @@ def select_evaluations(
             chosen = {i: max(found, key=lambda k: found[k].created) for i, found in finals.items()}
         else:
             chosen = dict.fromkeys(finals, newest)
-        tasks[task] = _of_task(records, finals, chosen, ways.by_key, models)
-    if differing and not tasks:
-        raise ReportError(next(iter(differing.values())))
-    return _with_main(runs, tasks, differing, mixed=mixed)
+        tasks[task] = _of_task(records, finals, chosen, ways, models, steps)
+    return tasks, differing
 
 
 def unjudged_problems(records: Iterable[EvaluationRecord]) -> int:
@@ -168,21 +192,41 @@ def _of_task(
     records: Sequence[tuple[str, EvaluationRecord]],
     finals: Finals,
     chosen: Mapping[int, str],
-    protocols: Mapping[str, Protocol],
+    ways: _Protocols,
     models: Sequence[tuple[str, EvaluationRecord]],
+    steps: Mapping[int, int],
 ) -> TaskEvaluations:
     along: dict[int, list[EvaluationRecord]] = {}
-    for key, record in records:
-        if record.run_id is not None and chosen.get(record.run_id) == key:
-            along.setdefault(record.run_id, []).append(record)
+    for run_id, own in _by_run(records).items():
+        if run_id not in chosen:
+            continue
+        key, loose = chosen[run_id], ways.loose[chosen[run_id]]
+        exact = {record.step: record for other, record in own if other == key}
+        other_n = {
+            record.step: record
+            for other, record in sorted(own, key=lambda one: one[1].settings.get("n", 0))
+            if ways.loose[other] == loose and 0 < record.step < steps[run_id]
+        }
+        found = {**other_n, **exact}
+        along[run_id] = [found[step] for step in sorted(found)]
     used = set(chosen.values())
     return TaskEvaluations(
-        protocol=_merged([protocols[key] for key in sorted(used)]),
+        protocol=_merged([ways.by_key[key] for key in sorted(used)]),
         final={run_id: found[chosen[run_id]] for run_id, found in finals.items()},
         base={i: listed[0] for i, listed in along.items() if listed[0].step == 0},
         along=along,
         models=[record for key, record in models if key in used],
     )
+
+
+def _by_run(
+    records: Sequence[tuple[str, EvaluationRecord]],
+) -> dict[int, list[tuple[str, EvaluationRecord]]]:
+    found: dict[int, list[tuple[str, EvaluationRecord]]] = {}
+    for key, record in records:
+        if record.run_id is not None:
+            found.setdefault(record.run_id, []).append((key, record))
+    return found
 
 
 def _with_main(
@@ -236,12 +280,17 @@ class _Protocols:
         of_runs: the evaluations of a table's runs.
         of_models: the evaluations of models without a run. The runs' evaluations decide which
             of them are alike.
+
+    Attributes:
+        by_key: the protocols.
+        loose: for each key what protocols share that differ in the number of samples alone.
     """
 
     def __init__(
         self, of_runs: Sequence[EvaluationRecord], of_models: Sequence[EvaluationRecord]
     ) -> None:
         self.by_key: dict[str, Protocol] = {}
+        self.loose: dict[str, str] = {}
         # Thousands of evaluations have few protocols, and records of the same problems share one
         # tuple, so its id identifies it. Holding the records keeps those ids valid.
         self._records = (of_runs, of_models)
@@ -257,6 +306,8 @@ class _Protocols:
             key = json.dumps([kept, problems], sort_keys=True)
             self._keys[short] = key
             self.by_key[key] = kept
+            alike = {name: value for name, value in kept.items() if name != "n"}
+            self.loose[key] = json.dumps([alike, problems], sort_keys=True)
 
     def key(self, record: EvaluationRecord) -> str:
         return self._keys[_short(record)]

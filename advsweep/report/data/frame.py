@@ -145,7 +145,7 @@ def problem_frame(store: Store, runs: Sequence[RunRecord]) -> pd.DataFrame:
     """
     records = store.evaluations.select([run.id for run in runs])
     columns = ["run", "step", "task", "evaluation", "problem", "level", "n", "c", "distinct"]
-    columns += ["unscorable", "answer_entropy", "token_entropy"]
+    columns += ["unscorable", "answer_entropy", "token_entropy", "right_entropy"]
     empty = pd.DataFrame(columns=columns)
     problems = pd.concat(map(_problems, records), ignore_index=True) if records else empty
     return _with_names(runs, problems[columns])
@@ -166,6 +166,7 @@ def _problems(record: EvaluationRecord) -> pd.DataFrame:
             "unscorable": record.unscorable,
             "answer_entropy": record.answer_entropy,
             "token_entropy": record.token_entropy,
+            "right_entropy": record.right_entropy,
         }
     )
 

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from advsweep.errors import NotFoundError, nearest
-from advsweep.report.data.columns import Column, parse_column
+from advsweep.report.data.columns import (
+    ANSWER_ENTROPY,
+    RIGHT_ENTROPY,
+    TOKEN_ENTROPY,
+    Column,
+    parse_column,
+)
 from advsweep.report.data.costs import spent
 from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, reaching, steps_at
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
@@ -33,6 +39,12 @@ K = TypeVar("K", bound=Hashable)
 
 Values = dict[str, dict[int, float]]
 """The value of each run that has one, by the column's name."""
+
+_ENTROPIES = {
+    ANSWER_ENTROPY: "answer_entropy",
+    RIGHT_ENTROPY: "right_entropy",
+    TOKEN_ENTROPY: "token_entropy",
+}
 
 _LARGE = 2000  # samples per problem
 
@@ -181,13 +193,17 @@ def scores(
 ) -> dict[K, float]:
     """Scores the evaluations that `choose` takes from each task in a column of evaluations."""
     if column.over is None:
-        task = evaluated.of(column.task)
+        task = evaluated.of(column.task, train=column.is_train)
         return {} if task is None else _scored(task, choose(task), column)
-    tasks = [task for name, task in evaluated.tasks.items() if name != OWN_TASKS]
+    tasks = [task for name, task in _tasks(evaluated, column).items() if name != OWN_TASKS]
     parts = [_scored(task, choose(task), column) for task in tasks]
     # The mean over all tasks needs every task: a mean over some of them is another quantity.
     shared = [key for key in (parts[0] if parts else ()) if all(key in part for part in parts)]
     return {key: over_tasks(column, [part[key] for part in parts]) for key in shared}
+
+
+def _tasks(evaluated: EvaluationsByTask, column: Column) -> Mapping[str, TaskEvaluations]:
+    return evaluated.train if column.is_train else evaluated.tasks
 
 
 def over_tasks(column: Column, values: Sequence[float]) -> float:
@@ -240,16 +256,35 @@ def _in_range(
 
 def curves(evaluated: EvaluationsByTask, column: Column) -> dict[int, Curve]:
     """Returns the curve of each run in a column of evaluations, along its training."""
-    steps = sorted(
-        {e.step for task in evaluated.tasks.values() for es in task.along.values() for e in es}
-    )
+    tasks = _tasks(evaluated, column).values()
+    steps = sorted({e.step for task in tasks for es in task.along.values() for e in es})
+    # A line from the first evaluation to the last alone would not be a curve.
+    short = _with_fewer_samples(evaluated, column)
     points: dict[int, list[tuple[int, float]]] = {}
     for step in steps:
         for run_id, value in scores(evaluated, column, _at_step(step)).items():
-            points.setdefault(run_id, []).append((step, value))
+            if run_id not in short:
+                points.setdefault(run_id, []).append((step, value))
     return {
         run_id: (np.array([s for s, _ in listed]), np.array([v for _, v in listed]))
         for run_id, listed in points.items()
+    }
+
+
+def _with_fewer_samples(evaluated: EvaluationsByTask, column: Column) -> set[int]:
+    """Returns the runs that have evaluations of fewer samples than the column's k."""
+    if column.k is None:
+        return set()
+    tasks = _tasks(evaluated, column)
+    if column.over is None:
+        own = evaluated.of(column.task, train=column.is_train)
+        tasks = {} if own is None else {"": own}
+    return {
+        run_id
+        for task in tasks.values()
+        for run_id, records in task.along.items()
+        for record in records
+        if record.settings.get("n", column.k) < column.k
     }
 
 
@@ -292,7 +327,7 @@ def by_problem(
         c = np.stack([evaluation.c for evaluation in evaluations])
         values = _pass_at_k(n, c, column.k)
     else:
-        name = "token_entropy" if column.quantity == "entropy/token" else "answer_entropy"
+        name = _ENTROPIES[column.curve.partition("[")[0]]
         values = np.stack([getattr(evaluation, name) for evaluation in evaluations])
     if column.level is None:
         return values

@@ -269,7 +269,12 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
             f"{column.name}: no run of the table was evaluated on '{column.task}'; "
             f"{nearest(column.task, evaluated.tasks)}; `advsweep eval` evaluates runs on others"
         )
-    task = evaluated.of(column.task)
+    task = evaluated.of(column.task, train=column.is_train)
+    if task is None and column.is_train:
+        raise ReportError(
+            f"{column.name}: no run of the table was evaluated on training problems; "
+            "evaluation.train_problems says on how many"
+        )
     if task is None:
         raise ReportError(f"{column.name}: no run of the table was evaluated")
     levels = {str(int(level)) for record in task.final.values() for level in set(record.levels)}

@@ -103,7 +103,8 @@ def single_evaluations(
         column.name: task.final[members[0].id]
         for column in columns
         if column.is_resampled
-        if (task := evaluated.of(column.task)) is not None and members[0].id in task.final
+        if (task := evaluated.of(column.task, train=column.is_train)) is not None
+        and members[0].id in task.final
     }
 
 

@@ -133,7 +133,7 @@ def untrained_rows(
         column.name: choose(task)
         for column in columns
         if column.is_resampled
-        if (task := evaluated.of(column.task)) is not None
+        if (task := evaluated.of(column.task, train=column.is_train)) is not None
     }
     records = [
         {name: chosen[member] for name, chosen in of_columns.items() if member in chosen}

@@ -106,7 +106,8 @@ class StoreReporter:
                 raise
             # The training saves its steps first, and repeats the evaluation when it resumes.
             return
-        values = evaluation.scores(self._run.evaluation.k)
+        ks = [k for k in self._run.evaluation.k if k <= evaluation.settings["n"]]
+        values = evaluation.scores(ks)
         # As a metric, this name belongs to the training rollouts.
         del values["entropy/token"]
         numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
