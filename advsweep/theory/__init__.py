@@ -28,8 +28,7 @@ CHECKS: tuple[TheoryCheck, ...] = (
     *a_grae.CHECKS,
     *aapo.CHECKS,
     *two_stage.CHECKS,
-    *fade.CHECKS,
-    *fade_power.CHECKS,
+    *sorted((*fade.CHECKS, *fade_power.CHECKS), key=lambda check: check.id),
 )
 
 
