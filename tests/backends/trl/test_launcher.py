@@ -103,6 +103,35 @@ def test_groups_that_are_chosen_come_from_both_processes(
 
 
 @pytest.mark.slow
+def test_advantages_of_tokens_reach_both_processes(
+    two: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Equal ones train as one per rollout, whatever the widths of the processes' completions."""
+    points = []
+    for number, estimator in enumerate(
+        ({"name": "grpo"}, {"name": "entropy_shaped", "alpha": 0.0}, {"name": "entropy_shaped"})
+    ):
+        run = two(
+            steps=2,
+            group_size=5,
+            prompts_per_step=4,
+            estimator=estimator,
+            rollout={"name": "dynamic_sampling", "draw_prompts": 3, "max_draws": 40},
+            backend={"minibatches": 2, "device_batch": 2, "skip_zero_advantages": True},
+            evaluation={"every": 0},
+        )
+        points.append(train(run, tmp_path / str(number)).points)
+    whole, equal, shaped = points
+    for step, values in whole.items():
+        for name in ("loss/policy", "optim/grad_norm", "advantage/abs_mean", "entropy/token"):
+            assert equal[step][name] == pytest.approx(values[name], rel=1e-5, abs=1e-7), name
+    # A bonus that is never negative: right answers weigh more, wrong ones less.
+    assert shaped[1]["mass/success"] > whole[1]["mass/success"]
+    assert shaped[1]["mass/failure"] < whole[1]["mass/failure"]
+    assert shaped[1]["optim/grad_norm"] != pytest.approx(whole[1]["optim/grad_norm"], rel=1e-3)
+
+
+@pytest.mark.slow
 def test_what_a_process_fails_with_is_raised(two: MakeRun, train: Any, tmp_path: Path) -> None:
     run = two(rollout={"name": "dynamic_sampling", "max_draws": 1})
     with pytest.raises(TrainingError, match="step 1: expected 8 groups with different rewards"):
