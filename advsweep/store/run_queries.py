@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _HEX = re.compile(r"[0-9a-f]{4,64}")
 _ID_DIGITS = 18  # SQLite refuses larger numbers
 _SHOWN = 10  # characters of an identity in a message
 _LISTED = 12  # ids among which a message suggests the nearest
+_CHUNK = 64
 
 
 def all_columns(status: Status | None = None) -> Select[Any]:
@@ -151,8 +153,7 @@ def find_id(connection: Connection, key: str) -> int | None:
         NotFoundError: the identities of several runs start with the key.
     """
     if key == "last":
-        newest = func.coalesce(Run.started, Run.created).desc(), Run.id.desc()
-        return connection.execute(select(Run.id).order_by(*newest)).scalar()
+        return _last_id(connection)
     if key.isascii() and key.isdigit() and len(key) <= _ID_DIGITS:
         by_id = connection.execute(select(Run.id).where(Run.id == int(key))).scalar()
         if by_id is not None:
@@ -168,6 +169,31 @@ def find_id(connection: Connection, key: str) -> int | None:
             f"'{key}' starts the identities of several runs ({some}{more}); give more of it"
         )
     return found[0][1] if found else None
+
+
+def _last_id(connection: Connection) -> int | None:
+    """Returns the run that was started last, or else added last; None in an empty store.
+
+    Calibrations, which runs start on their own account, count only if there are no other runs.
+    """
+    newest = func.coalesce(Run.started, Run.created).desc(), Run.id.desc()
+    query = select(Run.id, Run.config).order_by(*newest)
+    first: int | None = None
+    for start in itertools.count(step=_CHUNK):
+        rows = connection.execute(query.offset(start).limit(_CHUNK)).all()
+        for run_id, config in rows:
+            if not is_calibration(config):
+                return int(run_id)
+            first = first or int(run_id)
+        if len(rows) < _CHUNK:
+            break
+    return first
+
+
+def is_calibration(config: Mapping[str, Any]) -> bool:
+    """Returns whether a run only finds the learning rate of others (optimizer.calibrates)."""
+    optimizer = config.get("optimizer")
+    return isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
 
 
 def not_found(connection: Connection, key: str, store: str) -> NotFoundError:

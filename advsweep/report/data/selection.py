@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import (
@@ -22,6 +21,7 @@ from advsweep.report.data.grouping import is_key, known_keys, value_of
 from advsweep.report.data.measure import Values, measure
 from advsweep.store import RunOutline, RunRecord, Status, Store
 from advsweep.store.records import COLLAPSED
+from advsweep.store.run_queries import is_calibration
 
 _STATUS = "status"
 
@@ -61,17 +61,12 @@ def read_runs(
         runs = store.runs.select(sweep=sweep, ids=run_ids, newest_first=False)
     latest: dict[str, RunRecord | RunOutline] = {}
     for run in runs:
-        if sweep is None and run_ids is None and _is_calibration(run.config):
+        if sweep is None and run_ids is None and is_calibration(run.config):
             continue
         known = latest.get(run.identity)
         if known is None or _precedence(run) > _precedence(known):
             latest[run.identity] = run
     return list(latest.values())
-
-
-def _is_calibration(config: Mapping[str, Any]) -> bool:
-    optimizer = config.get("optimizer")
-    return isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
 
 
 def _precedence(run: RunRecord | RunOutline) -> tuple[bool, int]:

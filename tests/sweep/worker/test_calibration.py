@@ -133,6 +133,8 @@ def test_calibrations_are_runs_that_others_share(bandit: Callable[..., Plan], st
         *("power_alpha", "dr_grpo", "rloo")
     }
     assert len(read_runs(store, None, None, ())) == 6
+    # Its calibrations were started after it.
+    assert store.runs.find("last").id == 10
 
 
 def test_a_run_alone_gets_the_rate_that_it_gets_in_a_stack(
