@@ -5,6 +5,7 @@ VENV ?= .venv
 #   make demo TORCH='torch==2.12.0'
 TORCH ?= torch==2.13.0
 JOBS ?= 2
+STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
 TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagnostics estimators evaluation \
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
+.PHONY: help install demo studies smoke test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +54,15 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 	@$(BIN)/advsweep claims demo
 	@echo
 	@$(BIN)/advsweep plot demo
+
+studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
+	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done
+
+smoke: $(VENV)/.core  ## a piece of every study, in a minute or two
+	@rm -rf .smoke && mkdir .smoke
+	@for study in $(STUDIES); do \
+	  OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study --smoke --store .smoke/smoke.db || exit 1; done
+	@rm -rf .smoke
 
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)

@@ -1,0 +1,87 @@
+"""Prints the leaderboard's short table from its three reports (CSV), as markdown.
+
+    python experiments/leaderboard/make_table.py > experiments/leaderboard/table.md
+
+A row is an estimator; for each range of difficulty: the places by pass@1 that the tests leave
+open, the difference of pass@1 to RLOO, pass@32 where pass@1 is equal, and the entropy of the
+right answers. A difference in bold has an adjusted p below .05.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+RANGES = {"easy": "0.6", "middle": "0.35", "hard": "0.15"}
+LEVEL = 0.05
+Row = dict[str, str]
+
+
+def read(name: str) -> dict[str, Row]:
+    """Reads a report's rows by estimator."""
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return {row["estimator"]: row for row in csv.DictReader(file)}
+
+
+def number(row: Row, column: str, digits: int = 3) -> str:
+    return f"{float(row[column]):.{digits}f}" if row.get(column) else "–"
+
+
+def difference(row: Row, column: str) -> str:
+    """The difference to RLOO; bold if its adjusted p is below .05."""
+    if not row.get(f"{column}_difference"):
+        return "–"
+    text = f"{float(row[f'{column}_difference']):+.3f}"
+    settled = float(row[f"{column}_p_adjusted"] or 1) < LEVEL
+    return f"**{text}**" if settled else text
+
+
+def places(row: Row) -> str:
+    low, high = row["rank_low"], row["rank_high"]
+    return low if low == high else f"{low}–{high}"
+
+
+def cells(row: Row, target: str) -> list[str]:
+    """The four cells of an estimator in one range; without a rank, those of a floor or a base."""
+    trained = bool(row["rank_low"])
+    matched = f"pass@32@pass@1={target}"
+    return [
+        places(row) if trained else "",
+        difference(row, "pass@1") if row.get("pass@1_difference") else number(row, "pass@1"),
+        difference(row, matched) if row.get(f"{matched}_difference") else number(row, matched),
+        difference(row, "entropy/right")
+        if row.get("entropy/right_difference")
+        else number(row, "entropy/right", 2),
+    ]
+
+
+def main() -> None:
+    reports = {name: read(name) for name in RANGES}
+    headers = ["rank", "Δ pass@1", "Δ pass@32 at equal pass@1", "Δ H right"]
+    print("| |", " | ".join(f"{name}: {h}" for name in RANGES for h in headers), "|")
+    print("| :-- |", " | ".join(["--:"] * (len(headers) * len(RANGES))), "|")
+
+    def order(estimator: str) -> tuple[float, ...]:
+        found = [reports[name].get(estimator) for name in RANGES]
+        known = [(int(r["rank_low"]), int(r["rank_high"])) for r in found if r and r["rank_low"]]
+        if not known:
+            return (-1.0,)
+        return (sum(low + high for low, high in known) / len(known),)
+
+    names = dict.fromkeys(name for report in reports.values() for name in report)
+    for estimator in sorted(names, key=order):
+        entries = [
+            cell
+            for name, target in RANGES.items()
+            for cell in (
+                cells(reports[name][estimator], target)
+                if estimator in reports[name]
+                else ["–"] * len(headers)
+            )
+        ]
+        print(f"| {estimator} |", " | ".join(entries), "|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Runs a study: its sweeps, then its tables, claims, figures and page, from an empty store.
+
+    python experiments/study.py fade                 # train what is missing, write the results
+    python experiments/study.py fade --results       # write the results of the store alone
+    python experiments/study.py fade --smoke         # a piece of every sweep; writes nothing
+    python experiments/study.py fade --store my.db   # a store other than studies.db
+
+A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what belongs to a study:
+
+    experiments: {fade/study: tiny, fade/study_sgd: bandit}   # sweep files and their backends
+    claims: fade                         # a list of claims, whose verdicts are written
+    page: study-fade                     # the sweep that report.html shows
+    smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
+    after: [[weights, study-fade]]       # commands between the training and the tables
+    tables:                              # each as FILE.csv and FILE.md
+      - {file: report, sweep: study-fade, rank: pass@1, columns: [pass@1, pass@32]}
+    figures:
+      - {file: passk.svg, sweep: study-fade, figure: passk}
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).resolve().parent
+SMOKE = {
+    "tiny": (
+        *("steps=2", "prompts_per_step=16", "sweep.seeds=2", "executor=debug"),
+        *("model.pretraining_steps=5", "task.held_out_per_level=2", "task.train_per_level=30"),
+        *("evaluation.every=0", "evaluation.n=4", "evaluation.n_between=null", "evaluation.k=[1]"),
+    ),
+    "bandit": ("steps=4", "sweep.seeds=2", "executor=debug", "evaluation.n=4", "evaluation.k=[1]"),
+}
+"""Overrides that make a piece of a sweep, by backend."""
+
+
+def advsweep(*arguments: str, store: str) -> str:
+    """Runs a command and returns what it prints as data; ends with its exit code if it fails."""
+    print("$ advsweep", *arguments, file=sys.stderr, flush=True)
+    command = [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments]
+    done = subprocess.run(
+        [*command, "--store", store], check=False, stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def train(study: Mapping[str, Any], overrides: Sequence[str], store: str) -> None:
+    for experiment in study["experiments"]:
+        started = time.perf_counter()
+        advsweep("sweep", f"+experiment={experiment}", *overrides, store=store)
+        print(f"{experiment}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+
+
+def write_results(study: Mapping[str, Any], folder: Path, store: str) -> None:
+    """Writes tables, figures, claims and the page into the study's folder."""
+
+    def write(file: str, *arguments: str) -> None:
+        (folder / file).write_text(advsweep(*arguments, store=store), encoding="utf-8")
+
+    for command in study.get("after", []):
+        advsweep(*command, store=store)
+    for table in study.get("tables", []):
+        options = _options(table, ("rank", "baseline", "rows", "where", "at"))
+        options += ["--columns", ",".join(table["columns"])] if "columns" in table else []
+        for form, suffix in (("csv", "csv"), ("markdown", "md")):
+            write(f"{table['file']}.{suffix}", "report", table["sweep"], *options, "--format", form)
+    for figure in study.get("figures", []):
+        options = _options(figure, ("figure", "metric", "where", "by", "smooth", "points"))
+        advsweep("plot", figure["sweep"], *options, "-o", str(folder / figure["file"]), store=store)
+    claims = study.get("claims")
+    if claims:
+        write("claims.csv", "claims", claims, "--format", "csv")
+        write("claims.md", "claims", claims, "--format", "markdown")
+    if "page" in study:
+        listed = ["--claims", claims] if claims else []
+        write("report.html", "report", study["page"], "--format", "html", *listed)
+
+
+def _options(entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    return [part for name in names if name in entry for part in (f"--{name}", str(entry[name]))]
+
+
+def smoke(study: Mapping[str, Any], store: str) -> None:
+    """Trains a piece of every sweep and holds its report against what it must show."""
+    for experiment, backend in study["experiments"].items():
+        advsweep("sweep", f"+experiment={experiment}", *SMOKE[backend], store=store)
+    for sweep, assertion in study["smoke"].items():
+        advsweep("report", sweep, "--assert", assertion, store=store)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("name", choices=sorted(p.parent.name for p in FOLDER.glob("*/study.yaml")))
+    parser.add_argument("overrides", nargs="*", help="as of advsweep sweep")
+    parser.add_argument("--store", default="studies.db")
+    parser.add_argument("--results", action="store_true", help="train nothing")
+    parser.add_argument("--smoke", action="store_true", help="train a piece; write nothing")
+    options = parser.parse_args()
+    folder = FOLDER / options.name
+    study = yaml.safe_load((folder / "study.yaml").read_text("utf-8"))
+    if options.smoke:
+        smoke(study, options.store)
+        return
+    if not options.results:
+        train(study, options.overrides, options.store)
+    write_results(study, folder, options.store)
+
+
+if __name__ == "__main__":
+    main()
