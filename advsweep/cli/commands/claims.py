@@ -56,7 +56,7 @@ def claims(
         typer.Option(
             "--record",
             metavar="FILE",
-            help="Write the verdicts into a CSV file, in the place of the list's earlier ones.",
+            help="Write the verdicts into a CSV file, in place of earlier ones on these claims.",
         ),
     ] = None,
     store: options.Store = None,

@@ -80,9 +80,10 @@ def has_data(result: ClaimResult) -> bool:
 
 
 def record_verdicts(store: Store, name: str, results: ClaimResults, path: Path) -> int:
-    """Writes the verdicts of a list into a file, in the place of the list's earlier ones.
+    """Writes the verdicts of a list into a file, in the place of earlier ones on the same claims.
 
-    Claims that are not judged are left out.
+    Claims that are not judged keep their earlier verdicts, so that the studies of a list may be in
+    several stores. Verdicts on claims that the list no longer has are dropped.
 
     Args:
         name: the list's name.
@@ -100,8 +101,9 @@ def record_verdicts(store: Store, name: str, results: ClaimResults, path: Path) 
             f"claims {name}: expected runs that judge a claim at least, got none; run the sweeps "
             "of the list first"
         )
-    kept = [row for row in read_recorded(path) if row.list != name]
-    rows = sorted((*kept, *_rows(store, name, judged)), key=lambda row: row.list)
+    absent = {result.claim.id for result in results.results if not has_data(result)}
+    kept = [row for row in read_recorded(path) if row.list != name or row.claim in absent]
+    rows = sorted((*kept, *_rows(store, name, judged)), key=lambda row: (row.list, row.claim))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()

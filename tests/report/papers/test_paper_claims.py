@@ -225,6 +225,18 @@ def test_verdicts_are_recorded_and_replace_those_of_their_list(lab, lists, tmp_p
     assert [v.verdict for v in live] == [v.verdict for v in stored]
 
 
+def test_claims_of_another_store_keep_their_verdicts(lab, lists, tmp_path):
+    path = tmp_path / "recorded.csv"
+    results = evaluate_claims(lab.store, read_claim_list(lists["ours"]))
+    record_verdicts(lab.store, "ours", results, path)
+    text = path.read_text().replace("ours,AV01,holds", "ours,AV04,contradicted")
+    path.write_text(text.replace("ours,AV03a", "ours,dropped"))
+    record_verdicts(lab.store, "ours", results, path)
+    verdicts = {row.claim: row.verdict for row in read_recorded(path)}
+    assert list(verdicts) == ["AV01", "AV02a", "AV02b", "AV03a", "AV04", "other"]
+    assert (verdicts["AV01"], verdicts["AV04"]) == (HOLDS, CONTRADICTED)
+
+
 def test_a_store_without_the_runs_erases_nothing(lab, lists, tmp_path):
     path = tmp_path / "recorded.csv"
     results = evaluate_claims(lab.store, read_claim_list(lists["ours"]))
