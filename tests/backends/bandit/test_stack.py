@@ -31,6 +31,8 @@ DIFFERENT: list[dict[str, Any]] = [
     {"seed": 2, "estimator": {"name": "fade"}, "group_size": 4},
     {"seed": 3, "estimator": {"name": "fade"}, "group_size": 4},
     {"seed": 3, "estimator": {"name": "filter_drop"}, "task": {"levels": [2, 3]}},
+    {"seed": 4, "estimator": {"name": "entropy_shaped", "base": "rloo"}},
+    {"seed": 5, "estimator": {"name": "entropy_shaped", "base": "rloo"}},
 ]
 """In what runs of a stack may differ."""
 
