@@ -35,6 +35,8 @@ def scale(spec: Any, size: Any, group_size: int = 8, reference: Any = "dr_grpo")
         # q² for a lone success; failures have at most pq = 1/4.
         ({"name": "power_alpha", "alpha": 2}, 49 / 64),
         ({"name": "power_alpha", "alpha": 3}, 343 / 512),
+        # One token with an entropy of 1 nat: q + .4, as q/2 is more.
+        ({"name": "entropy_shaped", "base": "dr_grpo"}, 7 / 8 + 0.4),
         # p/δ for a lone failure.
         ({"name": "asym_grpo", "delta": 0.5}, 7 / 4),
         ({"name": "asym_grpo", "delta": 2}, 7 / 8),

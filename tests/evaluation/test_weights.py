@@ -229,3 +229,6 @@ def test_directions_that_a_run_does_not_have_are_refused(made):
     other = replace(run, estimator=build_estimator("aapo"))
     with pytest.raises(ConfigError, match="'aapo' weighs rollouts by those of a reference"):
         ensure_hidden_states(store, record, other, 4, direction=Direction.GRADIENT, prompts=2)
+    other = replace(run, estimator=build_estimator("entropy_shaped"))
+    with pytest.raises(ConfigError, match="'entropy_shaped' gives every token an advantage"):
+        ensure_hidden_states(store, record, other, 4, direction=Direction.GRADIENT, prompts=2)
