@@ -28,11 +28,13 @@ UPDATE_COSINE = "optim/update_cosine"
 KL_STEP = "policy/kl_step"
 LOSS_VARIANCE = "loss/variance"
 
+_CHANGE = "change"
+
 
 class ChangeMeter:
     """Measures the changes of weights that are trained in place.
 
-    Sums are in double precision, weight by weight in the given order, so that equal weights
+    Sums are in double precision, over the weights in the given order, so that equal weights
     give equal bits.
 
     Args:
@@ -40,47 +42,42 @@ class ChangeMeter:
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self._weights = dict(weights)
-        self._base = _copies(self._weights)
-        self._last = self._base
-        self._change: dict[str, Tensor] = {}
+        self._weights = list(weights.values())
+        self._base = self._last = self._flat()
+        self._change: Float[Tensor, " weights"] | None = None
+
+    def _flat(self) -> Float[Tensor, " weights"]:
+        return torch.cat([weight.detach().reshape(-1) for weight in self._weights])
 
     def begin(self) -> None:
         """Take the current weights as those before the next step; call this after loading."""
-        self._base = {n: b.to(self._weights[n].device) for n, b in self._base.items()}
-        self._change = {n: c.to(self._weights[n].device) for n, c in self._change.items()}
-        self._last = _copies(self._weights)
+        self._last = self._flat()
+        self._base = self._base.to(self._last.device)
+        if self._change is not None:
+            self._change = self._change.to(self._last.device)
 
     def measure(self) -> dict[str, float]:
         """Return the metrics of the step that has just ended."""
-        last = _copies(self._weights)
-        change = {name: new - self._last[name] for name, new in last.items()}
-        total = [new - self._base[name] for name, new in last.items()]
-        before, parts = self._change, list(change.values())
-        sums = [_dot(total, total), _dot(parts, parts)]
-        if before:
-            previous = [before[name] for name in change]
-            sums += [_dot(parts, previous), _dot(previous, previous)]
+        last = self._flat()
+        change, total, before = last - self._last, last - self._base, self._change
+        sums = [_dot(total, total), _dot(change, change)]
+        if before is not None:
+            sums += [_dot(change, before), _dot(before, before)]
         self._last, self._change = last, change
         return change_metrics(*torch.stack(sums).tolist())
 
     def state(self) -> dict[str, Tensor]:
-        """Return the change of the last step by name; empty before the first step."""
-        return self._change
+        """Return the change of the last step; empty before the first."""
+        return {} if self._change is None else {_CHANGE: self._change}
 
-    def restore(self, change: Mapping[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
         """Load what `state` returned, once the weights are those of that step."""
-        self._change = dict(change)
+        self._change = state.get(_CHANGE)
         self.begin()
 
 
-def _copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.detach().clone() for name, weight in weights.items()}
-
-
-def _dot(first: Sequence[Tensor], second: Sequence[Tensor]) -> Float[Tensor, ""]:
-    products = [torch.sum(a * b, dtype=torch.float64) for a, b in zip(first, second, strict=True)]
-    return torch.stack(products).sum()
+def _dot(first: Float[Tensor, " weights"], second: Float[Tensor, " weights"]) -> Float[Tensor, ""]:
+    return torch.sum(first * second, dtype=torch.float64)
 
 
 def change_metrics(

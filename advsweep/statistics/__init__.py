@@ -27,6 +27,7 @@ from advsweep.statistics.intervals import (
     student_t_interval,
 )
 from advsweep.statistics.pass_at_k import answer_entropy, mean_over_problems, pass_at_k
+from advsweep.statistics.pass_laws import LAWS, LawFit, compare_laws
 from advsweep.statistics.power import detectable_difference, power_of_test, seeds_needed
 from advsweep.statistics.power_law import PowerLaw, fit_pass_at_k
 from advsweep.statistics.ranks import RankInterval, rank_intervals
@@ -48,11 +49,13 @@ from advsweep.statistics.regression import (
 from advsweep.statistics.solve_rates import BetaComponent, SolveRateFit, fit_solve_rates
 
 __all__ = [
+    "LAWS",
     "BetaComponent",
     "CommonSlope",
     "Comparison",
     "Estimate",
     "Interval",
+    "LawFit",
     "PowerLaw",
     "RankCorrelation",
     "RankInterval",
@@ -64,6 +67,7 @@ __all__ = [
     "bca_interval",
     "benjamini_hochberg",
     "bootstrap_over_problems",
+    "compare_laws",
     "compare_paired",
     "compare_seeds",
     "compare_unpaired",

@@ -91,9 +91,8 @@ def fit_pass_at_k(
             [0, 1] or a level outside (0, 1).
     """
     check_share("level", level)
-    ks, table = _points(k, values)
-    curve = table.mean(axis=0)
-    _refuse_hopeless(ks, curve)
+    ks, curve = checked_curve(k, values)
+    _, table = _points(k, values)
     best = min(
         (_solve(ks, curve, start) for start in _starts(ks, curve)), key=lambda found: found.cost
     )
@@ -185,6 +184,20 @@ def _points(
     order = np.argsort(ks)
     known = order[~np.isnan(table[:, order]).any(axis=0)]
     return ks[known], table[:, known]
+
+
+def checked_curve(
+    k: ArrayLike, values: ArrayLike
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """Return the k in ascending order, and the mean pass@k at them.
+
+    Raises:
+        FitError, AdvsweepError: as `fit_pass_at_k`.
+    """
+    ks, table = _points(k, values)
+    curve = table.mean(axis=0)
+    _refuse_hopeless(ks, curve)
+    return ks, curve
 
 
 def _refuse_hopeless(k: Float[np.ndarray, " points"], curve: Float[np.ndarray, " points"]) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from advsweep.objectives.base import LossOutput
 
 
-_KL_ROLLOUTS = 32
+_KL_ROLLOUTS = 16
 """Rollouts of a step that its KL is estimated from."""
 
 
@@ -126,7 +126,7 @@ class PolicyUpdate:
     def kl_step(self, experience: Experience) -> float:
         """Return an estimate of KL(old ‖ new) per token since the rollouts were sampled, in nats.
 
-        It is the k3 estimate over the tokens of up to 32 of the rollouts that take part in the
+        It is the k3 estimate over the tokens of up to 16 of the rollouts that take part in the
         update, spread evenly over them.
         """
         kept = experience.keep.nonzero()[:, 0]

@@ -23,6 +23,8 @@ Columns of evaluations can name their task and level:
     pass@8[level=3]          of the problems of that level alone; [gsm8k,level=3] both
     pass@8[base=0.1:0.5]     of the problems whose solve rate before the training is in [.1, .5)
     pass@8[split=train]      on the training problems (evaluation.train_problems)
+    law/a, law/mse/power     laws of pass@k over k of the last evaluation (`report.data.laws`)
+    weights/r1/head, hidden/along, ...   of the last analysis (`report.data.analyses`)
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
@@ -37,6 +39,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from advsweep.report.data.cutoffs import COSTS, Cutoff, parse_cutoff
+from advsweep.report.data.laws import PATTERN as LAW_PATTERN
 from advsweep.report.data.windows import END_STEPS, NUMBER, Window, WindowKind, parse_window
 
 ANSWER_ENTROPY = "entropy/answer"
@@ -62,6 +65,7 @@ _DIRECTIONS = {
     "collapse/acr": MetricDirection.LOWER,
     "collapse/acr_after": MetricDirection.LOWER,
     "collapse/all_wrong": MetricDirection.LOWER,
+    "law/a": MetricDirection.LOWER,
     "memory/peak_gpu_mb": MetricDirection.LOWER,
     "memory/peak_mb": MetricDirection.LOWER,
     "reward/forged": MetricDirection.LOWER,
@@ -93,7 +97,8 @@ _HEADERS = {
 
 _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
-    r"|(?P<evaluated>pass@(?P<k>[1-9]\d{0,8})|entropy/answer|entropy/right|entropy/token(?=\[))"
+    rf"|(?P<evaluated>pass@(?P<k>[1-9]\d{{0,8}})|entropy/answer|entropy/right|{LAW_PATTERN}"
+    r"|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
     r"|(?P<metric>[^@\[\]=<>]+)"
 )
@@ -119,6 +124,7 @@ class Column:
         over: `mean` or `iqm` over all tasks; None for one task.
         base: the solve rates of the run's own base model that the problems have that count: from
             the first on, below the second (1 itself where that is 1); None for all problems.
+        law: the number of a law of pass@k, such as `law/a`; None for other columns.
         is_train: whether it is of the evaluation on training problems.
         window: what it takes from the curve; None for the mean of a metric over all, the first
             or the last steps, and for the value of the last evaluation.
@@ -138,6 +144,7 @@ class Column:
     level: int | None = None
     over: str | None = None
     base: tuple[float, float] | None = None
+    law: str | None = None
     is_train: bool = False
     window: Window | None = None
     at: Cutoff | None = None
@@ -173,7 +180,7 @@ class Column:
     @property
     def is_resampled(self) -> bool:
         """Whether a single evaluation has an interval over problems like its own."""
-        return self.is_single and self.over is None and self.base is None
+        return self.is_single and self.over is None and self.base is None and self.law is None
 
     @property
     def is_single(self) -> bool:
@@ -278,16 +285,20 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         else:
             task = word
     k = int(match["k"]) if match["k"] else None
+    law = match["evaluated"] if match["evaluated"].startswith("law/") else None
     entropies = {ANSWER_ENTROPY: "H ans", RIGHT_ENTROPY: "H right", TOKEN_ENTROPY: "H tok"}
-    short = entropies.get(match["evaluated"], f"p@{k}")
+    short = law or entropies.get(match["evaluated"], f"p@{k}")
     of = [task or over, f"level {level}" if level is not None else None]
     of += ["train"] if is_train else []
     of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
     return Column(
         name,
         " ".join([*(part for part in of if part), short]),
-        MetricDirection.NEITHER if k is None else MetricDirection.HIGHER,
+        _DIRECTIONS.get(match["evaluated"], MetricDirection.NEITHER)
+        if k is None
+        else MetricDirection.HIGHER,
         k=k,
+        law=law,
         task=task,
         level=level,
         over=over,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from advsweep.errors import NotFoundError, nearest
+from advsweep.report.data.analyses import analysis_curves, is_analysed
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     RIGHT_ENTROPY,
@@ -22,6 +24,7 @@ from advsweep.report.data.columns import (
 from advsweep.report.data.costs import spent
 from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, reaching, steps_at
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.laws import law_values
 from advsweep.report.data.windows import Curve, WindowKind, smoothed
 from advsweep.statistics import (
     bootstrap_over_problems,
@@ -62,6 +65,8 @@ class TrainingCurves:
 
     def of_metric(self, name: str) -> Mapping[int, Curve]:
         ids = [run.id for run in self._runs]
+        if is_analysed(name):
+            return self._once("metric", name, lambda: analysis_curves(self._store, ids, name))
         return self._once("metric", name, lambda: self._store.metrics.series(ids, name))
 
     def of_cost(self, cost: str) -> Mapping[int, Curve]:
@@ -141,6 +146,8 @@ def measure(
             found = {i: float(spent[-1]) for i, (_, spent) in known.of_column(column).items()}
         elif column.metric is None:
             found = scores(evaluated, column, lambda task: task.final)
+        elif is_analysed(column.metric):
+            found = {i: float(own[-1]) for i, (_, own) in known.of_column(column).items()}
         else:
             found = store.metrics.means(ids, column.metric, first=column.first, last=column.last)
         values[column.name] = found
@@ -218,6 +225,8 @@ def _scored(
 
     pass@k is undefined for a problem with fewer than k samples that could be scored.
     """
+    if column.law is not None:
+        return _laws(task, chosen, column, column.law)
     if column.base is not None:
         # Without a base there are no solve rates to choose problems by.
         chosen = {key: record for key, record in chosen.items() if record.run_id in task.base}
@@ -233,6 +242,19 @@ def _scored(
             each = np.where(of_base, each, np.nan)
         values[alike] = mean_over_problems(each)
     return dict(zip(chosen, values.tolist(), strict=True))
+
+
+def _laws(
+    task: TaskEvaluations, chosen: Mapping[K, EvaluationRecord], column: Column, name: str
+) -> dict[K, float]:
+    """Returns a number of the law of each evaluation's pass@k over k."""
+    samples = [int(record.n.max(initial=0)) for record in chosen.values()]
+
+    def pass_at(k: int) -> list[float]:
+        found = _scored(task, chosen, replace(column, law=None, k=k))
+        return [found.get(key, math.nan) for key in chosen]
+
+    return dict(zip(chosen, law_values(name, samples, pass_at), strict=True))
 
 
 def _in_range(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from advsweep.errors import NotFoundError, ReportError, nearest
+from advsweep.report.data.analyses import is_analysed
 from advsweep.report.data.columns import (
     ANSWER_ENTROPY,
     Column,
@@ -238,6 +239,11 @@ def refuse_empty(
     for column in columns:
         found = values[column.name]
         if column.metric is not None and _is_unknown(store, runs, column, found):
+            if is_analysed(column.metric):
+                raise NotFoundError(
+                    f"no run of the table has an analysis with '{column.metric}'; `advsweep "
+                    "weights` and `advsweep hidden-states` make them"
+                )
             known = _metrics(store, runs)
             if nearest(column.metric, known).startswith("did you mean"):
                 hint = nearest(column.metric, known)
@@ -276,6 +282,11 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
     if column.level is not None and str(column.level) not in levels:
         raise NotFoundError(
             f"{column.name}: no problem is of level {column.level}; {nearest('', levels)}"
+        )
+    if column.law is not None:
+        raise ReportError(
+            f"{column.name}: no evaluation supports a fit; expected at least 16 samples per "
+            "problem and a pass@k that rises with k"
         )
     if column.base is not None:
         raise ReportError(
