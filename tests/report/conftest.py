@@ -31,12 +31,14 @@ class Lab:
     """Fills a store with finished runs.
 
     Two problems are evaluated, `samples` times each, of which `unscorable` could not be scored;
-    `solved` are the correct samples of each.
+    `solved` are the correct samples of each. `problems` are their ids and prompts, by default
+    of no task's.
     """
 
     store: Store
     samples: int = 4
     unscorable: tuple[int, int] = (0, 0)
+    problems: Sequence[tuple[str, str]] | None = None
 
     def run(
         self,
@@ -110,8 +112,8 @@ class Lab:
                 settings=settings,
                 problems=[
                     ProblemCounts(
-                        problem_id=f"{i}",
-                        prompt=f"{prompt}{i}=",
+                        problem_id=f"{i}" if self.problems is None else self.problems[i][0],
+                        prompt=f"{prompt}{i}=" if self.problems is None else self.problems[i][1],
                         level=i,
                         n=settings["n"] - self.unscorable[i],
                         c=c,

@@ -34,6 +34,8 @@ from advsweep.statistics import (
     student_t_interval,
 )
 from advsweep.store import Status
+from advsweep.tasks.base import Split
+from advsweep.tasks.countdown import Countdown
 
 Records = list[dict[str, Any]]
 T2 = 4.302652729911275  # Student's t of 2 degrees of freedom, at 97.5 %
@@ -185,6 +187,31 @@ def test_pass_at_k_has_every_power_of_two_and_the_base(full):
     assert fitted["law"] == pytest.approx(math.exp(-a * (4 + c) ** -b))
     assert fitted["law"] == pytest.approx(fitted["mean"], abs=0.02)
     assert fitted["refused"] is None
+
+
+def test_pass_at_k_has_the_floors_as_dotted_lines_without_intervals(lab):
+    task = Countdown(levels=(0,), held_out_per_level=2)
+    lab.problems = [(p.id, p.prompt) for p in task.problems(Split.HELD_OUT)]
+    for seed in range(2):
+        lab.run("grpo", seed, solved=(2 + seed, 3), task=task.plain())
+    found = [r for r in records_of(lab, "passk") if r["row"] == "guess"]
+    # One and two of six expressions are right.
+    expected = [1 - ((5 / 6) ** k + (4 / 6) ** k) / 2 for k in (1, 2, 4)]
+    assert [r["mean"] for r in found] == pytest.approx(expected)
+    assert all(math.isnan(r["low"]) and r["law"] is None for r in found)
+    assert "Dotted: guess, uniform expressions over the given digits" in notes_of(lab, "passk")
+    (axes,) = draw_page([collect(FIGURES["passk"], data_of(lab), Options())]).axes
+    [dotted] = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_ydata()) == pytest.approx(expected)
+
+
+def test_bases_of_seeds_are_one_row_of_figures(lab):
+    for seed in range(3):
+        own = {"base": f"base:{seed}", "base_solved": (1 + seed, 0)}
+        lab.run("grpo", seed, solved=(3, 1), **own)
+    base = only(records_of(lab, "passk"), row="base", k=1)
+    expected = student_t_interval([1 / 8, 2 / 8, 3 / 8])
+    assert (base["mean"], base["low"], base["high"], base["n"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("problems", "lacks"), [(15, 0), (14, 0), (15, 1)])

@@ -25,6 +25,7 @@ Columns of evaluations can name their task and level:
     pass@8[split=train]      on the training problems (evaluation.train_problems)
     law/a, law/mse/power     laws of pass@k over k of the last evaluation (`report.data.laws`)
     weights/r1/head, hidden/along, ...   of the last analysis (`report.data.analyses`)
+    pass@8[above=guess]      minus that of a floor, an answerer without skill, on the same problems
     pass@8[mean], [iqm]      mean, or interquartile mean, over the tasks
 
 Without a task they measure the task that the runs were trained on. `*` stands for every k, task
@@ -104,6 +105,7 @@ _PATTERN = re.compile(
 )
 _SHARE = r"(?:0?\.\d+|[01]\.?0*)"
 _BASE = re.compile(rf"base=(?P<low>{_SHARE}):(?P<high>{_SHARE})")
+_ABOVE = re.compile(r"above=(?P<floor>[A-Za-z_]\w*)")
 _CUTOFF = re.compile(rf"[A-Za-z_].*={NUMBER}")
 
 
@@ -126,6 +128,7 @@ class Column:
             the first on, below the second (1 itself where that is 1); None for all problems.
         law: the number of a law of pass@k, such as `law/a`; None for other columns.
         is_train: whether it is of the evaluation on training problems.
+        above: the floor of the task that is subtracted, such as `guess`; None for none.
         window: what it takes from the curve; None for the mean of a metric over all, the first
             or the last steps, and for the value of the last evaluation.
         at: where in each run it is measured; None for the end, or the cutoff of the report.
@@ -146,6 +149,7 @@ class Column:
     base: tuple[float, float] | None = None
     law: str | None = None
     is_train: bool = False
+    above: str | None = None
     window: Window | None = None
     at: Cutoff | None = None
     is_reached: bool = False
@@ -180,7 +184,12 @@ class Column:
     @property
     def is_resampled(self) -> bool:
         """Whether a single evaluation has an interval over problems like its own."""
-        return self.is_single and self.over is None and self.base is None and self.law is None
+        return self.is_single and self.over is None and self.law is None and not self.needs_runs
+
+    @property
+    def needs_runs(self) -> bool:
+        """Whether a number takes more than an evaluation: the base or the task of a run."""
+        return self.base is not None or self.above is not None
 
     @property
     def is_single(self) -> bool:
@@ -268,6 +277,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     over: str | None = None
     base: tuple[float, float] | None = None
     is_train = False
+    above: str | None = None
     for part in (match["of"] or "").split(",") if match["of"] else ():
         word = part.strip()
         if digits := re.fullmatch(r"level=(\d{1,9})", word):
@@ -278,6 +288,8 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
                 return None
         elif word == "split=train" and not is_train:
             is_train = True
+        elif (floor := _ABOVE.fullmatch(word)) and above is None and match["k"]:
+            above = floor["floor"]
         elif task is not None or over is not None or "=" in word:
             return None
         elif word in OVER_TASKS:
@@ -291,6 +303,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
     of = [task or over, f"level {level}" if level is not None else None]
     of += ["train"] if is_train else []
     of += [f"base {base[0]:g}-{base[1]:g}"] if base is not None else []
+    short += f" above {above}" if above is not None else ""
     return Column(
         name,
         " ".join([*(part for part in of if part), short]),
@@ -304,6 +317,7 @@ def _evaluated(name: str, match: re.Match[str]) -> Column | None:
         over=over,
         base=base,
         is_train=is_train,
+        above=above,
     )
 
 
@@ -312,6 +326,8 @@ def metric_range(name: str) -> tuple[float, float] | None:
     column = parse_column(name)
     if column is not None and column.is_reached:
         return (0.0, 1.0)
+    if column is not None and column.above is not None:
+        return None
     if column is not None and column.window is not None:
         if column.window.kind.is_share:
             return (0.0, 1.0)

@@ -38,6 +38,8 @@ class TaskEvaluations:
         base: each run's evaluation before its first step.
         along: all evaluations of each run, in the order of their steps.
         models: evaluations of models without a run, by the same protocol.
+        configs: the different settings of the task in the runs' configs, as JSON; none if the
+            runs were trained on other tasks.
     """
 
     protocol: Protocol
@@ -45,6 +47,7 @@ class TaskEvaluations:
     base: Mapping[int, EvaluationRecord]
     along: Mapping[int, Sequence[EvaluationRecord]]
     models: Sequence[EvaluationRecord]
+    configs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,9 @@ def select_evaluations(
     tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
+    tasks = {
+        name: replace(task, configs=_configs(runs, name, task)) for name, task in tasks.items()
+    }
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
     train, _ = _by_task(on_training, [], steps, mixed=mixed)
     return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
@@ -169,6 +175,13 @@ def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[Evaluation
     for record in records:
         found.setdefault(ways.key(record), []).append(record)
     return {key: (ways.by_key[key], records) for key, records in found.items()}
+
+
+def _configs(runs: Sequence[RunRecord], name: str, task: TaskEvaluations) -> list[str]:
+    """Returns the settings of a task in the configs of its evaluated runs, as JSON."""
+    nodes = [run.config.get("task", {}) for run in runs if run.id in task.final]
+    own = [json.dumps(node, sort_keys=True) for node in nodes if node.get("name") == name]
+    return list(dict.fromkeys(own))
 
 
 Finals = dict[int, dict[str, EvaluationRecord]]
@@ -247,6 +260,7 @@ def _with_main(
             base={i: tasks[t].base[i] for i, t in own.items() if i in tasks[t].base},
             along={i: tasks[t].along[i] for i, t in own.items() if i in tasks[t].along},
             models=[record for part in parts for record in part.models],
+            configs=[config for part in parts for config in part.configs],
         )
         return EvaluationsByTask(tasks, OWN_TASKS, differing)
     if len(counts) > 1:

@@ -24,6 +24,7 @@ from advsweep.report.data.columns import (
 from advsweep.report.data.costs import spent
 from advsweep.report.data.cutoffs import Cutoff, CutoffSteps, reaching, steps_at
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, TaskEvaluations
+from advsweep.report.data.floors import find_floors
 from advsweep.report.data.laws import law_values
 from advsweep.report.data.windows import Curve, WindowKind, smoothed
 from advsweep.statistics import (
@@ -240,6 +241,8 @@ def _scored(
         if column.base is not None:
             of_base = [_in_range(record, task, column.base) for record in part]
             each = np.where(of_base, each, np.nan)
+        if column.above is not None:
+            each = each - np.stack([_floor(task, record, column) for record in part])
         values[alike] = mean_over_problems(each)
     return dict(zip(chosen, values.tolist(), strict=True))
 
@@ -255,6 +258,16 @@ def _laws(
         return [found.get(key, math.nan) for key in chosen]
 
     return dict(zip(chosen, law_values(name, samples, pass_at), strict=True))
+
+
+def _floor(
+    task: TaskEvaluations, record: EvaluationRecord, column: Column
+) -> Float[np.ndarray, " problems"]:
+    """Returns pass@k of the floor that a column is above; NaN where the task has none."""
+    floor = find_floors(task, record).get(column.above or "")
+    if floor is None or column.k is None:
+        return np.full(len(record.problem_ids), np.nan)
+    return floor.pass_at(column.k, record.problem_ids)
 
 
 def _in_range(

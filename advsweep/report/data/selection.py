@@ -18,6 +18,7 @@ from advsweep.report.data.columns import (
 from advsweep.report.data.cutoffs import COSTS
 from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask, select_evaluations
 from advsweep.report.data.filters import Filter, describe_filters
+from advsweep.report.data.floors import find_floors
 from advsweep.report.data.grouping import is_key, known_keys, value_of
 from advsweep.report.data.measure import Values, measure
 from advsweep.store import RunOutline, RunRecord, Status, Store
@@ -288,6 +289,13 @@ def _refuse_evaluated(evaluated: EvaluationsByTask, column: Column) -> None:
             f"{column.name}: no evaluation supports a fit; expected at least 16 samples per "
             "problem and a pass@k that rises with k"
         )
+    if column.above is not None:
+        floors = [name for record in task.final.values() for name in find_floors(task, record)]
+        if column.above not in floors:
+            raise NotFoundError(
+                f"{column.name}: the task of the evaluations has no floor '{column.above}' that "
+                f"can be computed here; {nearest(column.above, floors)}"
+            )
     if column.base is not None:
         raise ReportError(
             f"{column.name}: no problem has such a solve rate before the training, or the runs "

@@ -14,9 +14,11 @@ from advsweep.report.data.bases import group_bases
 from advsweep.report.data.columns import ANSWER_ENTROPY, parse_column
 from advsweep.report.data.evaluations import EvaluationsByTask, TaskEvaluations, select_evaluations
 from advsweep.report.data.filters import Filter, describe_filters
+from advsweep.report.data.floors import find_common_floors
 from advsweep.report.data.grouping import Group, group_runs
 from advsweep.report.data.measure import curves, measure
 from advsweep.report.data.selection import select_runs
+from advsweep.report.figures.floors import FloorRow
 from advsweep.report.figures.style import MOST_STYLES, UNTRAINED, RowStyle, choose_styles, label_of
 from advsweep.report.tables.types import count_states
 from advsweep.report.tables.untrained import BASE, base_evaluations, short_name
@@ -228,6 +230,19 @@ class FigureData:
         return [
             EvaluatedRow(label, UNTRAINED[place % len(UNTRAINED)], records, trained=False)
             for place, (label, records) in enumerate(named)
+        ]
+
+    @cached_property
+    def floors(self) -> list[FloorRow]:
+        """The floors of the problems that all runs were evaluated on."""
+        found = find_common_floors(self._evaluations)
+        if found is None:
+            return []
+        record, floors = found
+        first = len(self.untrained)
+        return [
+            FloorRow(name, UNTRAINED[(first + place) % len(UNTRAINED)], floor, record.problem_ids)
+            for place, (name, floor) in enumerate(floors.items())
         ]
 
 

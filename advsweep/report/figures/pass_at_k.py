@@ -23,6 +23,7 @@ from advsweep.report.figures.chart import (
     seeds_note,
 )
 from advsweep.report.figures.data import EvaluatedRow, FigureData
+from advsweep.report.figures.floors import dotted, dotted_handle
 from advsweep.report.figures.style import BLACK, RowStyle
 from advsweep.statistics import (
     Interval,
@@ -37,6 +38,7 @@ from advsweep.store import EvaluationRecord
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
 
@@ -56,6 +58,11 @@ class _Line:
     band: Band
     law: PowerLaw | None
     refused: str | None
+    is_floor: bool = False
+
+    @property
+    def handle(self) -> Artist:
+        return dotted_handle(self.style) if self.is_floor else handle(self.style)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +79,10 @@ class PassAtK(Chart):
         rows = data.evaluated_rows()
         ks = _powers_of_two(rows)
         lines = [_line(row, ks) for row in rows]
+        floors = [
+            _Line(row.label, row.style, row.band(ks), None, None, is_floor=True)
+            for row in data.floors
+        ]
         return cls(
             title=f"{data.name}: pass@k on {rows[0].evaluations[0].task}",
             notes=[
@@ -79,9 +90,10 @@ class PassAtK(Chart):
                 *cut_note([[line.band for line in lines]]),
                 "thin lines: exp(-a (k+c)^-b), fitted to the means" + _goodness(lines),
                 *(f"no line for {line.label}: {line.refused}" for line in lines if line.refused),
+                *(f"dotted: {row.label}, {row.floor.help}" for row in data.floors),
             ],
             ks=ks,
-            lines=lines,
+            lines=[*lines, *floors],
         )
 
     @property
@@ -105,17 +117,15 @@ class PassAtK(Chart):
         axes.set_ylim(max(low, -0.02), min(high, 1.02))
         dense = np.geomspace(self.ks[0], self.ks[-1], 200)
         for line in self.lines:
+            if line.is_floor:
+                axes.plot(self.ks, line.band.mean, **dotted(line.style))
+                continue
             fill_band(axes, self.ks, line.band, line.style, len(self.lines), (0.0, 1.0))
             axes.plot(self.ks, line.band.mean, **line.style.points, linestyle="none", markersize=6)
             if line.law is not None:
-                axes.plot(
-                    dense,
-                    line.law.pass_at_k(dense),
-                    color=line.style.colour,
-                    linestyle=line.style.linestyle,
-                    linewidth=1,
-                )
-        add_legend(canvas, {self._legend(line): handle(line.style) for line in self.lines})
+                own = {"color": line.style.colour, "linestyle": line.style.linestyle}
+                axes.plot(dense, line.law.pass_at_k(dense), **own, linewidth=1)
+        add_legend(canvas, {self._legend(line): line.handle for line in self.lines})
 
     def records(self) -> list[dict[str, Any]]:
         return [

@@ -186,7 +186,7 @@ def _collect_columns(data: FigureData, columns: Sequence[Column]) -> list[dict[s
 
 
 def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
-    """Returns the label, style and runs of each row, and models without runs after them."""
+    """Returns the label, style and runs of each row; after them bases, floors and models."""
     rows: list[dict[str, Any]] = [
         {
             "label": row.label,
@@ -197,13 +197,14 @@ def _collect_rows(data: FigureData) -> list[dict[str, Any]]:
         for row in data.rows
     ]
     try:
-        untrained = data.untrained
+        untrained = [(row.label, row.style) for row in data.untrained]
+        untrained += [(row.label, row.style) for row in data.floors]
     except ReportError:
         untrained = []
     return rows + [
         # Their black would be invisible on a dark page.
-        {"label": m.label, "colour": "var(--ink)", "variant": m.style.variant, "runs": []}
-        for m in untrained
+        {"label": label, "colour": "var(--ink)", "variant": style.variant, "runs": []}
+        for label, style in untrained
     ]
 
 

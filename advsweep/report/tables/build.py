@@ -52,6 +52,7 @@ from advsweep.report.tables.comparison import (
     parse_baseline,
     rank_rows,
 )
+from advsweep.report.tables.floor_rows import floor_rows
 from advsweep.report.tables.footnotes import describe_provenance
 from advsweep.report.tables.rows import (
     MOST_SINGLE,
@@ -157,6 +158,11 @@ def build_report(
         untrained = layout.base_rows(groups, evaluated, chosen)
     elif at is None:
         untrained += base_rows(groups, evaluated, chosen, label)
+    if layout is None:
+        floors, descriptions = floor_rows(evaluated, chosen, label)
+        untrained += floors
+        remarks += descriptions
+    if layout is None and at is None:
         untrained += model_rows(evaluated, chosen, label)
     if layout is not None:
         untrained += layout.reported_rows([*untrained, *trained], chosen)

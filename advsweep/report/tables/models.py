@@ -151,7 +151,7 @@ def _columns(
     evaluated = EvaluationsByTask(own, tasks[0])
     if names is not None:
         chosen = select_columns(names, evaluated, pivoted=False)
-        if wrong := [c.name for c in chosen if not c.is_single or c.base is not None]:
+        if wrong := [c.name for c in chosen if not c.is_single or c.needs_runs]:
             raise ReportError(f"--models: expected columns of evaluations, got {', '.join(wrong)}")
         for column in chosen:
             if column.task is not None and column.task not in tasks:

@@ -1,0 +1,197 @@
+"""Rows of floors, and columns above them."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from advsweep.errors import NotFoundError, ReportError
+from advsweep.report import (
+    build_report,
+    evaluate_assertion,
+    lay_out,
+    parse_assertion,
+    render,
+)
+from advsweep.report.data.columns import metric_range, parse_column
+from advsweep.report.tables.types import RowKind
+from advsweep.tasks.base import Split
+from advsweep.tasks.countdown import Countdown
+
+TASK = {"name": "countdown", "levels": [0], "held_out_per_level": 2}
+
+
+@pytest.fixture
+def lab(lab):
+    """Runs on two problems: 8 and 6 make 2, and 9 and 7 make 16.
+
+    Of the six expressions over two digits, a guess, one and two are right.
+    """
+    problems = Countdown(levels=(0,), held_out_per_level=2).problems(Split.HELD_OUT)
+    assert [p.prompt for p in problems] == ["86=02:", "97=16:"]
+    lab.problems = [(p.id, p.prompt) for p in problems]
+    return lab
+
+
+def _two_seeds(lab, **config):
+    for seed in range(2):
+        lab.run("grpo", seed, solved=(2, 3 + seed), task=TASK, **config)
+
+
+def _row(report, name):
+    return next(row for row in report.rows if row.group["estimator"] == name)
+
+
+def test_a_floor_has_a_row_below_the_base(lab):
+    _two_seeds(lab)
+    report = build_report(lab.store, "demo")
+    assert [row.group["estimator"] for row in report.rows] == ["base", "guess", "grpo"]
+    floor = _row(report, "guess")
+    assert (floor.kind, floor.seeds, floor.runs) == (RowKind.FLOOR, (), 0)
+    # A guess fails with a chance of 5/6 and 2/3, and two guesses of 25/36 and 16/36.
+    assert floor.cells["pass@1"].mean == pytest.approx((1 / 6 + 2 / 6) / 2)
+    assert floor.cells["pass@2"].mean == pytest.approx((11 / 36 + 20 / 36) / 2)
+    assert floor.cells["entropy/answer"].n == 0
+    # Exact: neither an interval over seeds nor one over problems.
+    cell = floor.cells["pass@2"]
+    assert all(math.isnan(end) for end in (cell.low, cell.high, cell.over_problems))
+    [note] = [note for note in lay_out(report).notes if note.startswith("guess: a floor")]
+    assert note == (
+        "guess: a floor, which is no model: uniform expressions over the given digits; "
+        "pass@k = 1 - (1 - p)ᵏ of each problem, computed exactly"
+    )
+
+
+def test_a_floor_is_never_marked_and_counts_no_missing_numbers(lab):
+    for estimator in ("grpo", "rloo"):
+        for seed in range(3):
+            # Worse than guessing.
+            lab.run(estimator, seed, solved=(0, seed % 2), task=TASK)
+    report = build_report(lab.store, "demo", columns=["pass@1", "entropy/answer"])
+    text = render(report, "markdown")
+    assert "**0.25" not in text
+    assert "have no number" not in text
+
+
+@pytest.mark.parametrize("columns", [["entropy/answer"], ["collapse/acr"], ["total/steps"]])
+def test_reports_without_pass_at_k_have_no_floors(lab, constant, columns):
+    _two_seeds(lab, points=constant(collapse__acr=0.5))
+    report = build_report(lab.store, "demo", columns=columns)
+    assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
+
+
+def test_columns_above_a_floor(lab):
+    _two_seeds(lab)
+    names = ["pass@1", "pass@1[above=guess]", "pass@2[above=guess]", "pass@1[level=0,above=guess]"]
+    report = build_report(lab.store, "demo", columns=names)
+    # Of 4 samples 2 and 3, or 2 and 4, are right; less 1/4.
+    grpo = _row(report, "grpo").cells
+    assert grpo["pass@1[above=guess]"].values == pytest.approx((3 / 8, 4 / 8))
+    # The first problem alone is of level 0.
+    assert grpo["pass@1[level=0,above=guess]"].values == pytest.approx((1 / 3, 1 / 3))
+    # pass@2 of 2 of 4 is 5/6, of 3 or 4 of 4 it is 1.
+    assert grpo["pass@2[above=guess]"].values == pytest.approx([11 / 12 - 31 / 72] * 2)
+    assert _row(report, "base").cells["pass@1[above=guess]"].mean == pytest.approx(1 / 8 - 1 / 4)
+    assert _row(report, "guess").cells["pass@1[above=guess]"].mean == pytest.approx(0)
+    # A floor is subtracted from every row: differences stay.
+    report = build_report(lab.store, "demo", columns=names[:2], baseline="base")
+    plain, above = (d.comparison for d in report.differences)
+    assert plain.difference == pytest.approx(above.difference)
+    assert (plain.low, plain.high) == pytest.approx((above.low, above.high))
+
+
+def test_a_column_above_a_floor_along_the_training(lab):
+    for seed in range(2):
+        run = lab.run("grpo", seed, solved=(2, 4), task=TASK)
+        lab.evaluate(run, f"{seed}@10", 10, (2, 2))
+    names = ["pass@1[above=guess]@max", "pass@1[above=guess]@steps=10"]
+    cells = _row(build_report(lab.store, "demo", columns=names), "grpo").cells
+    assert cells[names[0]].values == pytest.approx((1 / 2, 1 / 2))
+    assert cells[names[1]].values == pytest.approx((1 / 4, 1 / 4))
+
+
+def test_a_floor_stands_beside_runs_that_are_compared_within_their_training(lab):
+    from advsweep.report import parse_cutoff
+
+    _two_seeds(lab)
+    report = build_report(lab.store, "demo", columns=["pass@1"], at=parse_cutoff("steps=10"))
+    assert [row.group["estimator"] for row in report.rows] == ["guess", "grpo"]
+
+
+def test_assertions_and_baselines_take_a_floor_as_an_exact_number(lab):
+    for seed in range(3):
+        lab.run("grpo", seed, solved=(2, 2 + seed), task=TASK)
+    assertion = parse_assertion("pass@1[grpo] > pass@1[guess]")
+    report = build_report(lab.store, "demo", columns=["pass@1"], baseline="guess")
+    result = evaluate_assertion(report, assertion)
+    # 4/8, 5/8 and 6/8, less 1/4.
+    assert result.comparison.difference == pytest.approx(3 / 8)
+    assert result.comparison.n == 3
+    [difference] = report.differences
+    assert difference.comparison.difference == pytest.approx(3 / 8)
+    assert difference.comparison.low == pytest.approx(result.comparison.low)
+
+
+def test_problems_that_are_not_the_tasks_have_no_floor(lab):
+    lab.problems = [(lab.problems[0][0], "68=03:"), lab.problems[1]]
+    _two_seeds(lab)
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
+    with pytest.raises(NotFoundError, match="no floor 'guess' that can be computed here"):
+        build_report(lab.store, "demo", columns=["pass@1[above=guess]"])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "countdown", "levels": [77]},
+        {"name": "countdown", "levels": "all of them"},
+        {"name": "countdown", "held_out_per_level": 10**12},
+        {"name": "countdown", "of_the_future": 1},
+    ],
+)
+def test_a_task_that_cannot_be_built_has_no_floor(lab, task):
+    lab.run("grpo", 0, task=task)
+    report = build_report(lab.store, "demo", columns=["pass@1"])
+    assert [row.group["estimator"] for row in report.rows] == ["base", "grpo"]
+
+
+def test_an_unknown_floor_is_refused_with_the_known_ones(lab):
+    _two_seeds(lab)
+    with pytest.raises(NotFoundError, match=r"no floor 'walker' .* known: guess"):
+        build_report(lab.store, "demo", columns=["pass@1[above=walker]"])
+
+
+def test_models_without_a_run_have_no_columns_above_a_floor(lab):
+    from advsweep.report import build_model_report
+
+    settings = {"model": "m", "backend": "trl"}
+    lab.evaluate(None, "model:1", 0, (1, 1), task="countdown", **settings)
+    with pytest.raises(ReportError, match="expected columns of evaluations"):
+        build_model_report(lab.store, ["pass@1[above=guess]"])
+
+
+def test_names_of_columns_above_a_floor():
+    column = parse_column("pass@8[gsm8k,level=3,above=walker]")
+    assert (column.task, column.level, column.above, column.k) == ("gsm8k", 3, "walker", 8)
+    assert column.header == "gsm8k level 3 p@8 above walker"
+    # It may be below 0.
+    assert metric_range("pass@8[above=walker]") is None
+    assert metric_range("pass@8") == (0.0, 1.0)
+    for wrong in ("entropy/answer[above=guess]", "pass@1[above=]", "pass@1[above=a,above=b]"):
+        assert parse_column(wrong) is None
+
+
+def test_floors_load_no_torch(lab, tmp_path):
+    _two_seeds(lab)
+    code = (
+        "import sys; from advsweep.report import build_report;"
+        "from advsweep.store import open_store;"
+        "report = build_report(open_store('advsweep.db', create=False), 'demo');"
+        "assert [r.group['estimator'] for r in report.rows] == ['base', 'guess', 'grpo'];"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
