@@ -45,6 +45,7 @@ from advsweep.report.data.selection import (
     split_columns,
     used_tasks,
 )
+from advsweep.report.tables.cautions import describe_dominance, describe_large_k
 from advsweep.report.tables.comparison import (
     BaselineRows,
     compare_rows,
@@ -168,7 +169,9 @@ def build_report(
         untrained += layout.reported_rows([*untrained, *trained], chosen)
     listed = [*untrained, *trained]
     if metrics is None:
-        chosen = [c for c in chosen if any(row.cells[c.name].n for row in listed)]
+        chosen = [column for column in chosen if _has_values(listed, column)]
+    shown = [column for column in chosen if _has_values(listed, column)]
+    cautions = [*describe_large_k(evaluated, shown), *describe_dominance(store, groups)]
     ranks: Mapping[int, RankInterval] = {}
     if rank is not None:
         listed, ranks = rank_rows(listed, _ranking(chosen, keys, rank))
@@ -186,6 +189,7 @@ def build_report(
         pivot=tuple(keys),
         apart=() if layout is None else layout.apart,
         remarks=tuple(remarks),
+        cautions=tuple(cautions),
         layout=layout,
         baseline=None if compared is None else compared.text,
         run_ids=frozenset(run.id for run in done),
@@ -207,6 +211,10 @@ def _with_reached(
     named = None if metrics is None else [name for name in metrics if at is None or name != REACHED]
     chosen = select_columns(named, evaluated, pivoted=bool(keys))
     return chosen if at is None or at.is_cost else [*chosen, reached_column(at)]
+
+
+def _has_values(rows: Sequence[Row], column: Column) -> bool:
+    return any(row.cells[column.name].n for row in rows)
 
 
 def _nothing_finished(

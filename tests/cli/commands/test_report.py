@@ -23,6 +23,7 @@ def test_pivots_columns_by_a_key(report):
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [(row["estimator"], row["seed"]) for row in rows] == [
         ("base", ""),
+        ("guess", ""),
         *((name, str(seed)) for name in ("grpo", "fade") for seed in range(3)),
     ]
 

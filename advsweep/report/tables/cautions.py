@@ -1,0 +1,133 @@
+"""Sentences about numbers that say less than they seem to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from advsweep.report.data.columns import Column
+from advsweep.report.data.evaluations import OWN_TASKS, EvaluationsByTask
+from advsweep.report.data.grouping import Group
+from advsweep.report.tables.comparison import name_group
+from advsweep.store import RunRecord, Store
+
+MOST_OF_SAMPLES = 1 / 4
+"""The largest k of pass@k as a share of the samples per problem, without a caution."""
+
+START = 10
+"""The training steps that count as the start."""
+
+_DOMINANT = 3.0
+"""How many times the mass of one sign is that of the other where it dominates."""
+
+_MAJORITY = 0.6
+"""The share of the start's rollouts that have the dominant sign's outcome."""
+
+_NAMED = 4
+_OUTCOMES = ("success", "failure")
+
+
+def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) -> list[str]:
+    """Describes the columns whose k is large for the number of samples.
+
+    The unbiased estimate of pass@k has its largest variance at k = n, where it tells only
+    whether any sample was right.
+    """
+    found: dict[int, list[str]] = {}
+    for column in columns:
+        # pass@1 is a share of all samples, however few.
+        if column.k is None or column.k == 1:
+            continue
+        samples = _samples(evaluated, column)
+        if column.k > MOST_OF_SAMPLES * samples:
+            found.setdefault(samples, []).append(column.header)
+    return [
+        f"{', '.join(headers)}: k is above a quarter of the {samples} samples of a problem, where "
+        "the estimate varies most; a smaller k, or more samples, compares better"
+        for samples, headers in found.items()
+    ]
+
+
+def _samples(evaluated: EvaluationsByTask, column: Column) -> int:
+    """Returns the least number of samples per problem that a column rests on."""
+    if column.over is not None:
+        tasks = [task for name, task in evaluated.tasks.items() if name != OWN_TASKS]
+    else:
+        task = evaluated.of(column.task)
+        tasks = [] if task is None else [task]
+    records = [record for task in tasks for record in task.final.values()]
+    if column.is_made_of_curve:
+        records += [record for task in tasks for along in task.along.values() for record in along]
+    return min((int(record.n.max(initial=0)) for record in records), default=0)
+
+
+def describe_dominance(
+    store: Store, groups: Sequence[tuple[Group, Sequence[RunRecord]]]
+) -> list[str]:
+    """Describes the rows whose start lets advantages of one sign dominate.
+
+    Where nearly all advantages have the sign of the more frequent outcome, most of the gradient
+    is of making the model's own answers likelier, or less likely, whatever they are.
+    """
+    ids = [run.id for _, members in groups for run in members]
+    masses = [store.metrics.means(ids, f"mass/{name}", first=START) for name in _OUTCOMES]
+    rows: dict[str, list[str]] = {name: [] for name in _OUTCOMES}
+    for group, members in groups:
+        success, failure = (
+            _mean(found[r.id] for r in members if r.id in found) for found in masses
+        )
+        outcome = _dominant(success, failure)
+        if outcome is None:
+            continue
+        rate = _success_rate(store, members)
+        share = rate if outcome == _OUTCOMES[0] else 1 - rate
+        if share >= _MAJORITY:
+            rows[outcome].append(f"{name_group(group)} ({share:.0%})")
+    return [_sentence(outcome, named) for outcome, named in rows.items() if named]
+
+
+def _dominant(success: float, failure: float) -> str | None:
+    """Returns the outcome whose advantages are nearly all of a step's; None if neither is."""
+    if max(success, failure) <= 0:
+        return None
+    if success >= _DOMINANT * max(failure, 0.0):
+        return _OUTCOMES[0]
+    return _OUTCOMES[1] if failure >= _DOMINANT * max(success, 0.0) else None
+
+
+def _success_rate(store: Store, members: Sequence[RunRecord]) -> float:
+    """Returns the share of right rollouts at the start, from the shares of groups with K right.
+
+    NaN if the runs did not record them.
+    """
+    by_size: dict[int, list[int]] = {}
+    for run in members:
+        by_size.setdefault(int(run.config.get("group_size", 0)), []).append(run.id)
+    rates: list[float] = []
+    for size, ids in by_size.items():
+        sums: dict[int, float] = {}
+        for solved in range(1, size + 1):
+            found: Mapping[int, float] = store.metrics.means(ids, f"solved/{solved}", first=START)
+            for run_id, share in found.items():
+                sums[run_id] = sums.get(run_id, 0.0) + share * solved / size
+        rates += sums.values()
+    return _mean(rates)
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _sentence(outcome: str, rows: Sequence[str]) -> str:
+    what, effect = {
+        _OUTCOMES[0]: ("right", "likelier"),
+        _OUTCOMES[1]: ("wrong", "less likely"),
+    }[outcome]
+    named = ", ".join(rows[:_NAMED])
+    named += f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return (
+        f"{named}: so many rollouts of the first {START} steps are {what}, and nearly all "
+        f"advantages are theirs, so that training mostly makes the model's own answers {effect}; "
+        "compare such rows where right and wrong answers are about as frequent"
+    )
