@@ -51,8 +51,9 @@ def test_a_small_demo_from_sweep_to_export(tmp_path: Path):
     runs = json.loads(advsweep("ls", "demo", "--format", "json"))
     assert {run["status"] for run in runs} == {"done"}
     rows = list(csv.DictReader(io.StringIO(advsweep("report", "demo", "--format", "csv"))))
-    assert [row["estimator"] for row in rows] == ["base", *(r["estimator"] for r in runs[::-1])]
-    for row in rows[1:]:
+    trained = [run["estimator"] for run in runs[::-1]]
+    assert [row["estimator"] for row in rows] == ["base", "guess", *trained]
+    for row in rows[2:]:
         assert 0 <= float(row["collapse/acr@first100"]) <= 1
         assert 0 <= float(row["pass@1"]) <= float(row["pass@8"]) <= 1
         assert float(row["entropy/answer"]) >= 0

@@ -107,7 +107,7 @@ def test_logs_print_what_the_process_wrote(finished):
 def test_a_report_of_the_sweep(finished):
     report = json.loads(finished("report", "two", "--format", "json").stdout)
     rows = {row["group"]["estimator"]: row for row in report["rows"]}
-    assert {"base", "grpo", "fade"} == set(rows)
+    assert {"base", "guess", "grpo", "fade"} == set(rows)
     for estimator in ("grpo", "fade"):
         cell = rows[estimator]["metrics"]["pass@1"]
         assert cell["n"] == rows[estimator]["n"] == 3

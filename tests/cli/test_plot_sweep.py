@@ -61,7 +61,7 @@ def test_numbers_instead_of_a_picture(plot, tmp_path):
     assert "95 % Student t bands over 3 seeds" in err
     out, _ = plot("two", "--where", "estimator=fade", "--format", "json")
     whole = {figure["figure"]: figure for figure in json.loads(out)}
-    assert {row["row"] for row in whole["passk"]["values"]} == {"fade", "base"}
+    assert {row["row"] for row in whole["passk"]["values"]} == {"fade", "base", "guess"}
     assert whole["passk"]["title"] == "two: pass@k on countdown"
     assert "chosen by estimator=fade" in whole["passk"]["notes"]
     assert list(tmp_path.iterdir()) == []
