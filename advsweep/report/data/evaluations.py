@@ -122,9 +122,7 @@ def select_evaluations(
     tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
-    tasks = {
-        name: replace(task, configs=_configs(runs, name, task)) for name, task in tasks.items()
-    }
+    tasks = {t: replace(own, configs=_configs(runs, t, own)) for t, own in tasks.items()}
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
     train, _ = _by_task(on_training, [], steps, mixed=mixed)
     return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)

@@ -51,9 +51,10 @@ def describe_large_k(evaluated: EvaluationsByTask, columns: Sequence[Column]) ->
 def _samples(evaluated: EvaluationsByTask, column: Column) -> int:
     """Returns the least number of samples per problem that a column rests on."""
     if column.over is not None:
-        tasks = [task for name, task in evaluated.tasks.items() if name != OWN_TASKS]
+        known = evaluated.train if column.is_train else evaluated.tasks
+        tasks = [task for name, task in known.items() if name != OWN_TASKS]
     else:
-        task = evaluated.of(column.task)
+        task = evaluated.of(column.task, train=column.is_train)
         tasks = [] if task is None else [task]
     records = [record for task in tasks for record in task.final.values()]
     if column.is_made_of_curve:
