@@ -1,0 +1,95 @@
+"""The lists of claims of the studies name rows that their sweep files train, and columns."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from advsweep.config.groups import conf_directory
+from advsweep.report.claims.kinds import Failures, Trend
+from advsweep.report.claims.lists import Claim, claim_lists, read_claim_list
+from advsweep.report.data.columns import parse_column
+from advsweep.report.data.filters import Filter, parse_where, show_key
+from advsweep.report.data.grouping import Group, group_by, group_runs, value_of
+from advsweep.store import RunOutline, Status
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.yaml_files import read_yaml
+
+STUDIES = ("avspo", "a_grae", "aapo")
+FLOORS = {"base", "guess", "walker"}
+LISTS = {name: read_claim_list(claim_lists()[name]).claims for name in STUDIES}
+CLAIMS = [(name, claim) for name, claims in LISTS.items() for claim in claims]
+FILES = {
+    str(read_yaml(path).get("sweep", {}).get("name")): path
+    for path in (conf_directory() / "experiment").rglob("*.yaml")
+}
+
+
+@functools.cache
+def planned(sweep: str) -> tuple[RunOutline, ...]:
+    """The runs of a sweep, as if all were done."""
+    experiment = FILES[sweep].relative_to(conf_directory() / "experiment").with_suffix("")
+    plan = make_plan([f"+experiment={experiment.as_posix()}"], fetch=False)
+    return tuple(
+        RunOutline(
+            number,
+            planned.run.identity,
+            1,
+            planned.run.config_hash,
+            planned.run.seed,
+            planned.run.steps,
+            planned.run.steps,
+            planned.config,
+            None,
+            Status.DONE,
+            (sweep,),
+        )
+        for number, planned in enumerate(plan.runs)
+    )
+
+
+def rows_of(claim: Claim) -> list[tuple[Group, list[RunOutline]]]:
+    assert claim.sweep is not None
+    runs = [run for run in planned(claim.sweep) if all(_holds(run, f) for f in claim.where)]
+    assert runs, "no run matches 'where'"
+    if claim.rows is None:
+        return group_runs(runs)
+    return group_by(runs, claim.rows)
+
+
+def _holds(run: RunOutline, own: Filter) -> bool:
+    return own.holds(value_of(run, own.key))
+
+
+def fitting(rows: list[tuple[Group, list[RunOutline]]], name: str) -> list[Group]:
+    if "=" not in name:
+        return [group for group, _ in rows if show_key(next(iter(group.values()))) == name]
+    filters = parse_where(name)
+    return [
+        group for group, _ in rows if all(f.key in group and f.holds(group[f.key]) for f in filters)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "claim"), CLAIMS, ids=[f"{n}-{c.id}" for n, c in CLAIMS])
+def test_a_claim_names_one_row_each_of_what_its_sweep_trains(name: str, claim: Claim) -> None:
+    rows = rows_of(claim)
+    kind = claim.kind
+    for row in kind.rows:
+        if row in FLOORS:
+            continue
+        if isinstance(kind, Failures) and "=" not in row:
+            continue  # counted over all runs of the name
+        found = fitting(rows, row)
+        assert len(found) == 1, (row, found, [group for group, _ in rows])
+    if isinstance(kind, Trend):
+        assert len(rows) >= 3
+    for column in kind.columns:
+        assert parse_column(column) is not None, column
+
+
+def test_ids_are_those_of_the_catalogue_or_ours() -> None:
+    for name, prefix in zip(STUDIES, ("AV", "AG", "AA"), strict=True):
+        for claim in LISTS[name]:
+            assert claim.id.startswith((prefix, "ours-")), claim.id
