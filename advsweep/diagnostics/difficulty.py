@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,38 @@ def weight_variance(
     Returns:
         NaN for a run without a group of unequal rewards, or where none of them has a weight.
     """
+    return weight_noise(weights, successes, rollouts).variance
+
+
+class WeightNoise(NamedTuple):
+    """Noise of the weights of runs.
+
+    Attributes:
+        variance: see `weight_variance`.
+        quality: FADE's update quality, see `weight_noise`.
+    """
+
+    variance: Float[np.ndarray, "*runs"]
+    quality: Float[np.ndarray, "*runs"]
+
+
+def weight_noise(
+    weights: Float[np.ndarray, "*runs groups"],
+    successes: Int[np.ndarray, "*runs groups"],
+    rollouts: Int[np.ndarray, "*runs groups"],
+) -> WeightNoise:
+    """Return the variance of the weights, and the update quality Q(w), of a step.
+
+    Q = M E[w]² / E[w² v₀ + (1 + v₀) Var(w(p̂))] over the M groups of unequal rewards, with the
+    raw noise v₀ = 1/(G p̂ q̂) of a group's gradient: the squared signal-to-noise ratio of the
+    step if every prompt's gradient signal is 1. It does not depend on the scale of w.
+
+    Source: FADE, Eq. 9-10 and sec. 14. Departures: Eq. 10 prints a product of ratios that diverges
+    at the ends; this is the ratio of the step as a whole, which gives sec. 14.1's optima.
+
+    Args:
+        weights, successes, rollouts: as in `weight_variance`.
+    """
     size = int(rollouts.max())
     # Groups with masked rollouts count at the nearest share of the full size. Groups of unequal
     # rewards never round to its ends.
@@ -57,13 +89,18 @@ def weight_variance(
     groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
     mixed, mixed_sums = groups[..., 1:-1], sums[..., 1:-1]
     if not mixed.any():
-        return np.full(bins[:-1], np.nan)
+        nothing = np.full(bins[:-1], np.nan)
+        return WeightNoise(nothing, nothing)
     table = _means(sums, groups)[..., None]
     drawn = _binomial(size)[1:-1]
     # One matrix product per run, so that its bits do not depend on the other runs.
     variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
     above = (mixed * variances).sum(axis=-1) * mixed.sum(axis=-1)
-    return ratio(above, mixed_sums.sum(axis=-1) ** 2)
+    total = mixed_sums.sum(axis=-1) ** 2
+    rates = np.arange(1, size) / size
+    raw = 1 / (size * rates * (1 - rates))
+    noise = mixed * (table[..., 1:-1, 0] ** 2 * raw + (1 + raw) * variances)
+    return WeightNoise(ratio(above, total), ratio(total, noise.sum(axis=-1)))
 
 
 def _cells(

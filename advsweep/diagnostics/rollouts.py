@@ -291,11 +291,13 @@ def _add_advantages(
         terms = entropy_terms_per_run(runs, advantages, token_entropy)
         always |= {f"entropy/{name}": term for name, term in terms.items()}
     weights = group_sizes / np.maximum(runs.scored, 1)
+    noise = difficulty.weight_noise(weights, solved, runs.scored)
     solve_rate = ratio(solved.sum(axis=1), runs.total)
     sometimes |= {
         "mass/sign_ratio": difficulty.sign_ratio(success, failure, solve_rate),
         "weight/effective_prompts": difficulty.effective_prompts(weights),
-        "weight/variance": difficulty.weight_variance(weights, solved, runs.scored),
+        "weight/variance": noise.variance,
+        "update/quality": noise.quality,
     }
 
 

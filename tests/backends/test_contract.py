@@ -324,6 +324,7 @@ def test_every_metric_is_there_and_a_number(
     # A step may lack a level, or a group of unequal rewards.
     sometimes = {"collapse/acr/level_0", "collapse/acr/level_1", "mass/sign_ratio"}
     sometimes |= {"weight/effective_prompts", "weight/variance"}
+    sometimes |= {"update/quality"}
     # The first step has no step before it, and one update has no variance.
     sometimes |= {"optim/update_cosine"}
     sometimes |= set() if backend in ("bandit", "fake") else {"loss/variance"}

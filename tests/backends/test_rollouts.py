@@ -189,6 +189,7 @@ def test_the_policy_and_the_estimator_filter_drop_agree(
         "mass/sign_ratio",
         "weight/effective_prompts",
         "weight/variance",
+        "update/quality",
         "entropy/drift",
         "entropy/covariance",
     }

@@ -61,6 +61,9 @@ def test_all_metrics(dtype: torch.dtype) -> None:
             "mass/sign_ratio": 7 / 9,
             "weight/effective_prompts": (7 / 8) ** 2 / (1 / 4 + 9 / 64),
             "weight/variance": (sum(variances) / 2) / (7 / 16) ** 2,
+            # w is 1/2 at p = 1/2, where v0 = 1/(4 p q) = 1, and 3/8 at p = 1/4, where v0 = 4/3.
+            "update/quality": (7 / 8) ** 2
+            / (1 / 4 + 2 * variances[0] + 9 / 64 * 4 / 3 + 7 / 3 * variances[1]),
             "solved/0": 0.25,
             "solved/1": 0.25,
             "solved/2": 0.25,
@@ -301,6 +304,7 @@ def test_what_only_some_runs_of_a_stack_have() -> None:
     assert first.keys() - second.keys() == {
         "collapse/acr/level_1",
         "mass/sign_ratio",
+        "update/quality",
         "weight/effective_prompts",
         "weight/variance",
     }

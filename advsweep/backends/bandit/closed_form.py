@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -221,6 +222,29 @@ def expected_changes(
         "exact/entropy_expected": entropy_gradient(Policy(log_policy)) / temperature,
     }
     return {name: (slope * moves).sum(dim=-1).mean(dim=-1) for name, slope in slopes.items()}
+
+
+def signal_ratio(
+    before: Float[Tensor, "runs prompts behaviours"],
+    after: Float[Tensor, "runs prompts behaviours"],
+    expected: Float[Tensor, "runs prompts behaviours"],
+) -> list[dict[str, float]]:
+    """Return which share of a step is signal, ⟨Δz, E Δz⟩ / ‖Δz‖², as `update/signal_ratio`.
+
+    Its numerator is ‖E Δz‖² on average, and its denominator E‖Δz‖²: the share of the squared
+    length of steps that their mean explains. Empty for a run whose step changes nothing.
+
+    Args:
+        before, after: log π before and after the step, at the sampling temperature T.
+        expected: the mean step from the same policy, E Δz / T.
+    """
+    made = after.double() - before.double()
+    # Steps of a table keep the sum of each prompt's logits; log π differs by a constant.
+    made = made - made.mean(dim=-1, keepdim=True)
+    along = (made * expected).flatten(1).sum(dim=1)
+    length = made.square().flatten(1).sum(dim=1)
+    shares = (along / length).tolist()
+    return [{} if math.isnan(share) else {"update/signal_ratio": share} for share in shares]
 
 
 def _solve_rates(

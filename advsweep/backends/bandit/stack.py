@@ -21,6 +21,7 @@ from advsweep.backends.bandit.closed_form import (
     closed_form_weights,
     expected_changes,
     expected_step,
+    signal_ratio,
 )
 from advsweep.backends.bandit.model_config import Table
 from advsweep.backends.bandit.run_blocks import (
@@ -35,6 +36,7 @@ from advsweep.backends.bandit.tables import Logits, Tables, fresh_state
 from advsweep.backends.bandit.update import (
     StackOptions,
     Updates,
+    action_advantages,
     learning_rates,
     rollout_means,
     temperatures,
@@ -113,7 +115,7 @@ class BanditStack:
                         before, after, self._tables.correct, self._options.exact_k
                     ),
                 )
-                _add(outcomes, self._expected(before, step))
+                _add(outcomes, self._expected(before, after, step))
             if measures_entropy:
                 change = after.entropies - before.entropies
                 for block in self._blocks:
@@ -127,8 +129,11 @@ class BanditStack:
             self._moments = fresh_state(self._runs[0].optimizer, self._parameters)
         return list(outcomes)
 
-    def _expected(self, before: Policy, step: int) -> list[dict[str, float]]:
-        """Return the mean effect of the step, to first order; empty if no closed form exists."""
+    def _expected(self, before: Policy, after: Policy, step: int) -> list[dict[str, float]]:
+        """Return the mean effect of the step, to first order, and the step's share of signal.
+
+        Empty if no closed form exists.
+        """
         if self._weights is None:
             alike = equal_neighbours([stack_kind(run) for run in self._runs])
             self._weights = [
@@ -147,11 +152,14 @@ class BanditStack:
             gradient[untrained.scatter_(1, trained, False)] = 0.0
             rates = torch.tensor(learning_rates(self._runs[runs], step)).double()
             moves = self._logits[runs].response(gradient / trained.shape[1])
-            changes = expected_changes(
-                log_policy, correct, rates[:, None, None] * moves, temperature
-            )
+            moves = rates[:, None, None] * moves
+            changes = expected_changes(log_policy, correct, moves, temperature)
             columns = zip(*(values.tolist() for values in changes.values()), strict=True)
-            found += [dict(zip(changes, column, strict=True)) for column in columns]
+            ratios = signal_ratio(log_policy, after.log[runs], moves / temperature)
+            found += [
+                {**dict(zip(changes, column, strict=True)), **own}
+                for column, own in zip(columns, ratios, strict=True)
+            ]
         return found
 
     def keep(self, indexes: Sequence[int]) -> None:
@@ -291,8 +299,14 @@ class BanditStack:
                 divergence = rollout_means(KL_STEP, kl, block.trained_on, otherwise=0.0)
                 memory = peak_memory()
                 trained = [
-                    {**of_update, **move, **own, **memory}
-                    for of_update, move, own in zip(trained, moves, divergence, strict=True)
+                    {**of_update, **move, **own, **of_actions, **memory}
+                    for of_update, move, own, of_actions in zip(
+                        trained,
+                        moves,
+                        divergence,
+                        action_advantages(block.trained_on, logits.base.shape[-1]),
+                        strict=True,
+                    )
                 ]
         metrics = stacked_rollout_metrics(
             drawn,

@@ -336,3 +336,24 @@ def rollout_means(
     means = (values.double() * kept).sum(dim=1) / kept.sum(dim=1)
     found = [otherwise if math.isnan(mean) else mean for mean in means.tolist()]
     return [{} if mean is None else {name: mean} for mean in found]
+
+
+_FEW = 8
+"""The most behaviours whose mean advantages are metrics."""
+
+
+def action_advantages(experience: Experience, behaviours: int) -> list[dict[str, float]]:
+    """Return the mean advantage of each behaviour among a run's rollouts, if there are few.
+
+    Names are `advantage/behaviour_I`; a behaviour without a rollout has none.
+    """
+    if behaviours > _FEW:
+        return [{} for _ in experience.actions]
+    taken = experience.actions.flatten(1)[..., None] == torch.arange(behaviours)
+    taken = taken & experience.keep.flatten(1)[..., None]
+    sums = (experience.advantages.double().flatten(1)[..., None] * taken).sum(dim=1)
+    means = (sums / taken.sum(dim=1)).tolist()
+    return [
+        {f"advantage/behaviour_{i}": mean for i, mean in enumerate(own) if not math.isnan(mean)}
+        for own in means
+    ]

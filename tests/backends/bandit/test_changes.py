@@ -1,0 +1,91 @@
+"""What steps change: policies exactly, the share of signal, and advantages by behaviour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from advsweep.backends.bandit.closed_form import signal_ratio
+from advsweep.backends.bandit.stack import BanditStack
+from advsweep.backends.bandit.update import Experience, action_advantages
+from advsweep.backends.base import Run
+
+ESTIMATORS = ("grpo", "reinforce")
+"""The second has advantages that do not sum to zero, so its steps move all logits."""
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("optimizer", [{"name": "sgd", "lr": 5.0}, {"name": "adamw", "lr": 0.1}])
+def test_metrics_are_those_of_the_whole_table(
+    small_run: Any, estimator: str, rank: int, optimizer: dict[str, Any]
+) -> None:
+    """However they are computed: from the parameters and the policies before and after."""
+    run: Run = small_run(
+        "bandit",
+        estimator={"name": estimator},
+        model={"name": "table", "rank": rank},
+        optimizer={**optimizer, "match": "none"} if optimizer["name"] == "adamw" else optimizer,
+        task={"prompts_per_level": 8},
+        prompts_per_step=16,
+        backend={"inner_epochs": 2},
+    )
+    stack = BanditStack([run], run.backend.stack_options())  # type: ignore[attr-defined]
+    start, last = stack._parameters.clone().double(), None
+    for step in range(1, 4):
+        before, policy = stack._parameters.clone().double(), stack._exact_policy()
+        [metrics] = stack.step(step)
+        assert not isinstance(metrics, Exception)
+        change = stack._parameters.double() - before
+        after = stack._exact_policy()
+        divergence = (policy.log.exp() * (policy.log - after.log)).double().sum(-1)
+        assert metrics["optim/step_norm"] == pytest.approx(change.norm().item(), rel=1e-4)
+        total = (stack._parameters.double() - start).norm().item()
+        assert metrics["optim/change_norm"] == pytest.approx(total, rel=1e-4)
+        experience = stack._blocks[0].trained_on
+        rows = experience.rows
+        drawn = divergence if rows is None else divergence.gather(1, rows)
+        assert metrics["policy/kl_step"] == pytest.approx(drawn.mean().item(), rel=1e-2, abs=1e-6)
+        assert metrics["policy/kl_step"] > 0
+        if last is not None:
+            cosine = torch.cosine_similarity(change.flatten(), last.flatten(), dim=0).item()
+            assert metrics["optim/update_cosine"] == pytest.approx(cosine, abs=1e-4)
+        last = change
+
+
+def test_the_share_of_signal() -> None:
+    """The mean step itself is all signal; twice as long a step has half; a constant is no step."""
+    before = torch.zeros(3, 1, 4)
+    expected = torch.tensor([0.3, -0.1, -0.2, 0.0]).view(1, 1, 4).double()
+    after = before + torch.cat((expected + 5.0, 2 * expected, torch.zeros(1, 1, 4)))
+    found = signal_ratio(before, after, expected.expand(3, 1, 4))
+    assert found[0] == {"update/signal_ratio": pytest.approx(1.0, rel=1e-5)}
+    assert found[1] == {"update/signal_ratio": pytest.approx(0.5, rel=1e-5)}
+    assert found[2] == {}
+
+
+def test_the_share_of_signal_is_a_metric_of_exact_steps(
+    small_run: Any, train: Any, tmp_path: Path
+) -> None:
+    changes = {"optimizer": {"name": "sgd", "lr": 5.0}, "estimator": {"name": "rloo"}}
+    run = small_run("bandit", **changes, backend={"exact_every": 2})
+    points = train(run, tmp_path).points
+    assert [step for step, p in points.items() if "update/signal_ratio" in p] == [2, 4]
+
+
+def test_advantages_by_behaviour() -> None:
+    """Behaviour 0 has 1 and -3, behaviour 2 has 2; the dropped rollout does not count."""
+    experience = Experience(
+        rows=None,
+        actions=torch.tensor([[[0, 0, 2, 1]]]),
+        log_probs=torch.zeros(1, 1, 4),
+        advantages=torch.tensor([[[1.0, -3.0, 2.0, 7.0]]]),
+        keep=torch.tensor([[[True, True, True, False]]]),
+    )
+    assert action_advantages(experience, 4) == [
+        {"advantage/behaviour_0": -1.0, "advantage/behaviour_2": 2.0}
+    ]
+    assert action_advantages(experience, 9) == [{}]
