@@ -16,7 +16,7 @@ from advsweep.store import RunOutline, Status
 from advsweep.sweep.planning.plan import make_plan
 from advsweep.yaml_files import read_yaml
 
-STUDIES = ("avspo", "a_grae", "aapo")
+STUDIES = ("avspo", "a_grae", "aapo", "two_stage", "fade", "leaderboard")
 FLOORS = {"base", "guess", "walker"}
 LISTS = {name: read_claim_list(claim_lists()[name]).claims for name in STUDIES}
 CLAIMS = [(name, claim) for name, claims in LISTS.items() for claim in claims]
