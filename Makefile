@@ -6,6 +6,8 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
+# How often all, how often one, how diverse, and how far the weights went; coverage is above guessing.
+DEMO_COLUMNS ?= collapse/acr@first100,pass@1,pass@8[above=guess],pass@32[above=guess],entropy/answer,entropy/right,optim/change_norm@end
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
 TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagnostics estimators evaluation \
@@ -58,7 +60,7 @@ install: $(VENV)/.core  ## make .venv and install advsweep into it
 
 demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, claims and figures
 	@$(BIN)/advsweep sweep +experiment=demo
-	@$(BIN)/advsweep report demo
+	@$(BIN)/advsweep report demo --columns '$(DEMO_COLUMNS)'
 	@echo
 	@$(BIN)/advsweep claims demo
 	@echo

@@ -6,13 +6,17 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
+from advsweep.backends.tiny.model_config import PretrainingSeed
+from advsweep.report.claims.lists import claim_lists
 from advsweep.sweep.planning.plan import make_plan
 
 # The demo's estimators and nothing else of its size: a base that is hardly trained, few steps.
@@ -23,13 +27,33 @@ SMALL = [
 ]
 
 
-def test_the_demo_compares_at_least_four_estimators_with_three_seeds_each():
+def test_the_demo_compares_four_estimators_with_four_bases_each():
     plan = make_plan(["+experiment=demo"])
     seeds = Counter(p.run.estimator.name for p in plan.runs)
     assert plan.name == "demo"
-    assert len(seeds) >= 4
-    assert set(seeds.values()) == {3}
-    assert all(p.run.steps >= 100 for p in plan.runs)
+    assert len(seeds) == 4
+    assert set(seeds.values()) == {4}
+    assert {p.run.model.pretraining_seed for p in plan.runs} == {PretrainingSeed.RUN}
+    assert all(max(p.run.evaluation.k) <= p.run.evaluation.n // 4 for p in plan.runs)
+
+
+def test_the_claims_about_the_demo_name_its_rows_and_nothing_that_guessing_answers():
+    listed = yaml.safe_load(claim_lists()["demo"].read_text("utf-8"))
+    assert listed["common"]["sweep"] == "demo"
+    runs = [p.run for p in make_plan(["+experiment=demo"]).runs]
+    rows = {run.estimator.name for run in runs} | {"base"}
+    names, columns = set[str](), set[str]()
+    for claim in listed["claims"]:
+        for text in [claim["statement"]] if "statement" in claim else []:
+            for column, row in re.findall(r"(\S+)\[(\w+)\]", str(text)):
+                names.add(row)
+                columns.add(column)
+        names |= {claim[key] for key in ("of", "than") if key in claim}
+        columns |= {claim["metric"]} if "metric" in claim else set()
+    assert names == rows
+    passed = [(int(k), c) for c in columns for k in re.findall(r"pass@(\d+)", c)]
+    assert {k for k, _ in passed} <= set(runs[0].evaluation.k)
+    assert {k for k, column in passed if "above=guess" not in column} == {1}
 
 
 @pytest.mark.slow
