@@ -97,6 +97,22 @@ class BlockChanges:
         """Forget what is known of the steps before; for a step that is not measured."""
         self._memory.sums.fill_(torch.nan)
 
+    def end_brief(self, drift: Drift | None) -> None:
+        """Remember the step's change for the cosine of the next step, and measure nothing else.
+
+        Args:
+            drift: what an incremental policy changed beside the sampled behaviours, if anything.
+        """
+        samples, sums = self._samples, self._memory.sums
+        if samples is None or drift is not None:
+            self.end(drift)
+        else:
+            moved = self._moved_by(samples)
+            self._remember(samples, moved)
+            sums[:, 1] = _sums(moved.where(samples.is_first, 0.0).square())
+        # Unknown for every run, so that a run has the same numbers in any stack.
+        sums[:, 0] = torch.nan
+
     def end(
         self, drift: Drift | None
     ) -> tuple[list[dict[str, float]], Float[Tensor, "runs prompts"]]:
@@ -108,9 +124,10 @@ class BlockChanges:
         if self._samples is None:
             sums, kl = self._of_table()
         else:
-            sums, kl = self._of_samples(self._samples)
+            moved = self._moved_by(self._samples)
+            sums, kl = self._of_samples(self._samples, moved)
             if drift is None:
-                self._remember(self._samples)
+                self._remember(self._samples, moved)
             else:
                 # Earlier updates of the step changed sampled behaviours alone.
                 self._table = drift.table.scatter(-1, self._samples.actions, self._samples.before)
@@ -123,31 +140,35 @@ class BlockChanges:
         return [change_metrics(*own) for own in sums.tolist()], kl
 
     def _of_samples(
-        self, samples: _Samples
+        self, samples: _Samples, moved: Float[Tensor, "runs prompts rollouts"]
     ) -> tuple[Float[Tensor, "runs 4"], Float[Tensor, "runs prompts"]]:
         last, actions = self._memory.last, samples.actions
-        after = self._parameters.gather(-1, actions)
-        change = (after - samples.before).double().where(samples.is_first, 0.0)
-        origin = self._origin.gather(-1, actions).double()
-        # (a - o)² - (b - o)² = (a - b) (a + b - 2 o)
-        growth = change * (after.double() + samples.before - 2 * origin)
-        total = self._memory.sums[:, 0] + growth.flatten(1).sum(dim=1)
+        change = moved.where(samples.is_first, 0.0)
+        # (b + c - o)² - (b - o)² = c (c + 2 (b - o))
+        growth = change * (moved + 2 * (samples.before - self._origin.gather(-1, actions)))
+        total = self._memory.sums[:, 0] + _sums(growth)
         if total.isnan().any():
-            total = total.where(~total.isnan(), _dots(*[self._parameters - self._origin] * 2))
+            whole = self._parameters - self._origin
+            total = total.where(~total.isnan(), _dots(whole, whole))
         along = change * last.gather(-1, actions)
-        sums = [total, change.square().flatten(1).sum(dim=1), along.flatten(1).sum(dim=1)]
-        kl = divergences(samples.log_probs.double().exp(), change / self._temperature)
+        sums = [total, _sums(change.square()), _sums(along)]
+        # In double precision, since e^x - 1 - x cancels where the change x is small.
+        kl = divergences(samples.log_probs.double().exp(), change.double() / self._temperature)
         return torch.stack([*sums, self._memory.sums[:, 1]], dim=1), kl
 
-    def _remember(self, samples: _Samples) -> None:
+    def _moved_by(self, samples: _Samples) -> Float[Tensor, "runs prompts rollouts"]:
+        """Return the change of each sampled behaviour, repetitions included."""
+        return self._parameters.gather(-1, samples.actions) - samples.before
+
+    def _remember(self, samples: _Samples, moved: Float[Tensor, "runs prompts rollouts"]) -> None:
         """Make the change of sampled behaviours the last one."""
-        last, actions = self._memory.last, samples.actions
+        last = self._memory.last
         if self._moved is None:
             last.zero_()
         else:
             last.scatter_(-1, self._moved, 0.0)
-        last.scatter_(-1, actions, self._parameters.gather(-1, actions) - samples.before)
-        self._moved = actions
+        last.scatter_(-1, samples.actions, moved)
+        self._moved = samples.actions
 
     def _of_table(self) -> tuple[Float[Tensor, "runs 4"], Float[Tensor, "runs prompts"]]:
         assert self._table is not None
@@ -183,10 +204,15 @@ class _Samples:
         )
         torch.ne(self.actions[..., 1:], self.actions[..., :-1], out=self.is_first[..., 1:])
         self.before = parameters.gather(-1, self.actions)
-        self.log_probs = policy.log_probs(self.actions)
+        self.log_probs = policy.log_probs_at(self.before)
+
+
+def _sums(values: Float[Tensor, "runs prompts rollouts"]) -> Float[Tensor, " runs"]:
+    return values.flatten(1).sum(dim=1, dtype=torch.float64)
 
 
 def _dots(
     first: Float[Tensor, "runs rows behaviours"], second: Float[Tensor, "runs rows behaviours"]
 ) -> Float[Tensor, " runs"]:
-    return (first * second).flatten(1).sum(dim=1, dtype=torch.float64)
+    # Sums with a conversion are many times slower, so only those over rows have one.
+    return (first * second).sum(dim=-1).sum(dim=-1, dtype=torch.float64)

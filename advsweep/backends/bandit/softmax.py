@@ -252,7 +252,13 @@ class IncrementalSoftmax(Policy):
     def log_probs(
         self, actions: Int[Tensor, "runs prompts rollouts"]
     ) -> Float[Tensor, "runs prompts rollouts"]:
-        return self._logits.gather(-1, actions) / self._temperature - self._level[..., None]
+        return self.log_probs_at(self._logits.gather(-1, actions))
+
+    def log_probs_at(
+        self, logits: Float[Tensor, "runs prompts rollouts"]
+    ) -> Float[Tensor, "runs prompts rollouts"]:
+        """Return log π of behaviours with the given current logits."""
+        return logits / self._temperature - self._level[..., None]
 
     def sample(
         self, uniform: Float[Tensor, "runs prompts rollouts"]

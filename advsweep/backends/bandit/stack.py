@@ -292,10 +292,11 @@ class BanditStack:
         trained = updates.train(policy, block.trained_on, measure=is_tracked)
         clock.lap("time/update")
         if is_tracked:
-            moves, kl = changes.end(updates.drift)
             if brief:
+                changes.end_brief(updates.drift)
                 trained = [{} for _ in runs]
             else:
+                moves, kl = changes.end(updates.drift)
                 divergence = rollout_means(KL_STEP, kl, block.trained_on, otherwise=0.0)
                 memory = peak_memory()
                 trained = [
