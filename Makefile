@@ -69,11 +69,15 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
 	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done
 
-smoke: $(VENV)/.core  ## a piece of every study, in a minute or two
+smoke: $(VENV)/.core  ## a piece of every study, in about a minute
 	@rm -rf .smoke && mkdir .smoke
-	@for study in $(STUDIES); do \
-	  OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study --smoke --store .smoke/smoke.db || exit 1; done
+	@$(MAKE) --no-print-directory -j $(JOBS) $(addprefix smoke-,$(STUDIES))
 	@rm -rf .smoke
+
+smoke-%: | $(VENV)/.core
+	@OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $* --smoke --store .smoke/$*.db > .smoke/$*.log 2>&1 || \
+	  { cat .smoke/$*.log; exit 1; }
+	@echo "$*: its sweeps train and its report holds"
 
 GPU_STUDY_VENV = $(if $(filter small,$(SIZE)),$(VENV),$(GPU_VENV))
 gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## five estimators with TRL and vLLM on a GPU; SIZE=small: a test on a CPU
