@@ -6,7 +6,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 JOBS ?= 2
 STUDIES ?= avspo a_grae aapo two_stage fade leaderboard
-# How often all, how often one, how diverse, and how far the weights went; coverage is above guessing.
+# Collapse, accuracy, coverage above guessing, diversity, and how far the weights went.
 DEMO_COLUMNS ?= collapse/acr@first100,pass@1,pass@8[above=guess],pass@32[above=guess],entropy/answer,entropy/right,optim/change_norm@end
 # Which benchmarks, for example make bench BENCH='store plan'
 BENCH ?= plan overhead store report html weights cli estimators verifiers bandit tiny trl
@@ -64,7 +64,7 @@ demo: $(VENV)/.core  ## the demo sweep on this machine's cores, then its table, 
 	@echo
 	@$(BIN)/advsweep claims demo
 	@echo
-	@$(BIN)/advsweep plot demo
+	@$(BIN)/advsweep plot demo --k 8
 
 studies: $(VENV)/.core  ## every study of experiments/ from studies.db: hours; started again it goes on
 	@for study in $(STUDIES); do OMP_NUM_THREADS=1 $(BIN)/python experiments/study.py $$study || exit 1; done

@@ -19,6 +19,7 @@ from advsweep.backends.tiny.model_config import PretrainingSeed
 from advsweep.report.claims.lists import claim_lists
 from advsweep.sweep.planning.plan import make_plan
 
+RESULTS = Path(__file__).parents[1] / "experiments" / "demo"
 # The demo's estimators and nothing else of its size: a base that is hardly trained, few steps.
 SMALL = [
     *("+experiment=demo", "steps=4", "prompts_per_step=8", "sweep.seeds=1"),
@@ -54,6 +55,21 @@ def test_the_claims_about_the_demo_name_its_rows_and_nothing_that_guessing_answe
     passed = [(int(k), c) for c in columns for k in re.findall(r"pass@(\d+)", c)]
     assert {k for k, _ in passed} <= set(runs[0].evaluation.k)
     assert {k for k, column in passed if "above=guess" not in column} == {1}
+
+
+def test_the_committed_demo_has_a_settled_difference_between_trained_estimators():
+    rows = csv.DictReader((RESULTS / "claims.csv").read_text("utf-8").splitlines())
+    settled = [
+        row
+        for row in rows
+        if row["verdict"] == "holds" and "[grpo]" in row["judged"] and "[base]" not in row["judged"]
+    ]
+    compared = [row for row in settled if row["judged"].count("[") >= 2]
+    assert compared
+    for row in compared:
+        assert int(row["n"]) == 4
+        assert float(row["p_adjusted"]) <= 0.05
+        assert float(row["low"]) > 0 or float(row["high"]) < 0
 
 
 @pytest.mark.slow

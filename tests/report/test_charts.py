@@ -353,6 +353,10 @@ def test_diversity_is_pass_at_the_largest_k_and_answer_entropy(full):
     # 0.25 nats for each correct sample, in the lab: of (8, 1), (9, 2), (12, 1).
     assert entropy["mean"] == pytest.approx(0.125 * (9 + 11 + 13) / 3)
     assert only(found, row="base", metric="pass@1")["mean"] == pytest.approx(1 / 32)
+    chosen = records_of(full, "diversity", k=3)
+    assert {r["metric"] for r in chosen} == {"pass@1", "pass@3", "entropy/answer"}
+    with pytest.raises(ReportError, match="--k: expected up to the 16 samples"):
+        records_of(full, "diversity", k=17)
 
 
 def test_levels_are_scored_apart(full):

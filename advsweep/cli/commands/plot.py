@@ -102,7 +102,9 @@ def plot(
     ] = None,
     k: Annotated[
         int | None,
-        typer.Option("--k", min=1, help="k of pass@k by level (default: 1 and the largest)."),
+        typer.Option(
+            "--k", min=1, help="k of pass@k by level and against pass@1 (default: the largest)."
+        ),
     ] = None,
     points: Annotated[
         PlotPoints,

@@ -202,6 +202,16 @@ class _Bars:
     band: Band
 
 
+def _chosen_k(rows: Sequence[EvaluatedRow], options: Options) -> int:
+    """Returns the k of `--k`, or the largest power of two up to the samples per problem."""
+    if (options.k or 1) > (samples := _fewest_samples(rows)):
+        raise ReportError(
+            f"--k: expected up to the {samples} samples per problem, got {options.k}; "
+            "`advsweep eval --samples` draws more"
+        )
+    return options.k or int(_powers_of_two(rows)[-1])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Levels(Chart):
     name: ClassVar[str] = "levels"
@@ -222,13 +232,7 @@ class Levels(Chart):
                 f"all {len(first.levels)} problems of {first.task} are of level {levels[0]}, so "
                 "there is nothing to tell apart"
             )
-        samples = _fewest_samples(rows)
-        if options.k is not None and options.k > samples:
-            raise ReportError(
-                f"--k: expected up to the {samples} samples per problem, got {options.k}; "
-                "`advsweep eval --samples` draws more"
-            )
-        ks = sorted({1, int(_powers_of_two(rows)[-1])}) if options.k is None else [options.k]
+        ks = sorted({options.k or 1, _chosen_k(rows, options)})
         return cls(
             title=f"{data.name}: pass@k by difficulty level of {first.task}",
             notes=seeds_note(_seed_counts(rows), "intervals"),
@@ -330,8 +334,8 @@ class _Cross:
 @dataclass(frozen=True, kw_only=True)
 class Diversity(Chart):
     name: ClassVar[str] = "diversity"
-    summary: ClassVar[str] = "pass@1 against pass@k of the largest k, and against answer entropy"
-    uses: ClassVar[frozenset[str]] = frozenset({"task"})
+    summary: ClassVar[str] = "pass@1 against pass@k (--k, or the largest) and answer entropy"
+    uses: ClassVar[frozenset[str]] = frozenset({"k", "task"})
 
     k: int
     crosses: Sequence[_Cross]
@@ -339,8 +343,8 @@ class Diversity(Chart):
     @classmethod
     def collect(cls, data: FigureData, options: Options) -> Self:
         rows = data.evaluated_rows()
-        k = int(_powers_of_two(rows)[-1])
-        if k == 1:
+        k = _chosen_k(rows, options)
+        if k == 1 and options.k is None:
             raise ReportError(
                 f"{data.name} was evaluated with one sample for each problem, which tells "
                 "nothing of diversity; `advsweep eval --samples` draws more"
