@@ -1,0 +1,92 @@
+"""The committed results of the studies: what a study needs before its verdicts mean anything."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from advsweep.report.claims.lists import claim_lists, read_claim_list
+
+FOLDER = Path(__file__).resolve().parents[1] / "experiments"
+# The studies that have run to their end.
+STUDIES = sorted(path.parent.name for path in FOLDER.glob("*/report.html"))
+TRAINED = [f"{name}/report" for name in STUDIES if name != "leaderboard"]
+RANGES = [f"leaderboard/{name}" for name in ("easy", "middle", "hard")]
+Rows = list[dict[str, str]]
+
+
+def read(name: str) -> Rows:
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def row(rows: Rows, name: str) -> dict[str, str]:
+    return next(row for row in rows if row["estimator"] == name)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_file_of_a_study_is_there_and_named_on_its_page(name: str) -> None:
+    study = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
+    files = [f"{table['file']}.csv" for table in study["tables"]]
+    files += [figure["file"] for figure in study.get("figures", [])]
+    files += ["claims.csv", "claims.md", "report.html"]
+    page = (FOLDER / name / "README.md").read_text("utf-8")
+    for file in files:
+        assert (FOLDER / name / file).is_file(), file
+    for file in ("claims.md", "report.html"):
+        assert file in page
+
+
+@pytest.mark.parametrize("name", [*TRAINED, *RANGES])
+def test_the_base_is_above_chance_and_has_room_to_learn(name: str) -> None:
+    """The gates: pass@1 of the base from .1 to .5, and its pass@32 at least .3 above guessing."""
+    base = row(read(name), "base")
+    assert int(base["n"]) >= 3
+    assert 0.1 <= float(base["pass@1"]) <= 0.5
+    assert float(base["pass@32[above=guess]"]) >= 0.3
+
+
+@pytest.mark.parametrize("name", [*TRAINED, *RANGES])
+def test_every_arm_has_three_seeds_and_an_interval(name: str) -> None:
+    trained = [r for r in read(name) if r["estimator"] not in ("base", "guess", "walker")]
+    assert len(trained) >= 5
+    for arm in trained:
+        assert int(arm["n"]) >= 3, arm["estimator"]
+        assert float(arm["pass@1_low"]) < float(arm["pass@1"]) < float(arm["pass@1_high"])
+
+
+@pytest.mark.parametrize("name", [*TRAINED, "leaderboard/middle", "leaderboard/hard"])
+def test_ratios_leave_the_clip_range_where_a_study_compares_them(name: str) -> None:
+    clipped = [float(r["loss/clip_fraction"]) for r in read(name) if r.get("loss/clip_fraction")]
+    assert max(clipped) >= 0.01
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_claim_has_a_verdict_that_names_n(name: str) -> None:
+    study = yaml.safe_load((FOLDER / name / "study.yaml").read_text("utf-8"))
+    listed = {claim.id for claim in read_claim_list(claim_lists()[study["claims"]]).claims}
+    judged = {r["claim"]: r for r in read(f"{name}/claims")}
+    assert set(judged) == listed
+    for verdict in judged.values():
+        assert verdict["verdict"] != "not judged", verdict["claim"]
+        if verdict["verdict"] in ("holds", "contradicted"):
+            assert int(verdict["n"]) >= 2
+
+
+def test_the_leaderboard_s_table_is_that_of_its_reports() -> None:
+    made = subprocess.run(
+        [sys.executable, str(FOLDER / "leaderboard" / "make_table.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    table = (FOLDER / "leaderboard" / "table.md").read_text("utf-8")
+    assert table == made
+    assert made.strip() in (FOLDER / "leaderboard" / "README.md").read_text("utf-8")
+    assert len(re.findall(r"^\| ", made, re.MULTILINE)) >= 14
