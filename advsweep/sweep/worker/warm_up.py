@@ -43,6 +43,8 @@ def _work(store: Store) -> None:
     store.evaluations.select([run_id], identity=_EVALUATION.identity)
     store.checkpoints.add(run_id, 1, checkpoint)
     store.checkpoints.remove(run_id, checkpoint)
+    store.metrics.series([run_id], "a")
+    store.metrics.record(run_id, points)
     store.evaluations.identities(run_id)
     store.metrics.summaries([run_id])
     store.metrics.set_summaries(run_id, summaries)
