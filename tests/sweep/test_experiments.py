@@ -170,6 +170,7 @@ def test_a_bandit_s_runs_are_planned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.slow
 def test_a_study_s_runs_are_planned(name: str) -> None:
     plan = planned(name)
     assert plan.runs
