@@ -244,8 +244,9 @@ def compare(first: Store, second: Store) -> dict[str, bool]:
 
 
 def metrics(store: Store, run: RunRecord) -> list[tuple[str, int, float]]:
-    """All points but times."""
-    return [point for point in store.metrics.points(run.id) if not point[0].startswith("time/")]
+    """All points but times and memory."""
+    points = store.metrics.points(run.id)
+    return [point for point in points if not point[0].startswith(("time/", "memory/"))]
 
 
 def checkpoints(store: Store, run: RunRecord) -> dict[int, Any]:
