@@ -148,8 +148,9 @@ def test_a_report_says_what_was_pruned_and_whom_that_flatters(plan: Planner, sto
     execute(plan(RATES, "seed=0,1", *rule, name="m"), store)
     execute(plan("backend.learning_rate=0.01", "seed=1", name="finish"), store)
     report = build_report(store, "m")
-    assert [row.n for row in report.rows] == [1, 2, 2, 1]
-    assert [row.pruned for row in report.rows] == [0, 0, 0, 1]
+    # The base, guessing, and the three rates.
+    assert [row.n for row in report.rows] == [1, 1, 2, 2, 1]
+    assert [row.pruned for row in report.rows] == [0, 0, 0, 0, 1]
     assert report.pruned == {"median": 1}
     text = "\n".join(lay_out(report).notes)
     assert "left out, as they are not done: 1 pruned\n" in text
