@@ -22,7 +22,8 @@ T = TypeVar("T")
 ESTIMATOR_FILE = "estimator.json"
 """The estimator's memory in a checkpoint."""
 
-CHANGE_FILE = "change.safetensors"
+# A file of safetensors by content alone: vLLM loads every *.safetensors of a checkpoint as weights.
+CHANGE_FILE = "change.tensors"
 """The last step's change of the weights in a checkpoint."""
 
 
