@@ -1,0 +1,227 @@
+"""What every reader of a trainer's log returns, and how it is polled.
+
+A reader is opened on a path, before or after the trainer writes to it. `read_new` returns the
+steps that were added since the last call, so that the same reader serves a log that is complete
+and one that grows. What cannot be used is counted, not raised: one damaged line must not hide the
+rest of a log.
+
+    log = open_metric_log("jsonl", Path("metrics.jsonl"))
+    steps = log.read_new()      # again and again while the trainer writes
+    log.finish()                # the trainer has ended
+    steps += log.read_new()     # what a last line without its end held
+    log.left_out                # Counter({"incomplete lines": 1})
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from advsweep.errors import ConfigError
+from advsweep.local_files import open_regular
+from advsweep.printable import printable_line
+
+LAST_STEP = 2**31 - 1
+"""The largest step that a store holds."""
+
+MAX_NAME = 200
+"""The longest name of a metric that a store accepts, in characters."""
+
+MAX_NAMES = 10_000
+"""Names of metrics that are read from one log."""
+
+MAX_LINE = 16 * 2**20
+"""The longest line of a text log, in bytes."""
+
+STEP_KEYS = (
+    *("step", "global_step", "_step", "training/global_step", "train/global_step"),
+    *("trainer/global_step", "iteration", "iter", "rollout_step", "policy_step", "update"),
+)
+"""Names of the step in logs, in the order in which they are looked for."""
+
+_BLOCK = 2**20
+
+
+class LoggedStep(NamedTuple):
+    """What a log holds of one step; a step may be logged in several parts.
+
+    Attributes:
+        values: finite numbers by the names of the log, without control characters.
+    """
+
+    step: int
+    values: dict[str, float]
+
+
+class MetricLog(ABC):
+    """A log of a trainer, read as far as it has been written.
+
+    Attributes:
+        path: the file or folder; it need not exist yet.
+        left_out: why lines and values were not used, with how often.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.left_out: Counter[str] = Counter()
+        self._config: dict[str, Any] = {}
+        self._names: dict[str, str | None] = {}
+
+    @abstractmethod
+    def read_new(self) -> list[LoggedStep]:
+        """Returns the steps that were added since the last call, in the order of the log.
+
+        A missing log is an empty one. A last line without its end waits for a later call.
+
+        Raises:
+            ConfigError: the log is of another format, or cannot be read; the message says why.
+        """
+
+    def finish(self) -> None:  # noqa: B027 (nothing waits in logs that are read as a whole)
+        """Says that the log will not grow: the next `read_new` also uses a last, unended line."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the log says about the settings of the run; empty if it says nothing."""
+        return self._config
+
+    def _numbers(self, items: Iterable[tuple[Any, Any]]) -> dict[str, float]:
+        """Returns the finite numbers among names and values; counts the others."""
+        numbers: dict[str, float] = {}
+        for name, value in items:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                self.left_out["values that are not numbers"] += 1
+                continue
+            try:
+                number = float(value)
+            except OverflowError:  # An integer with more than 308 digits.
+                number = math.inf
+            if not math.isfinite(number):
+                self.left_out["values that are NaN or infinite"] += 1
+            elif (known := self._name(name)) is not None:
+                numbers[known] = number
+        return numbers
+
+    def _name(self, name: Any) -> str | None:
+        """Returns the name under which a metric is kept; None, and counts it, if there is none."""
+        if not isinstance(name, str):
+            name = str(name)
+        if name not in self._names:
+            if len(self._names) >= MAX_NAMES:
+                self.left_out[f"values of more than {MAX_NAMES:,} metrics"] += 1
+                return None
+            cleaned = printable_line(name)
+            self._names[name] = cleaned if 0 < len(cleaned) <= MAX_NAME else None
+        found = self._names[name]
+        if found is None:
+            self.left_out[f"values whose names are empty or have over {MAX_NAME} characters"] += 1
+        return found
+
+
+def whole_step(value: Any) -> int | None:
+    """Returns a step as an integer from 0 to `LAST_STEP`; None if it is none.
+
+    >>> [whole_step(value) for value in (3, 3.0, "3", " 3.0 ", 3.5, "x", -1, True, None)]
+    [3, 3, 3, 3, None, None, None, None, None]
+    """
+    if isinstance(value, str):
+        # Longer texts are no steps, and Python takes quadratic time for long integers.
+        try:
+            value = float(value) if len(value) <= 32 else None
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if 0 <= value <= LAST_STEP and value == int(value) else None
+
+
+def read_all(log: MetricLog) -> list[LoggedStep]:
+    """Reads a log that is complete: all its steps, with a last line that lacks its end."""
+    steps = log.read_new()
+    log.finish()
+    return steps + log.read_new()
+
+
+class LineLog(MetricLog):
+    """A log of lines of text.
+
+    The text is UTF-8; other bytes become U+FFFD. A file that has become shorter was written anew
+    and is read again from its start.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._offset = 0
+        self._rest = b""
+        self._skipping = False  # Within a line that is too long.
+        self._finished = False
+
+    @abstractmethod
+    def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
+        """Returns the step of a line; None for a line without one, which it counts.
+
+        Args:
+            ended: False for the last line of a log that may have been cut within it.
+        """
+
+    def _restart(self) -> None:
+        """Forgets what was read of a file that is written anew."""
+        self._offset, self._rest, self._skipping = 0, b"", False
+
+    def finish(self) -> None:
+        self._finished = True
+
+    def read_new(self) -> list[LoggedStep]:
+        parsed = (self._parse(line, ended=ended) for line, ended in self._lines())
+        return [step for step in parsed if step is not None]
+
+    def _lines(self) -> Iterator[tuple[str, bool]]:
+        """Yields each new line with whether its end was read."""
+        for block in self._blocks():
+            *lines, rest = (self._rest + block).split(b"\n")
+            if lines and self._skipping:
+                lines, self._skipping = lines[1:], False
+            for line in lines:
+                if text := _text(line):
+                    yield text, True
+            self._rest = b"" if self._skipping else rest
+            if len(self._rest) > MAX_LINE:
+                self.left_out[f"lines of more than {MAX_LINE // 2**20} MiB"] += 1
+                self._rest, self._skipping = b"", True
+        if self._finished and self._rest:
+            rest, self._rest = self._rest, b""
+            if text := _text(rest):
+                yield text, False
+
+    def _blocks(self) -> Iterator[bytes]:
+        try:
+            file = open_regular(self.path.resolve())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        with file:
+            if file.seek(0, 2) < self._offset:
+                self._restart()
+            file.seek(self._offset)
+            while block := file.read(_BLOCK):
+                self._offset += len(block)
+                yield block
+
+
+def _text(line: bytes) -> str:
+    """Returns a line as text without its end; empty for one of nothing but spaces."""
+    text = line.decode("utf-8", "replace").rstrip("\r").lstrip("\ufeff")
+    return text if text.strip() else ""
+
+
+def unreadable(path: Path, error: OSError) -> ConfigError:
+    """Returns the error for a log that exists and cannot be read."""
+    why = error.strerror or type(error).__name__
+    return ConfigError(f"{path}: expected a log to read, got: {why}")

@@ -1,0 +1,178 @@
+"""JSON lines: what is read, what is left out, and what a growing file yields."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs.base import LAST_STEP, MAX_LINE, whole_step
+
+anything = settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def test_a_line_is_a_step_with_its_numbers(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(
+        '{"config": {"estimator": {"name": "grpo"}, "seed": 3}}\n'
+        '{"step": 1, "reward": 0.25, "loss": {"policy": -1, "kl": 1e-3}, "run": "a"}\r\n'
+        "\n"
+        '{"global_step": "2", "reward": 0.5, "run": "a", "best": null}\n'
+    )
+    log = open_metric_log("jsonl", file)
+    assert read_all(log) == [
+        LoggedStep(1, {"reward": 0.25, "loss/policy": -1.0, "loss/kl": 0.001}),
+        LoggedStep(2, {"reward": 0.5}),
+    ]
+    assert log.config == {"estimator": {"name": "grpo"}, "seed": 3, "run": "a"}
+    assert not log.left_out
+
+
+def test_verl_holds_the_values_in_data(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(
+        '{"step": 4, "data": {"critic/rewards/mean": 0.5, "training/global_step": 4}}\n'
+        '{"step": 5}\n'
+    )
+    log = open_metric_log("verl", file)
+    assert read_all(log) == [LoggedStep(4, {"critic/rewards/mean": 0.5, "training/global_step": 4})]
+    assert log.left_out == {"lines without a mapping 'data'": 1}
+
+
+def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    lines = [
+        '{"step": 1, "a": NaN, "b": Infinity, "c": true, "d": [1], "e": 1' + "0" * 400 + "}",
+        '{"step": 2, "name": "x"}',
+        '{"step": 3, "name": "y"}',
+        '{"reward": 1}',
+        '{"step": -1, "reward": 1}',
+        "[1, 2]",
+        '{"step": 4, "rewa{"step": 5, "reward": 1}',
+        '{"step": 6, "rew',
+        '{"step": 7, "' + "n" * 201 + '": 1}',
+    ]
+    file.write_text("\n".join(lines))
+    log = open_metric_log("jsonl", file)
+    assert [step for step, _ in read_all(log)] == [1, 2, 3, 7]
+    assert log.left_out == {
+        "values that are NaN or infinite": 3,
+        "values that are not numbers": 3,
+        "lines without a step": 2,
+        "lines that are not JSON objects": 1,
+        "lines that are not JSON": 1,
+        "incomplete lines": 1,
+        "values whose names are empty or have over 200 characters": 1,
+    }
+
+
+def test_control_characters_of_names_are_escaped(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(json.dumps({"step": 1, "a\x1b]52;c;eA==\x07\nb": 1}) + "\n")
+    assert read_all(open_metric_log("jsonl", file)) == [
+        LoggedStep(1, {r"a\x1b]52;c;eA==\x07\nb": 1.0})
+    ]
+
+
+def test_a_line_without_its_end_waits(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    log = open_metric_log("jsonl", file)
+    assert log.read_new() == []
+    file.write_text('{"step": 1, "a": 1}\n{"step": 2,')
+    assert log.read_new() == [LoggedStep(1, {"a": 1.0})]
+    assert log.read_new() == []
+    with file.open("a") as more:
+        more.write(' "a": 2}\n{"step": 3, "a": 3}')
+    assert log.read_new() == [LoggedStep(2, {"a": 2.0})]
+    log.finish()
+    assert log.read_new() == [LoggedStep(3, {"a": 3.0})]
+    assert log.read_new() == []
+    assert not log.left_out
+
+
+def test_a_file_that_became_shorter_is_read_again(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 1}\n{"st')
+    log = open_metric_log("jsonl", file)
+    assert len(log.read_new()) == 2
+    file.write_text('{"step": 1, "a": 5}\n')
+    assert log.read_new() == [LoggedStep(1, {"a": 5.0})]
+
+
+@pytest.mark.slow
+def test_a_line_that_is_too_long_is_skipped(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b'{"step": 1, "a": "' + b"x" * (MAX_LINE + 2**20) + b'"}\n{"step": 2}\n')
+    log = open_metric_log("jsonl", file)
+    assert log.read_new() == [LoggedStep(2, {})]
+    assert log.left_out == {"lines of more than 16 MiB": 1}
+
+
+def test_a_folder_is_no_log(tmp_path):
+    with pytest.raises(ConfigError, match="expected a log to read"):
+        open_metric_log("jsonl", tmp_path).read_new()
+
+
+def test_unknown_kinds_and_options_are_refused(tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'jsonl'"):
+        open_metric_log("json", tmp_path)
+    with pytest.raises(ConfigError, match="options of 'jsonl' do not fit"):
+        open_metric_log("jsonl", tmp_path, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("value", "step"),
+    [(0, 0), (7.0, 7), ("12", 12), (LAST_STEP, LAST_STEP), (LAST_STEP + 1, None)]
+    + [(value, None) for value in (2.5, -1, True, "x", "nan", "inf", None, [], "1" * 33)],
+)
+def test_steps_are_whole_numbers(value, step):
+    assert whole_step(value) == step
+
+
+@anything
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=4))
+def test_any_bytes_read_the_same_in_one_piece_or_several(tmp_path: Path, data: bytes, cuts):
+    whole = tmp_path / "whole.jsonl"
+    whole.write_bytes(data)
+    expected = open_metric_log("jsonl", whole)
+    steps = read_all(expected)
+    grown = tmp_path / "grown.jsonl"
+    grown.write_bytes(b"")
+    log, found = open_metric_log("jsonl", grown), []
+    for end in [*sorted(cuts), len(data)]:
+        grown.write_bytes(data[:end])
+        found += log.read_new()
+    log.finish()
+    assert found + log.read_new() == steps
+    assert log.left_out == expected.left_out
+
+
+values = st.dictionaries(
+    st.text(min_size=1, max_size=5).filter(lambda name: name not in ("step", "_step", "iter")),
+    st.floats(allow_nan=False, allow_infinity=False),
+    max_size=3,
+)
+
+
+@anything
+@given(st.lists(st.tuples(st.integers(0, 50), values), max_size=8), st.integers(0, 400))
+def test_a_cut_file_yields_every_line_before_the_cut(tmp_path: Path, lines, cut):
+    text = "".join(json.dumps({"step": step, **found}) + "\n" for step, found in lines)
+    file = tmp_path / "cut.jsonl"
+    file.write_text(text[:cut])
+    complete = [step for step, _ in lines][: text[:cut].count("\n")]
+    log = open_metric_log("jsonl", file)
+    steps = [step for step, _ in read_all(log)]
+    # A cut before a line's end only leaves a whole object.
+    assert steps[: len(complete)] == complete
+    assert len(steps) + log.left_out["incomplete lines"] <= len(complete) + 1
