@@ -1,0 +1,62 @@
+"""Tables of metric names: what is renamed, what is kept, and which of two names wins."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.errors import UnknownNameError
+from advsweep.logs.names import NameMap, tables
+
+
+@pytest.mark.parametrize("table", tables())
+def test_every_table_loads_and_names_columns(table):
+    names = NameMap.load(table)
+    assert names.steps
+    for theirs, ours in (("reward", "reward/mean"), ("train/reward", "reward/mean")):
+        if table not in ("verl", "lm-eval"):
+            assert names.rename(theirs) == ours
+
+
+def test_names_without_an_entry_stay_unless_a_report_cannot_use_them():
+    names = NameMap.load("verl")
+    assert names.rename("actor/ppo_kl") is None
+    assert names.rename("val-core/gsm8k/acc/mean@8") == "val-core/gsm8k/acc/mean_at_8"
+    assert names.rename("a[b]=c") == "a_b__c"
+
+
+def test_the_first_of_two_names_keeps_the_metric():
+    names = NameMap.load("verl")
+    values = {"critic/rewards/mean": 1.0, "critic/score/mean": 2.0}
+    assert names.apply(values) == {"critic/rewards/mean": 1.0, "reward/mean": 2.0}
+    assert names.renamed == {"critic/score/mean": "reward/mean"}
+    assert names.kept == {"critic/rewards/mean"}
+    assert names.notes() == ["reward/mean: from critic/score/mean, scores without the KL penalty"]
+
+
+def test_a_name_that_appears_later_does_not_take_the_metric_over():
+    names = NameMap.load("verl")
+    assert names.apply({"critic/rewards/mean": 1.0}) == {"reward/mean": 1.0}
+    assert names.apply({"critic/score/mean": 2.0}) == {"critic/score/mean": 2.0}
+
+
+def test_our_own_name_that_appears_later_gets_another():
+    names = NameMap.load("trl")
+    assert names.apply({"reward": 1.0}) == {"reward/mean": 1.0}
+    later = names.apply({"reward": 1.0, "reward/mean": 2.0})
+    assert later == {"reward/mean": 1.0, "reward/mean_logged": 2.0}
+
+
+def test_our_own_name_in_a_log_stays():
+    names = NameMap.load("trl")
+    assert names.apply({"reward": 1.0, "reward/mean": 2.0}) == {"reward": 1.0, "reward/mean": 2.0}
+
+
+def test_the_users_names_come_first_and_name_the_step():
+    names = NameMap.load("jsonl", {"score": "reward/mean", "epoch": "step"})
+    assert names.steps == ("epoch",)
+    assert names.apply({"reward": 1.0, "score": 2.0}) == {"reward": 1.0, "reward/mean": 2.0}
+
+
+def test_an_unknown_table_is_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="did you mean 'verl'"):
+        NameMap.load("verll")
