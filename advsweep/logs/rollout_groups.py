@@ -1,0 +1,141 @@
+"""What a dump of rollouts is read into: steps, groups, and notes on what was left out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+INPUTS = ("ref_rewards", "token_entropy", "token_entropy_exact", "self_certainty", "answered")
+"""Other numbers per rollout that JSON lines may have, by the names that estimators give them."""
+
+NO_STEP = "lines without a step"
+NOT_FINITE = "rewards that are no finite numbers, taken as unscorable"
+
+
+class RolloutGroup(NamedTuple):
+    """The rollouts of one prompt.
+
+    Attributes:
+        prompt: its text; empty if the dump has none. A conversation is JSON.
+        rewards: of each rollout; NaN for one that could not be scored.
+        lengths: generated tokens of each rollout, if the dump has them.
+        answers: the generated texts, if they were asked for and the dump has them.
+        inputs: other numbers per rollout, by names of `INPUTS`.
+    """
+
+    prompt: str
+    rewards: list[float]
+    lengths: list[int] | None = None
+    answers: list[str] | None = None
+    inputs: Mapping[str, list[float]] | None = None
+
+
+class RolloutStep(NamedTuple):
+    """The groups of one step."""
+
+    step: int
+    groups: list[RolloutGroup]
+
+    def table(
+        self,
+    ) -> tuple[Float[np.ndarray, "groups rollouts"], Bool[np.ndarray, "groups rollouts"] | None]:
+        """Returns the rewards as a table, and the rollouts that count; None if all do.
+
+        Smaller groups are filled up with NaN, which does not count.
+        """
+        rewards = filled([group.rewards for group in self.groups])
+        mask = ~np.isnan(rewards)
+        return rewards, None if mask.all() else mask
+
+
+def filled(rows: list[list[float]]) -> Float[np.ndarray, "rows longest"]:
+    """Returns rows as a table, filled up with NaN to the longest."""
+    sizes = np.array([len(row) for row in rows], dtype=np.int64)
+    table = np.full((len(rows), sizes.max(initial=0)), math.nan)
+    places = np.arange(table.shape[1]) < sizes[:, None]
+    table[places] = [value for row in rows for value in row]
+    return table
+
+
+@dataclass
+class RolloutNotes:
+    """What reading found.
+
+    Attributes:
+        left_out: why lines, rollouts and groups were not used, with how often.
+        remarks: sentences on how the dump was read.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, text: str) -> None:
+        """Adds a sentence once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def message(self) -> str:
+        """Returns one sentence on what was left out; empty if nothing was."""
+        counts = ", ".join(f"{what} ({number:,})" for what, number in sorted(self.left_out.items()))
+        return f"left out: {counts}" if counts else ""
+
+
+class RolloutPart(NamedTuple):
+    """Some rollouts of a group, as one or more lines of a file have them.
+
+    Attributes:
+        key: parts of a step with the same key belong to one group.
+        group: see `RolloutGroup`.
+    """
+
+    step: int
+    key: Hashable
+    group: RolloutGroup
+
+
+class Wanted(NamedTuple):
+    """What to read: names and weights of rewards (None: the form's own), and generated texts."""
+
+    rewards: Mapping[str, float] | None
+    answers: bool
+
+
+def weighted_sums(columns: list[list[Any]], weights: list[float]) -> list[float]:
+    """Returns the weighted sum of each rollout's rewards, without those that are NaN.
+
+    NaN where all are, as in TRL.
+    """
+    if len(columns) == 1 and weights[0] == 1:
+        return [finite(value) for value in columns[0]]
+    sums = []
+    for row in zip(*columns, strict=True):
+        known = [w * v for w, v in zip(weights, map(finite, row), strict=True) if not math.isnan(v)]
+        sums.append(finite(math.fsum(known)) if known else math.nan)
+    return sums
+
+
+def finite(value: Any) -> float:
+    """Returns a number as a float; NaN for anything else and for infinity."""
+    if not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:  # An integer with more than 308 digits.
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def as_text(value: Any) -> str:
+    """Returns a prompt or a completion as text: a conversation as JSON, nothing as ''."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)

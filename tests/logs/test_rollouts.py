@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.logs.rollouts import (
+    FORMS,
+    INPUTS,
+    RolloutGroup,
+    RolloutNotes,
+    RolloutStep,
+    read_rollouts,
+)
+
+
+def write_lines(path: Path, *rows: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
+def of_verl(step: int, prompt: str, score: Any, uid: str | None = None) -> dict[str, Any]:
+    """A line as verl 0.9.1 writes it."""
+    line = {"input": prompt, "output": "out", "gts": "4", "score": score, "step": step}
+    return line if uid is None else {**line, "uid": uid}
+
+
+def rewards_of(path: Path, **options: Any) -> dict[int, list[list[float]]]:
+    return {
+        step: [group.rewards for group in groups] for step, groups in read_rollouts(path, **options)
+    }
+
+
+def test_a_verl_folder_is_read_step_by_step_in_the_order_of_numbers(tmp_path: Path) -> None:
+    for step in (10, 2, 1):
+        rows = [of_verl(step, p, s, f"{p}_{i}_0") for p in "ab" for i, s in enumerate([0.0, 1.0])]
+        write_lines(tmp_path / f"{step}.jsonl", *rows)
+    found = list(read_rollouts(tmp_path, answers=True))
+    assert [step.step for step in found] == [1, 2, 10]
+    assert found[0].groups == [
+        RolloutGroup(prompt=p, rewards=[0.0, 1.0], answers=["out", "out"]) for p in "ab"
+    ]
+
+
+def test_a_session_of_verl_counts_its_last_output_alone(tmp_path: Path) -> None:
+    # One success with three outputs and three failures: 1 in 4, and not 3 in 6.
+    rows = [of_verl(1, "p", 1.0, f"u_0_{output}") for output in (2, 0, 1)]
+    rows += [of_verl(1, "p", 0.0, f"u_{session}_0") for session in (1, 2, 3)]
+    write_lines(tmp_path / "1.jsonl", *rows)
+    notes = RolloutNotes()
+    assert rewards_of(tmp_path, notes=notes) == {1: [[1.0, 0.0, 0.0, 0.0]]}
+    assert notes.left_out == {"outputs before the last of their session": 2}
+    assert notes.message() == "left out: outputs before the last of their session (2)"
+
+
+def test_rows_that_fill_up_a_batch_of_verl_are_no_group(tmp_path: Path) -> None:
+    padding = "pad" + "0123456789abcdef" * 2
+    rows = [of_verl(1, "p", float(i), f"u_{i}_0") for i in range(2)]
+    rows += [of_verl(1, "", 0.0, f"{padding}_{i}_0") for i in range(3)]
+    write_lines(tmp_path / "1.jsonl", *rows)
+    notes = RolloutNotes()
+    assert rewards_of(tmp_path, notes=notes) == {1: [[0.0, 1.0]]}
+    assert notes.left_out == {"rows that only fill up a batch": 3}
+
+
+def test_without_uids_the_rollouts_of_an_input_are_a_group(tmp_path: Path) -> None:
+    # The older trainer sorts rows by length, so that a group is not in sequence.
+    rows = [of_verl(3, p, s) for p, s in [("a", 0), ("b", 1), ("a", 1), ("b", 1)]]
+    write_lines(tmp_path / "3.jsonl", *rows)
+    assert rewards_of(tmp_path) == {3: [[0.0, 1.0], [1.0, 1.0]]}
+
+
+def test_uids_that_are_shared_by_a_group_are_not_taken_apart(tmp_path: Path) -> None:
+    rows = [of_verl(1, "p", s, uid) for uid, s in [("x_1_2", 0), ("x_1_2", 1), ("x_1_3", 1)]]
+    write_lines(tmp_path / "1.jsonl", *rows)
+    assert rewards_of(tmp_path) == {1: [[0.0, 1.0], [1.0]]}
+
+
+def test_a_verl_folder_may_lack_the_step_in_its_lines(tmp_path: Path) -> None:
+    row = of_verl(0, "p", 1)
+    del row["step"]
+    write_lines(tmp_path / "7.jsonl", row)
+    assert rewards_of(tmp_path) == {7: [[1.0]]}
+
+
+def test_json_lines_with_a_group_per_line(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "r.jsonl",
+        {"step": 1, "prompt": "a", "rewards": [0, 1], "lengths": [3, 4], "answers": ["x", "y"]},
+        {"step": 1, "prompt": "a", "rewards": [1, 1, 0], "token_entropy": [0.1, 0.2, 0.3]},
+        {"step": 2, "prompt": [{"role": "user", "content": "b"}], "rewards": [True]},
+    )
+    first, second = read_rollouts(path, answers=True)
+    # Two lines of one prompt are two groups.
+    assert first == RolloutStep(
+        1,
+        [
+            RolloutGroup("a", [0.0, 1.0], [3, 4], ["x", "y"]),
+            RolloutGroup("a", [1.0, 1.0, 0.0], inputs={"token_entropy": [0.1, 0.2, 0.3]}),
+        ],
+    )
+    assert second.groups == [RolloutGroup('[{"role": "user", "content": "b"}]', [1.0])]
+    assert next(read_rollouts(path)).groups[0].answers is None
+
+
+def test_json_lines_with_a_rollout_per_line(tmp_path: Path) -> None:
+    rows = [
+        {"step": 1, "prompt": p, "reward": r, "length": n}
+        for p, r, n in [("a", 0, 3), ("b", 1, 4), ("a", 0.5, 5)]
+    ]
+    path = write_lines(tmp_path / "r.jsonl", *rows)
+    (step,) = read_rollouts(path)
+    assert step.groups == [RolloutGroup("a", [0.0, 0.5], [3, 5]), RolloutGroup("b", [1.0], [4])]
+
+
+def test_the_reward_may_be_a_sum_of_fields(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "r.jsonl",
+        {"step": 1, "prompt": "a", "acc": [1, 0], "form": [1, 0.5]},
+        {"step": 1, "prompt": "b", "acc": [None, None], "form": [1, None]},
+        {"step": 1, "prompt": "c"},
+    )
+    notes = RolloutNotes()
+    found = rewards_of(path, form="jsonl", rewards={"acc": 1.0, "form": 0.2}, notes=notes)
+    assert found[1][0] == [1.2, 0.1]
+    # What is missing does not count, as in TRL; without any reward a rollout is unscorable.
+    assert found[1][1][0] == 0.2
+    assert math.isnan(found[1][1][1])
+    assert notes.left_out["lines without a reward"] == 1
+
+
+def test_bad_lines_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    good = json.dumps({"step": 1, "prompt": "a", "rewards": [1, math.nan, None, "x", 10**400]})
+    lines = [
+        good,
+        '{"step": 2, "prompt": "b", "rew',
+        "[" * 100_000,
+        '{"step": -1, "prompt": "b", "rewards": [1]}',
+        '{"step": 1, "prompt": "b", "rewards": []}',
+        "",
+        "\x00",
+    ]
+    path.write_text("\n".join(lines))
+    notes = RolloutNotes()
+    (step,) = read_rollouts(path, notes=notes)
+    assert [math.isnan(r) for r in step.groups[0].rewards] == [False, True, True, True, True]
+    assert notes.message() == (
+        "left out: lines that are cut or damaged (3), lines without a reward (1), "
+        "lines without a step (1), rewards that are no finite numbers, taken as unscorable (4)"
+    )
+
+
+def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b'{"step": 1, "prompt": "\xff", "rewards": [1]}\n')
+    assert next(read_rollouts(path)).groups[0].prompt == "\ufffd"
+
+
+def test_a_step_that_is_logged_again_after_a_resume_counts_as_its_last(tmp_path: Path) -> None:
+    steps = [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (4, 1)]
+    rows = [{"step": s, "prompt": f"p{s}", "rewards": [r, r]} for s, r in steps]
+    notes = RolloutNotes()
+    found = rewards_of(write_lines(tmp_path / "r.jsonl", *rows), notes=notes)
+    assert found == {1: [[0.0, 0.0]], 2: [[1.0, 1.0]], 3: [[1.0, 1.0]], 4: [[1.0, 1.0]]}
+    assert notes.left_out == {"groups of steps that are logged again later": 2}
+
+
+def test_steps_that_are_mixed_are_put_together(tmp_path: Path) -> None:
+    steps = [(1, "a"), (2, "b"), (1, "c"), (2, "d")]
+    rows = [{"step": s, "prompt": p, "rewards": [1]} for s, p in steps]
+    found = list(read_rollouts(write_lines(tmp_path / "r.jsonl", *rows)))
+    assert [[group.prompt for group in step.groups] for step in found] == [["a", "c"], ["b", "d"]]
+    # A group may come in parts, if it has a name.
+    rows = [
+        {"step": s, "prompt": "a", "group": f"g{s}", "reward": r}
+        for s, r in [(1, 0), (2, 0), (1, 1), (2, 1)]
+    ]
+    assert rewards_of(write_lines(tmp_path / "g.jsonl", *rows)) == {1: [[0, 1]], 2: [[0, 1]]}
+
+
+def test_files_of_several_processes_are_put_together(tmp_path: Path) -> None:
+    for rank in range(2):
+        row = {"step": 1, "prompt": "a", "rewards": [rank]}
+        write_lines(tmp_path / f"rank{rank}.jsonl", row)
+    assert rewards_of(tmp_path) == {1: [[0.0], [1.0]]}
+
+
+def completions(folder: Path, step: int, rows: list[tuple[Any, str, float, float]]) -> Path:
+    """Writes a table as TRL 1.16 does."""
+    import pandas as pd
+
+    folder.mkdir(parents=True, exist_ok=True)
+    prompts, texts, rewards, advantages = zip(*rows, strict=True)
+    table = {
+        "step": [step] * len(rows),
+        "prompt": list(prompts),
+        "completion": list(texts),
+        "correct": list(rewards),
+        "short": [0.5] * len(rows),
+        "note": ["=1+1"] * len(rows),
+        "advantage": list(advantages),
+    }
+    path = folder / f"completions_{step:05d}.parquet"
+    pd.DataFrame(table).to_parquet(path)
+    return path
+
+
+def test_tables_of_trl(tmp_path: Path) -> None:
+    conversation = [{"role": "user", "content": "b"}]
+    rows = [("a", "x", 1.0, 1.0), ("a", "y", math.nan, 0.0)]
+    completions(tmp_path / "completions", 3, rows)
+    completions(tmp_path / "completions", 12, [(conversation, "z", 0.0, 0.0)] * 2)
+    notes = RolloutNotes()
+    first, second = read_rollouts(tmp_path, answers=True, notes=notes)
+    assert first == RolloutStep(3, [RolloutGroup("a", [1.5, 0.5], answers=["x", "y"])])
+    assert second.step == 12
+    assert json.loads(second.groups[0].prompt) == conversation
+    assert notes.remarks == ["the reward is correct + short"]
+    found = rewards_of(tmp_path, rewards={"correct": 2.0})
+    assert found[3][0][0] == 2.0
+    assert math.isnan(found[3][0][1])
+    with pytest.raises(ConfigError, match="no column of rewards 'corect'; did you mean 'correct'"):
+        list(read_rollouts(tmp_path, rewards={"corect": 1.0}))
+
+
+def test_rollouts_that_trl_logs_at_several_steps_count_once(tmp_path: Path) -> None:
+    rows = [("a", "x", 1.0, 1.0), ("a", "y", math.nan, 0.0)]
+    for step in (1, 2):
+        completions(tmp_path, step, rows)
+    completions(tmp_path, 3, [("a", "x", 1.0, 1.0), ("a", "other", math.nan, 0.0)])
+    notes = RolloutNotes()
+    assert list(rewards_of(tmp_path, notes=notes)) == [1, 3]
+    assert notes.left_out["tables with the rollouts of the table before"] == 1
+
+
+def test_a_prompt_that_trl_draws_twice_in_sequence_makes_two_groups(tmp_path: Path) -> None:
+    rows = [(p, "x", r, 0.0) for p, r in zip("aabbbbcc", [0, 1, 0, 1, 1, 1, 0, 0], strict=True)]
+    path = completions(tmp_path, 1, rows)
+    found = rewards_of(path, rewards={"correct": 1.0})
+    assert found == {1: [[0, 1], [0, 1], [1, 1], [0, 0]]}
+
+
+def test_a_damaged_table_does_not_hide_the_others(tmp_path: Path) -> None:
+    completions(tmp_path, 1, [("a", "x", 1.0, 1.0)])
+    (tmp_path / "completions_00002.parquet").write_bytes(b"PAR1 cut")
+    notes = RolloutNotes()
+    assert list(rewards_of(tmp_path, notes=notes)) == [1]
+    (what,) = notes.left_out
+    assert what.startswith("tables that cannot be read (such as completions_00002.parquet")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "expected a file or folder of rollouts, there is none"),
+        ("", "expected JSON lines, got no line with an object"),
+        ('{"loss": 1, "\\u001b[2J": 2}\n', r"got loss, \\x1b\[2J; name the form"),
+        ('{"prompt": "a", "rewards": [1]}\n', "got none .left out: lines without a step .1."),
+    ],
+)
+def test_what_is_no_dump_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "r.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        list(read_rollouts(path))
+
+
+def test_unknown_forms_and_empty_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'verl'"):
+        list(read_rollouts(tmp_path, "veral"))
+    for form in (None, *FORMS):
+        with pytest.raises(ConfigError, match="got none"):
+            list(read_rollouts(tmp_path, form))
+
+
+def test_a_fifo_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.jsonl")
+    write_lines(tmp_path / "2.jsonl", of_verl(2, "a", 1))
+    assert rewards_of(tmp_path) == {2: [[1.0]]}
+
+
+def test_groups_of_different_sizes_make_one_table() -> None:
+    step = RolloutStep(1, [RolloutGroup("a", [1.0]), RolloutGroup("b", [0.0, math.nan, 1.0])])
+    rewards, mask = step.table()
+    assert mask is not None
+    assert mask.tolist() == [[True, False, False], [True, False, True]]
+    assert np.where(mask, rewards, -1).tolist() == [[1, -1, -1], [0, -1, 1]]
+    assert RolloutStep(1, step.groups[:1]).table()[1] is None
+
+
+def test_inputs_have_the_names_of_the_batch() -> None:
+    from advsweep.estimators.batch import COUNTERS, PER_PROMPT, PER_TOKEN, GroupBatch
+
+    other = {"rewards", "mask", "lengths"} | COUNTERS | PER_PROMPT | PER_TOKEN
+    assert set(INPUTS) == GroupBatch.__dataclass_fields__.keys() - other
+
+
+groups = st.lists(
+    st.tuples(st.text(max_size=5), st.lists(st.floats(-2, 2), min_size=1, max_size=4)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps=st.lists(groups, min_size=1, max_size=4), cut=st.integers(0, 200))
+def test_what_is_written_is_read_until_the_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[list[tuple[str, list[float]]]],
+    cut: int,
+) -> None:
+    lines = [
+        json.dumps({"step": number, "prompt": prompt, "rewards": rewards})
+        for number, step in enumerate(steps, start=1)
+        for prompt, rewards in step
+    ]
+    path = tmp_path_factory.mktemp("dump") / "r.jsonl"
+    text = "\n".join(lines) + "\n"
+    path.write_text(text[: len(text) - min(cut, len(lines[-1]))])
+    notes = RolloutNotes()
+    whole = [(s, p, r) for s, step in enumerate(steps, start=1) for p, r in step]
+    expected = whole if cut <= 1 else whole[:-1]
+    if not expected:
+        with pytest.raises(ConfigError):
+            list(read_rollouts(path, notes=notes))
+        return
+    found = [
+        (step, group.prompt, group.rewards)
+        for step, groups in read_rollouts(path, notes=notes)
+        for group in groups
+    ]
+    assert found == expected
+    # Without its line break alone, a line is whole.
+    assert notes.left_out["lines that are cut or damaged"] == (cut > 1)
+
+
+def test_reading_imports_no_torch() -> None:
+    import subprocess
+
+    modules = "advsweep.logs.rollout_parquet, advsweep.logs.rollouts"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "False\n"
