@@ -101,7 +101,7 @@ test-portable: $(VENV)/.dev  ## the fast tests of what computes with torch, on t
 	  $(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not security' $(TORCH_TESTS) $(PYTEST_ARGS)
 
 test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/peers $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/trl tests/integrations $(PYTEST_ARGS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) tests/backends/test_contract.py -k trl
 
 test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm

@@ -127,7 +127,7 @@ class StatisticsRecorder(LogitsProcessor):  # type: ignore[misc]
             self._add_surprisal(input_ids[:, -1])
         self._log_p = log_p = torch.log_softmax(scores.float() / self._temperature, dim=-1)
         self._entropy.append(torch.special.entr(log_p.exp()).sum(dim=-1))
-        self._certainty.append(-log_p.mean(dim=-1) - math.log(log_p.shape[-1]))
+        self._certainty.append(_certainty(log_p))
         return scores
 
     def statistics(
@@ -233,14 +233,7 @@ def forward_statistics(
         mask: 0 at padding, 1 elsewhere.
         tokens: width of the completions.
     """
-    logits = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-        logits_to_keep=tokens + 1,
-        use_cache=False,
-    ).logits[:, :-1]
-    log_p = torch.log_softmax(logits.float() / temperature, dim=-1)
+    log_p = _log_policy(model, ids, mask, tokens, temperature)
     generated = mask[:, -tokens:].bool()
 
     def summed(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
@@ -250,8 +243,54 @@ def forward_statistics(
         lengths=generated.sum(dim=1).float(),
         surprisal=summed(-log_p.gather(2, ids[:, -tokens:, None])[:, :, 0]),
         entropy=summed(torch.special.entr(log_p.exp()).sum(dim=-1)),
-        certainty=summed(-log_p.mean(dim=-1) - math.log(log_p.shape[-1])),
+        certainty=summed(_certainty(log_p)),
     )
+
+
+@torch.no_grad()
+def forward_certainty(
+    model: Any,
+    ids: Int[Tensor, "rows width"],
+    mask: Int[Tensor, "rows width"],
+    tokens: int,
+    *,
+    temperature: float,
+    rows: int,
+) -> Float[Tensor, "rows tokens"]:
+    """Compute KL(uniform ‖ π) at each token of a completion, in nats, by forward passes.
+
+    Padding gets numbers without a meaning.
+
+    Args:
+        ids, mask, tokens: as in `forward_statistics`.
+        rows: the most completions of one forward pass.
+    """
+    parts = [
+        _certainty(_log_policy(model, some, of_some, tokens, temperature))
+        for some, of_some in zip(torch.split(ids, rows), torch.split(mask, rows), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+def _log_policy(
+    model: Any,
+    ids: Int[Tensor, "rows width"],
+    mask: Int[Tensor, "rows width"],
+    tokens: int,
+    temperature: float,
+) -> Float[Tensor, "rows tokens vocabulary"]:
+    logits = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+        logits_to_keep=tokens + 1,
+        use_cache=False,
+    ).logits[:, :-1]
+    return torch.log_softmax(logits.float() / temperature, dim=-1)
+
+
+def _certainty(log_p: Float[Tensor, "*rows vocabulary"]) -> Float[Tensor, " *rows"]:
+    return -log_p.mean(dim=-1) - math.log(log_p.shape[-1])
 
 
 @dataclass(frozen=True)

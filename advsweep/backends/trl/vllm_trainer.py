@@ -19,7 +19,7 @@ from advsweep.backends.trl.sampling import (
     TokenStatistics,
     completion_statistics,
     encode,
-    forward_statistics,
+    forward_certainty,
 )
 from advsweep.backends.trl.trainer import EstimatorTrainer
 from advsweep.errors import ConfigError
@@ -131,18 +131,15 @@ class VllmTrainer(EstimatorTrainer):
         """Compute it by a pass of its own if the estimator reads it; NaN otherwise."""
         if not self._needs_certainty:
             return torch.full((len(ids),), torch.nan, device=ids.device)
-        size = self.args.per_device_train_batch_size
-        parts = [
-            forward_statistics(
-                model,
-                ids[start : start + size],
-                mask[start : start + size],
-                tokens,
-                temperature=self.temperature,
-            ).certainty
-            for start in range(0, len(ids), size)
-        ]
-        return torch.cat(parts)
+        certainty = forward_certainty(
+            model,
+            ids,
+            mask,
+            tokens,
+            temperature=self.temperature,
+            rows=self.args.per_device_train_batch_size,
+        )
+        return certainty.where(mask[:, -tokens:].bool(), 0.0).sum(dim=1)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         if self._generation.correction is not Correction.NONE:

@@ -10,9 +10,9 @@ import pytest
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the file that loads TRL if slow tests are left out: its import takes seconds."""
+    """Ignore the files that load TRL if slow tests are left out: its import takes seconds."""
     skips_slow = str(config.option.markexpr).startswith("not slow")
-    return True if skips_slow and collection_path.name == "test_trl.py" else None
+    return True if skips_slow and collection_path.name.startswith("test_trl") else None
 
 
 WORDS = ["[PAD]", "[EOS]", "[UNK]", *"abcdefghijkl"]

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 
-from advsweep.estimators import Advantages, GroupBatch, build_estimator
+from advsweep.estimators import GroupBatch, build_estimator
 from advsweep.estimators.fade import FADE
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -74,186 +73,33 @@ def test_a_loop_of_ones_own_learns_and_goes_on() -> None:
 
 # Inside TRL
 
-Trainers = Callable[..., Any]
 
+@pytest.mark.slow
+def test_the_trainer_of_trl_trains(policy_folder: Path, tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl", minversion="1.16")
+    from datasets import Dataset
 
-def letters(prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
-    """Is there one of the first four letters? Where there is a `k` nobody knows."""
-    return [None if "k" in c else float(any(x in c for x in "abcd")) for c in completions]
-
-
-def liking(prompts: list[str], completions: list[str], **_: Any) -> list[float | None]:
-    """A reward that is not dyadic, and does not know either."""
-    return [None if "k" in c or "e" in c else 0.9 * ("l" in c) for c in completions]
-
-
-@pytest.fixture(scope="module")
-def trainer_class() -> type:
-    """The page's EstimatorGRPOTrainer."""
-    pytest.importorskip("trl", minversion="1.16")
     (code,) = blocks("Inside TRL")
-    written: type = executed(code)["EstimatorGRPOTrainer"]
-    return written
-
-
-class Noted:
-    """An estimator that keeps what it was given and what it gave."""
-
-    def __init__(self, name: str, **fields: Any) -> None:
-        self.estimator = build_estimator(name, **fields)
-        self.batches: list[GroupBatch] = []
-        self.computed: list[Advantages] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.estimator, name)
-
-    def compute(self, batch: GroupBatch) -> Advantages:
-        self.batches.append(batch)
-        self.computed.append(self.estimator.compute(batch))
-        return self.computed[-1]
-
-
-def weights_of(trainer: Any) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-
-def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-@pytest.mark.slow
-def test_with_the_preset_trl_it_trains_as_trl_does(
-    trainer_class: type, make_trainer: Trainers
-) -> None:
-    from trl import GRPOTrainer
-
-    settings = {
-        "num_generations": 6,
-        "max_steps": 6,
-        "gradient_accumulation_steps": 2,
-        "num_iterations": 2,
-        "per_device_train_batch_size": 12,
-        "reward_weights": [0.7, 0.4],
-        "learning_rate": 0.01,
-    }
-    functions, columns = [letters, liking], {"row": list(range(8))}
-    theirs = make_trainer(GRPOTrainer, functions, columns, **settings)
-    start = weights_of(theirs)
-    theirs.train()
-    noted = Noted("grpo", preset="trl")
-    ours = make_trainer(trainer_class, functions, columns, {"estimator": noted}, **settings)
-    ours.train()
-    assert len(noted.batches) == 3  # each serves two of the six steps
-    assert not all(batch.mask.all() for batch in noted.batches)
-    assert [*ours._logs["advantages"]] == [*theirs._logs["advantages"]]
-    assert not equal(weights_of(theirs), start)
-    assert equal(weights_of(ours), weights_of(theirs))
-
-
-@pytest.mark.slow
-def test_estimators_get_the_inputs_that_they_read(
-    trainer_class: type, make_trainer: Trainers, policy_folder: Path
-) -> None:
-    from transformers import Qwen2ForCausalLM
-
-    class Keeper(trainer_class):
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            self.outputs = super()._generate_and_score_completions(inputs)
-            return self.outputs
-
-    references = [[0.0, 1, 1, 0, 1, 0], [1.0, 1, 0, 0, 0, 1]]
-    noted = Noted("aapo")
-    noted.needs = frozenset({"ref_rewards", "token_entropy", "token_entropy_exact", "lengths"})
-    settings = {"num_generations": 6, "max_steps": 1, "temperature": 0.7, "learning_rate": 0.0}
-    trainer = make_trainer(
-        Keeper, [letters], {"ref_rewards": references}, {"estimator": noted}, **settings
+    config = trl.GRPOConfig(
+        output_dir=str(tmp_path),
+        num_generations=2,
+        per_device_train_batch_size=4,
+        max_completion_length=3,
+        max_steps=1,
+        logging_steps=1,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
     )
-    trainer.train()
-    (batch,) = noted.batches
-    assert batch.ref_rewards.tolist() == references
-    assert (batch.step, batch.total_steps) == (1, 1)
-
-    outputs = trainer.outputs
-    ids = torch.cat((outputs["prompt_ids"], outputs["completion_ids"]), dim=1)
-    logits = Qwen2ForCausalLM.from_pretrained(policy_folder)(ids).logits
-    first = outputs["prompt_ids"].size(1)
-    log_policy = torch.log_softmax(logits[:, first - 1 : -1].double() / 0.7, dim=-1)
-    mask = outputs["completion_mask"]
-    sampled = log_policy.gather(2, outputs["completion_ids"][..., None])[..., 0]
-    exact = -(log_policy.exp() * log_policy).sum(-1)
-    lengths = mask.sum(1)
-    assert batch.lengths.flatten().tolist() == lengths.tolist()
-    for values, per_token in ((batch.token_entropy, -sampled), (batch.token_entropy_exact, exact)):
-        expected = (per_token * mask).sum(1) / lengths
-        assert torch.allclose(values.flatten().double(), expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_memory_is_saved_and_put_back(trainer_class: type, make_trainer: Trainers) -> None:
-    settings = {
-        "num_generations": 6,
-        "max_steps": 4,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "logging_steps": 1,
-        "learning_rate": 0.01,
-    }
-
-    def train(resume: str | None = None) -> tuple[Noted, Any]:
-        noted = Noted("fade")
-        trainer = make_trainer(
-            trainer_class, [letters], {"row": [0, 1, 2]}, {"estimator": noted}, **settings
-        )
-        trainer.train(resume_from_checkpoint=resume)
-        return noted, trainer
-
-    whole, trainer = train()
-    assert len(whole.batches) == 4
-    assert trainer.state.log_history[-2]["estimator/alpha"] == pytest.approx(
-        whole.computed[-1].info["alpha"]
-    )
-    rest, resumed = train(f"{trainer.args.output_dir}/checkpoint-2")
-    assert len(rest.batches) == 2
-    assert rest.state_dict() == whole.state_dict()
-    assert equal(weights_of(resumed), weights_of(trainer))
-
-
-@pytest.mark.slow
-def test_dropped_rollouts_leave_the_loss(trainer_class: type, make_trainer: Trainers) -> None:
-    class Keeper(trainer_class):
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            self.outputs = super()._generate_and_score_completions(inputs)
-            return self.outputs
-
-    def by_row(row: list[int], **_: Any) -> list[float | None]:
-        mixed = [1.0, 0.0, None]
-        return [[1.0, 0.0, mixed[place % 3]][which] for place, which in enumerate(row)]
-
-    noted = Noted("filter_drop")
-    settings = {"num_generations": 6, "max_steps": 1, "mask_truncated_completions": False}
-    trainer = make_trainer(Keeper, [by_row], {"row": [0, 1, 2]}, {"estimator": noted}, **settings)
-    trainer.train()
-    mask = trainer.outputs["completion_mask"].view(3, 6, -1)
-    # The first two groups have collapsed; in the third those that cannot be scored stay,
-    # as they do in TRL.
-    assert not mask[:2].any()
-    assert mask[2].any(dim=1).all()
-    assert trainer.outputs["num_items_in_batch"] == mask.sum()
-    assert trainer.outputs["advantages"].view(3, 6)[2].tolist() == [1, -1, 0, 1, -1, 0]
-
-
-@pytest.mark.slow
-def test_an_evaluation_moves_no_memory(trainer_class: type, make_trainer: Trainers) -> None:
-    noted = Noted("fade")
-    settings = {"num_generations": 6, "max_steps": 1, "per_device_eval_batch_size": 6}
-    trainer = make_trainer(
-        trainer_class, [letters], {"row": [0, 1]}, {"estimator": noted}, **settings
-    )
-    trainer.train()
-    before = noted.state_dict()
-    trainer.evaluate(trainer.train_dataset)
-    assert noted.state_dict() == before
-    assert len(noted.batches) == 1
+    trainer = executed(
+        code,
+        model=str(policy_folder),
+        reward=lambda completions, **_: [float("a" in text) for text in completions],
+        dataset=Dataset.from_dict({"prompt": ["a b", "b c"]}),
+        config=config,
+    )["trainer"]
+    assert isinstance(trainer.estimator, FADE)
+    assert {"collapse/acr", "estimator/alpha"} <= set(trainer.state.log_history[0])
 
 
 # Inside verl

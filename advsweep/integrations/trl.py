@@ -1,0 +1,380 @@
+"""TRL's GRPOTrainer with the advantages of an estimator.
+
+    from advsweep.estimators import build_estimator
+    from advsweep.integrations.trl import EstimatorGRPOTrainer
+
+    trainer = EstimatorGRPOTrainer(..., estimator=build_estimator("fade"))
+
+TRL 1.16 computes advantages in the middle of a long method. The class leaves that method
+unchanged: it records the rewards on the way, and replaces the advantages in the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+import trl
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from advsweep.backends.trl.sampling import forward_certainty
+from advsweep.diagnostics import rollout_metrics
+from advsweep.errors import AdvsweepWarning, CheckpointError, ConfigError
+from advsweep.estimators import Advantages, GroupBatch, build_estimator
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+    from advsweep.estimators import Estimator
+
+TESTED = "1.16"
+"""The release of TRL whose private methods this module knows."""
+
+_FILE = "estimator.json"
+_ENTROPIES = frozenset({"token_entropy", "token_entropy_exact", "token_entropies"})
+_ALWAYS = frozenset({"lengths", "prompt_ids", "self_certainty", "step", "total_steps"})
+# Metrics that need to know which rollouts succeeded.
+_OF_SUCCESSES = ("mass/", "prompts/", "solved/", "update/", "weight/variance")
+
+
+class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
+    """A GRPOTrainer that trains on an estimator's advantages, in one or several processes.
+
+    With `build_estimator("grpo", preset="trl")` it trains as TRL does, bit for bit. The memory of
+    the estimator is part of TRL's checkpoints, as `estimator.json`. Evaluations do not change it.
+
+    TRL's log gets the metrics of advsweep under their own names (`collapse/acr`, `mass/success`,
+    `advantage/abs_mean`, `estimator/NAME`, ...; see `advsweep.diagnostics.rollout_metrics`).
+
+    Departures: `scale_rewards` and `multi_objective_aggregation` have no effect. The reward is
+    the sum of the reward functions by `reward_weights`; a rollout that no function can score is
+    masked. Rollouts that the estimator drops leave the averages of the loss types "dapo" and
+    "bnpo"; those of "grpo" and "dr_grpo" still count them.
+
+    Args:
+        arguments, named: the arguments of GRPOTrainer.
+        estimator: an estimator, its name, or a mapping as `build_estimator` takes it.
+        success: name of the reward function that is 1 for a success, which masses and solve
+            rates count; by default the only one. With several functions and no name, metrics of
+            successes are left out.
+        answered: is called like a reward function and returns for each completion whether an
+            answer can be read in it; estimators that need `answered` require it.
+
+    Raises:
+        ConfigError: the estimator needs what the trainer does not have, or does not fit to
+            `num_generations`, `loss_type` or `importance_sampling_level`.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        estimator: Estimator | Mapping[str, Any] | str,
+        success: str | None = None,
+        answered: Callable[..., Sequence[bool]] | None = None,
+        **named: Any,
+    ) -> None:
+        if not trl.__version__.startswith(f"{TESTED}."):
+            warnings.warn(
+                f"trl: expected release {TESTED}, got {trl.__version__}; it is not tested here "
+                f"and may compute advantages elsewhere. Install 'trl=={TESTED}.*'",
+                AdvsweepWarning,
+                stacklevel=2,
+            )
+        if isinstance(estimator, str | Mapping):
+            estimator = build_estimator(estimator)
+        self.estimator = estimator
+        self._is_answered = answered
+        self._answered: list[bool] = []
+        self._completion_lengths: list[int] = []
+        self._rewards_per_function: Tensor | None = None
+        super().__init__(*arguments, **named)
+        self._names_success = success is not None
+        self._success = self._success_column(success)
+        self._check_estimator()
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> Float[Tensor, "rollouts functions"]:
+        """Record what TRL computes: rewards of all processes, NaN where a function gave None."""
+        arguments = (inputs, prompts, completions, completion_ids_list)
+        rewards: Tensor = super()._calculate_rewards(*arguments)
+        self._rewards_per_function = rewards
+        self._completion_lengths = [len(tokens) for tokens in completion_ids_list]
+        if self._is_answered is not None:
+            columns = {
+                name: [row[name] for row in inputs]
+                for name in inputs[0]
+                if name not in ("prompt", "completion", "completion_ids")
+            }
+            columns |= {"completion_ids": completion_ids_list}
+            found = self._is_answered(prompts=prompts, completions=completions, **columns)
+            self._answered = [bool(flag) for flag in found]
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        outputs: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if not self.model.training:
+            return outputs
+        scored = self._rewards_per_function
+        assert scored is not None
+        mask = ~scored.isnan().all(dim=1)
+        batch = self._group_batch(inputs, outputs, scored, mask)
+        advantages = self.estimator.compute(batch)  # the same on every process
+
+        first = self.accelerator.process_index * len(inputs)
+        own = slice(first, first + len(inputs))
+        values = advantages.values.flatten(0, 1)
+        if advantages.per_token:
+            # Numbers past the end of a rollout are 0, so a negative pad cuts nothing.
+            width = outputs["completion_ids"].shape[1]
+            values = F.pad(values, (0, width - values.shape[1]))
+        outputs["advantages"] = values[own]
+        # The log keeps the last generation alone, so this pushes TRL's own advantages out.
+        self._logs["advantages"].extend(advantages.rollout_means(batch.lengths).flatten().tolist())
+        for name, value in self._step_metrics(batch, advantages, scored).items():
+            self._metrics["train"][name].append(value)
+
+        dropped = mask & ~advantages.keep.flatten()
+        if dropped.any():
+            # Out of the loss, and of its count of tokens.
+            trained = outputs["completion_mask"] * ~dropped[own, None]
+            outputs["completion_mask"] = trained
+            tokens = (trained * outputs.get("tool_mask", 1)).sum()
+            outputs["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
+        return outputs
+
+    def _group_batch(
+        self,
+        inputs: Sequence[Mapping[str, Any]],
+        outputs: Mapping[str, Any],
+        scored: Float[Tensor, "rollouts functions"],
+        mask: Bool[Tensor, " rollouts"],
+    ) -> GroupBatch:
+        """Return the rollouts of all processes; only this process's inputs are known here."""
+        wanted = self.estimator.needs | self.estimator.uses
+        rewards = (scored * self.reward_weights.to(scored.device)).nansum(dim=1)
+        found = self._gathered(self._own_inputs(wanted, inputs, outputs))
+        groups = {
+            name: values.view(-1, self.num_generations, *values.shape[1:])
+            for name, values in {"rewards": rewards, "mask": mask, **found}.items()
+        }
+        if "solve_rates" in wanted and self._names_success and self._success is not None:
+            solved = (scored[:, self._success] == 1).view(groups["mask"].shape)
+            count = groups["mask"].sum(dim=1).clamp(min=1)
+            groups["solve_rates"] = (solved & groups["mask"]).sum(dim=1) / count
+        prompts = self._prompt_ids(inputs) if "prompt_ids" in wanted else None
+        return GroupBatch(
+            **groups,
+            prompt_ids=prompts,
+            step=self.state.global_step + 1,
+            total_steps=self.state.max_steps,
+        )
+
+    def _own_inputs(
+        self,
+        wanted: frozenset[str],
+        inputs: Sequence[Mapping[str, Any]],
+        outputs: Mapping[str, Any],
+    ) -> dict[str, Tensor]:
+        """Return what the estimator reads beside rewards, of this process's rollouts."""
+        completions = outputs["completion_ids"]
+        device, width = completions.device, completions.shape[1]
+        # Not TRL's mask, which is 0 for truncated rollouts with `mask_truncated_completions`.
+        whole = torch.arange(width) < torch.tensor(self._completion_lengths)[:, None]
+        whole = whole.to(device)
+        generated = whole & outputs["tool_mask"].bool() if "tool_mask" in outputs else whole
+        lengths = generated.sum(dim=1)
+        found = {"lengths": lengths.float()}
+
+        def token_mean(values: Float[Tensor, "rows tokens"]) -> Float[Tensor, " rows"]:
+            return values.where(generated, 0.0).sum(dim=1) / lengths.clamp(min=1)
+
+        rows = (
+            torch.cat((outputs["prompt_ids"], completions), dim=1),
+            torch.cat((outputs["prompt_mask"], whole.to(outputs["prompt_mask"])), dim=1),
+            width,
+        )
+        if wanted & _ENTROPIES:
+            log_probs, entropies = self._token_statistics(wanted, rows, outputs)
+            found["token_entropy"] = -token_mean(log_probs)
+            if entropies is not None:
+                found["token_entropy_exact"] = token_mean(entropies)
+            if entropies is not None and "token_entropies" in wanted:
+                found["token_entropies"] = entropies.where(generated, 0.0)
+        if "self_certainty" in wanted:
+            with self.accelerator.autocast():
+                certainty = forward_certainty(
+                    self.model,
+                    *rows,
+                    temperature=self.temperature,
+                    rows=self.args.per_device_train_batch_size,
+                )
+            found["self_certainty"] = token_mean(certainty)
+        if "ref_rewards" in wanted:
+            # A column of the dataset: each prompt's list of `num_generations` rewards.
+            first = self.accelerator.process_index * len(inputs)
+            references = [
+                row["ref_rewards"][(first + place) % self.num_generations]
+                for place, row in enumerate(inputs)
+            ]
+            found["ref_rewards"] = torch.tensor(references, dtype=torch.float32, device=device)
+        if "answered" in wanted and self._is_answered is not None:
+            found["answered"] = torch.tensor(self._answered, device=device)
+        return found
+
+    def _token_statistics(
+        self, wanted: frozenset[str], rows: tuple[Tensor, Tensor, int], outputs: Mapping[str, Any]
+    ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"] | None]:
+        """Return log-probabilities and exact entropies, at the temperature of sampling.
+
+        Where TRL has computed all that is wanted, this takes no pass of its own.
+        """
+        known: Tensor | None = outputs.get("old_per_token_logps")
+        exact = bool(wanted & {"token_entropy_exact", "token_entropies"})
+        if known is not None and not exact and not self.mask_truncated_completions:
+            return known, None
+        compute = self._get_per_token_logps_and_entropies
+        # The images of a multimodal model, under the names that `_compute_loss` passes on.
+        images = set(inspect.signature(compute).parameters) & set(outputs)
+        with torch.no_grad():
+            log_probs, entropies, _ = compute(
+                self.model,
+                *rows,
+                self.args.per_device_train_batch_size,
+                compute_entropy=exact,
+                **{name: outputs[name] for name in images},
+            )
+        return log_probs, entropies
+
+    def _gathered(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gather rows of all processes, process by process; token axes are padded with 0."""
+        gathered = {}
+        for name, values in own.items():
+            if values.ndim > 1:
+                values = self.accelerator.pad_across_processes(values, dim=1)
+            gathered[name] = self.accelerator.gather(values.contiguous())
+        return gathered
+
+    def _prompt_ids(self, inputs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Return the column `prompt_id`, or a digest of each group's prompt."""
+        if "prompt_id" in inputs[0]:
+            names = [str(row["prompt_id"]) for row in inputs]
+        elif inputs[0].keys() & {"image", "images"}:
+            raise ConfigError(
+                f"estimator '{self.estimator.name}' identifies prompts across steps: expected a "
+                f"column prompt_id in a dataset with images, got {sorted(inputs[0])}"
+            )
+        else:
+            names = [_digest(row["prompt"]) for row in inputs]
+        return tuple(gather_object(names)[:: self.num_generations])
+
+    def _step_metrics(
+        self, batch: GroupBatch, advantages: Advantages, scored: Float[Tensor, "rollouts functions"]
+    ) -> dict[str, float]:
+        outcomes = None if self._success is None else scored[:, self._success]
+        metrics = rollout_metrics(
+            batch,
+            advantages,
+            outcomes=None if outcomes is None else outcomes.view(batch.rewards.shape),
+            verifier_free=self.estimator.verifier_free,
+        )
+        if outcomes is not None:
+            return metrics
+        return {name: v for name, v in metrics.items() if not name.startswith(_OF_SUCCESSES)}
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
+            state = json.dumps(self.estimator.state_dict())
+            (folder / _FILE).write_text(state, encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._load_memory(Path(checkpoint, _FILE))
+
+    def _load_memory(self, path: Path) -> None:
+        """Restore the estimator's memory.
+
+        Raises:
+            CheckpointError: the file is damaged, of another estimator, or missing although the
+                estimator has memory.
+        """
+        if not path.exists() and not self.estimator.stateful:
+            return  # a checkpoint of TRL's own trainer has all that there is
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(
+                f"{path}: expected the memory of estimator '{self.estimator.name}', got "
+                f"{type(error).__name__}; resume from another checkpoint"
+            ) from None
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{path}: expected a mapping, got {type(state).__name__}")
+        self.estimator.load_state_dict(state)
+
+    def _success_column(self, name: str | None) -> int | None:
+        names = self.reward_func_names
+        if name is None:
+            return 0 if len(names) == 1 else None
+        if name not in names:
+            raise ConfigError(f"success: expected a reward function of {names}, got {name!r}")
+        return int(names.index(name))
+
+    def _check_estimator(self) -> None:
+        """Refuse at the start what the estimator would refuse at the first step."""
+        estimator, group = self.estimator, self.num_generations
+        label = f"estimator '{estimator.name}'"
+        given = _ENTROPIES | _ALWAYS
+        if self._is_answered is not None:
+            given |= {"answered"}
+        # A dataset that streams may not know its columns.
+        columns = getattr(self.train_dataset, "column_names", None)
+        if columns is None or "ref_rewards" in columns:
+            given |= {"ref_rewards"}
+        if missing := sorted(estimator.needs - given):
+            raise ConfigError(
+                f"{label} needs {', '.join(missing)}; pass `answered` as a function, "
+                f"`ref_rewards` as a column of the dataset"
+            )
+        if group < estimator.minimum_group or group % estimator.group_multiple:
+            raise ConfigError(
+                f"num_generations: {label} expects at least {estimator.minimum_group} and a "
+                f"multiple of {estimator.group_multiple}, got {group}"
+            )
+        if estimator.per_token and not self._takes_tokens():
+            raise ConfigError(
+                f"{label} gives every token its own advantage: expected importance_sampling_level "
+                f"'token', a loss_type other than 'vespo' and 'luspo' and no "
+                f"off_policy_mask_threshold, which read one advantage per rollout"
+            )
+        unread = {"scale_rewards": "group", "multi_objective_aggregation": "sum_then_normalize"}
+        for name, default in unread.items():
+            if getattr(self, name) != default:
+                warnings.warn(
+                    f"{name}={getattr(self, name)!r} has no effect: {label} computes advantages",
+                    AdvsweepWarning,
+                    stacklevel=3,
+                )
+
+    def _takes_tokens(self) -> bool:
+        return (
+            self.importance_sampling_level == "token"
+            and self.loss_type not in ("vespo", "luspo")
+            and self.off_policy_mask_threshold is None
+        )
+
+
+def _digest(prompt: Any) -> str:
+    """Name a prompt; the texts themselves would be part of every checkpoint."""
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
