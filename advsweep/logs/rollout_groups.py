@@ -30,6 +30,7 @@ class RolloutGroup(NamedTuple):
         lengths: generated tokens of each rollout, if the dump has them.
         answers: the generated texts, if they were asked for and the dump has them.
         inputs: other numbers per rollout, by names of `INPUTS`.
+        advantages: of each rollout, as the trainer logged them.
     """
 
     prompt: str
@@ -37,6 +38,7 @@ class RolloutGroup(NamedTuple):
     lengths: list[int] | None = None
     answers: list[str] | None = None
     inputs: Mapping[str, list[float]] | None = None
+    advantages: list[float] | None = None
 
 
 class RolloutStep(NamedTuple):

@@ -19,6 +19,7 @@ from advsweep.logs.rollout_groups import (
     RolloutPart,
     Wanted,
     as_text,
+    finite,
     weighted_sums,
 )
 from advsweep.printable import printable_line
@@ -37,6 +38,7 @@ class _Row(NamedTuple):
     prompt: str
     completion: str
     reward: float
+    advantage: float
 
 
 def read_tables(
@@ -81,8 +83,15 @@ def _parts(
                 part[0].prompt,
                 [row.reward for row in part],
                 answers=[row.completion for row in part] if wanted.answers else None,
+                advantages=_advantages(part),
             )
             yield RolloutPart(step, (str(file), number), group)
+
+
+def _advantages(part: list[_Row]) -> list[float] | None:
+    """Returns the advantages of a group; None unless the table has them all."""
+    found = [row.advantage for row in part]
+    return None if any(map(math.isnan, found)) else found
 
 
 def _rows(file: Path, wanted: Wanted, notes: RolloutNotes) -> list[_Row]:
@@ -136,7 +145,7 @@ def _unpacked(
             f"{file}: expected at most {_MOST_BYTES >> 30} GiB and {_MOST_ROWS:,} rows, the table "
             f"declares {size / 2**30:.1f} GiB and {metadata.num_rows:,}"
         )
-    known = [name for name in ("step", "prompt", "completion") if name in names]
+    known = [name for name in ("step", "prompt", "completion", "advantage") if name in names]
     named = whole_step(file.stem.rpartition("_")[2])
     texts: dict[str, str] = {}
     unpacked = 0
@@ -148,11 +157,13 @@ def _unpacked(
         rewards = weighted_sums([columns[name] for name in weights], list(weights.values()))
         steps = columns.get("step", [named] * len(rewards))
         completions = columns.get("completion", [None] * len(rewards))
-        for step, prompt, completion, reward in zip(
-            steps, columns["prompt"], completions, rewards, strict=True
+        advantages = map(finite, columns.get("advantage", [None] * len(rewards)))
+        for step, prompt, completion, reward, advantage in zip(
+            steps, columns["prompt"], completions, rewards, advantages, strict=True
         ):
             text = as_text(prompt)
-            yield _Row(whole_step(step), texts.setdefault(text, text), as_text(completion), reward)
+            text = texts.setdefault(text, text)
+            yield _Row(whole_step(step), text, as_text(completion), reward, advantage)
 
 
 def _reward_columns(table: ParquetFile) -> list[str]:

@@ -184,10 +184,13 @@ def _joined(first: RolloutGroup, second: RolloutGroup) -> RolloutGroup:
     # In place, as a group may have a part per rollout.
     first.rewards.extend(second.rewards)
     lengths, answers, inputs = first.lengths, first.answers, first.inputs
+    advantages = first.advantages
     if lengths is not None and second.lengths is not None:
         lengths.extend(second.lengths)
     if answers is not None and second.answers is not None:
         answers.extend(second.answers)
+    if advantages is not None and second.advantages is not None:
+        advantages.extend(second.advantages)
     shared = [name for name in inputs or () if name in (second.inputs or ())]
     for name in shared:
         assert inputs is not None
@@ -197,4 +200,5 @@ def _joined(first: RolloutGroup, second: RolloutGroup) -> RolloutGroup:
         lengths=None if second.lengths is None else lengths,
         answers=None if second.answers is None else answers,
         inputs={name: inputs[name] for name in shared} if inputs and shared else None,
+        advantages=None if second.advantages is None else advantages,
     )

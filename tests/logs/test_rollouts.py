@@ -223,7 +223,8 @@ def test_tables_of_trl(tmp_path: Path) -> None:
     completions(tmp_path / "completions", 12, [(conversation, "z", 0.0, 0.0)] * 2)
     notes = RolloutNotes()
     first, second = read_rollouts(tmp_path, answers=True, notes=notes)
-    assert first == RolloutStep(3, [RolloutGroup("a", [1.5, 0.5], answers=["x", "y"])])
+    group = RolloutGroup("a", [1.5, 0.5], answers=["x", "y"], advantages=[1.0, 0.0])
+    assert first == RolloutStep(3, [group])
     assert second.step == 12
     assert json.loads(second.groups[0].prompt) == conversation
     assert notes.remarks == ["the reward is correct + short"]
@@ -249,6 +250,12 @@ def test_a_prompt_that_trl_draws_twice_in_sequence_makes_two_groups(tmp_path: Pa
     path = completions(tmp_path, 1, rows)
     found = rewards_of(path, rewards={"correct": 1.0})
     assert found == {1: [[0, 1], [0, 1], [1, 1], [0, 0]]}
+
+
+def test_advantages_of_trl_are_kept_where_a_table_has_them_all(tmp_path: Path) -> None:
+    completions(tmp_path, 1, [("a", "x", 1.0, 0.5), ("a", "y", 0.0, -0.5), ("b", "z", 1.0, None)])
+    (step,) = read_rollouts(tmp_path)
+    assert [group.advantages for group in step.groups] == [[0.5, -0.5], None]
 
 
 def test_a_damaged_table_does_not_hide_the_others(tmp_path: Path) -> None:
