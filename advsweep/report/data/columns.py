@@ -96,12 +96,14 @@ _HEADERS = {
     **{f"total/{cost}": f"all {cost}" for cost in COSTS},
 }
 
+# Names of metrics may have an @ before a digit, as no window begins with one: exact/pass@8,
+# val/acc/mean@16.
 _PATTERN = re.compile(
     rf"total/(?P<total>{'|'.join(COSTS)})"
     rf"|(?P<evaluated>pass@(?P<k>[1-9]\d{{0,8}})|entropy/answer|entropy/right|{LAW_PATTERN}"
     r"|entropy/token(?=\[))"
     r"(?:\[(?P<of>[^\[\]]+)\])?"
-    r"|(?P<metric>[^@\[\]=<>]+)"
+    r"|(?!pass@)(?P<metric>[^@\[\]=<>]+(?:@\d[^@\[\]=<>]*)*)"
 )
 _SHARE = r"(?:0?\.\d+|[01]\.?0*)"
 _BASE = re.compile(rf"base=(?P<low>{_SHARE}):(?P<high>{_SHARE})")

@@ -87,6 +87,8 @@ def test_properties(values, x, end):
     ("name", "of", "window", "at"),
     [
         ("collapse/acr@min", "collapse/acr", "min", None),
+        ("exact/pass@8@min", "exact/pass@8", "min", None),
+        ("val/acc/mean@16@slope", "val/acc/mean@16", "slope", None),
         ("pass@8@max", "pass@8", "max", None),
         ("pass@8[gsm8k,level=3]@steps_to=0.5", "pass@8[gsm8k,level=3]", "steps_to=0.5", None),
         ("entropy/answer@slope", "entropy/answer", "slope", None),
