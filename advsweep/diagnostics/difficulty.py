@@ -82,19 +82,15 @@ def weight_noise(
         weights, successes, rollouts: as in `weight_variance`.
     """
     size = int(rollouts.max())
-    # Groups with masked rollouts count at the nearest share of the full size. Groups of unequal
-    # rewards never round to its ends.
-    cells = _cells(successes, rollouts, size)
     bins = (*rollouts.shape[:-1], size + 1)
+    cells = _cells(successes, rollouts, size)
     groups, sums = _tally(cells, rollouts > 0, bins), _tally(cells, weights, bins)
     mixed, mixed_sums = groups[..., 1:-1], sums[..., 1:-1]
     if not mixed.any():
         nothing = np.full(bins[:-1], np.nan)
         return WeightNoise(nothing, nothing)
     table = _means(sums, groups)[..., None]
-    drawn = _binomial(size)[1:-1]
-    # One matrix product per run, so that its bits do not depend on the other runs.
-    variances = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
+    variances = _variances(table)
     above = (mixed * variances).sum(axis=-1) * mixed.sum(axis=-1)
     total = mixed_sums.sum(axis=-1) ** 2
     rates = np.arange(1, size) / size
@@ -103,12 +99,54 @@ def weight_noise(
     return WeightNoise(ratio(above, total), ratio(total, noise.sum(axis=-1)))
 
 
+def weight_variance_of_parts(
+    weights: Float[np.ndarray, " groups"],
+    successes: Int[np.ndarray, " groups"],
+    rollouts: Int[np.ndarray, " groups"],
+    parts: Int[np.ndarray, " groups"],
+    count: int,
+) -> Float[np.ndarray, " parts"]:
+    """Return `weight_variance` of each part of some groups, such as those of a solve rate.
+
+    w(k) is the mean over all groups; the variances and E[w] are those of the part.
+
+    Args:
+        weights, successes, rollouts: as in `weight_variance`.
+        parts: the part that each group belongs to, from 0.
+        count: number of parts.
+    """
+    size = int(rollouts.max(initial=0))
+    if size < 2:
+        return np.full(count, np.nan)
+    cells = _cells(successes, rollouts, size)
+    groups = _tally(cells, rollouts > 0, (1, size + 1))
+    table = _means(_tally(cells, weights, (1, size + 1)), groups)[0, :, None]
+    shape = (count, size + 1)
+    cells = cells + (size + 1) * parts
+    mixed = _tally(cells, rollouts > 0, shape)[:, 1:-1]
+    sums = _tally(cells, weights, shape)[:, 1:-1].sum(axis=1)
+    variances = _variances(table)
+    return ratio((mixed * variances).sum(axis=1) * mixed.sum(axis=1), sums**2)
+
+
+def _variances(
+    table: Float[np.ndarray, "*runs successes 1"],
+) -> Float[np.ndarray, "*runs mixed"]:
+    """Return the variance of w(k) over k ~ Binomial(G, p̂) at each p̂ between 0 and 1."""
+    drawn = _binomial(table.shape[-2] - 1)[1:-1]
+    # One matrix product per run, so that its bits do not depend on the other runs.
+    found: Float[np.ndarray, "*runs mixed"]
+    found = (drawn @ (table * table) - (drawn @ table) ** 2)[..., 0]
+    return found
+
+
 def _cells(
     successes: Int[np.ndarray, "*runs groups"], rollouts: Int[np.ndarray, "*runs groups"], size: int
 ) -> Int[np.ndarray, "*runs groups"]:
     """Return each group's index among 0 to `size` successes of the first run, the second, ...
 
-    Groups without a scorable rollout have 0 successes.
+    Groups without a scorable rollout have 0 successes. Groups with masked rollouts count at the
+    nearest share of the full size. Groups of unequal rewards never round to its ends.
     """
     k = np.rint(successes / np.maximum(rollouts, 1) * size).astype(np.int64)
     runs = k.shape[:-1]

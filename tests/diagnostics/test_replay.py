@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.diagnostics import rollout_metrics
+from advsweep.diagnostics.difficulty import weight_variance, weight_variance_of_parts
+from advsweep.diagnostics.replay import Replay, replay
+from advsweep.errors import BatchError
+from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
+from advsweep.logs.rollouts import RolloutGroup, RolloutStep
+
+NAN = math.nan
+
+
+def step(number: int, *rewards: Sequence[float], prompts: str = "abcdefgh") -> RolloutStep:
+    groups = [RolloutGroup(p, list(row)) for p, row in zip(prompts, rewards, strict=False)]
+    return RolloutStep(number, groups)
+
+
+def replayed(steps: Sequence[RolloutStep], *names: str, **options: Any) -> Replay:
+    return replay(steps, {name: build_estimator(name) for name in names}, **options)
+
+
+def test_the_statistics_of_a_step_by_hand() -> None:
+    found = replayed([step(3, [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1])], "dr_grpo", "grpo")
+    own = found.estimators["dr_grpo"].by_step
+    # A = r - p: 0.75 and three times -0.25; twice 0.5 and -0.5; four times 0.
+    assert own.zero_groups == [1 / 3]
+    assert own.mass_success == pytest.approx((0.75 + 0.5 + 0.5) / 12)
+    assert own.mass_failure == pytest.approx((3 * 0.25 + 0.5 + 0.5) / 12)
+    # p = 7/12, q = 5/12, equal masses.
+    assert own.sign_ratio == pytest.approx(7 / 5)
+    # Weights 6/16, 1/2 and 0: (7/8)² / (9/64 + 16/64) = 49/25.
+    assert own.effective_prompts == pytest.approx(49 / 25)
+    # GRPO divides by σ = √3/4 and 1/2, so that Σ A² is 4 in both groups; Σ A A' is Σ d²/σ.
+    both = 0.75 / (math.sqrt(3) / 4) + 1 / 0.5
+    assert own.cosine == pytest.approx(both / math.sqrt(1.75 * 8))
+    assert own.largest == [0.75]
+    # w(k) = 3/8, 3/8, 1/2, 1/4, 0 at k = 0 to 4: 1/4 lies between, 3/8 goes on below.
+    w = np.array([0.375, 0.375, 0.5, 0.25, 0.0])
+    quarter = np.array([81, 108, 54, 12, 1]) / 256
+    half = np.array([1, 4, 6, 4, 1]) / 16
+    variances = [chance @ w**2 - (chance @ w) ** 2 for chance in (quarter, half)]
+    assert own.weight_variance == pytest.approx(np.mean(variances) / ((0.375 + 0.5) / 2) ** 2)
+    same = found.estimators["grpo"].by_step
+    assert same.cosine == pytest.approx(1)
+    assert same.largest == pytest.approx(math.sqrt(3))
+    assert found.total() == (3, 12, pytest.approx(7 / 12), pytest.approx(7 / 12), 1 / 3)
+    assert (found.steps, found.lacking, found.refused, found.remarks) == ([3], {}, {}, [])
+
+
+def test_the_statistics_of_all_steps_and_of_solve_rates_by_hand() -> None:
+    steps = [step(1, [1, 0], [0, 0]), step(2, [1, 0], [1, 1], [0, 0], [1, 0])]
+    found = replayed(steps, "reinforce")
+    own = found.estimators["reinforce"]
+    # A = r. Shares and masses are of all 6 groups and 12 rollouts, ...
+    assert own.overall.zero_groups == pytest.approx(2 / 6)
+    assert own.overall.mass_success == pytest.approx(5 / 12)
+    assert own.overall.mass_failure == [0]
+    assert math.isnan(own.overall.sign_ratio[0])
+    # ... the sample size is a mean of the steps': 1, and (1/2 + 1 + 1/2)² / (1/4 + 1 + 1/4).
+    assert own.by_step.effective_prompts == pytest.approx([1, 4 / 1.5])
+    assert own.overall.effective_prompts == pytest.approx((1 + 4 / 1.5) / 2)
+    # GRPO's advantages are ±1 in groups of both kinds: Σ A A' = 1, Σ A'² = 2, Σ A² = 1.
+    assert own.by_step.cosine == pytest.approx([1 / math.sqrt(2), 2 / math.sqrt(4 * 4)])
+    assert own.overall.largest == [1]
+    assert found.rates is not None
+    assert found.rates.tolist() == [0, 0.5, 1]
+    assert found.rate_groups is not None
+    assert found.rate_groups.tolist() == [2, 3, 1]
+    by_rate = own.by_rate
+    assert by_rate is not None
+    assert by_rate.zero_groups == pytest.approx([1, 0, 0])
+    assert by_rate.mass_success == pytest.approx([0, 0.5, 1])
+    assert by_rate.effective_prompts == pytest.approx([NAN, 3, 1], nan_ok=True)
+    # w(k) = 0, 1/2, 1: the mean of a draw is 1/2, of its square 3/8.
+    assert by_rate.weight_variance == pytest.approx([NAN, (3 / 8 - 1 / 4) * 4, NAN], nan_ok=True)
+    assert by_rate.cosine == pytest.approx([NAN, 1 / math.sqrt(2), NAN], nan_ok=True)
+    assert by_rate.largest == pytest.approx([0, 1, 1])
+
+
+def test_the_variance_of_a_part_is_that_of_the_whole_if_there_is_one() -> None:
+    weights, solved = np.array([0.3, 0.7, 0.5, 0.0]), np.array([1, 2, 3, 4])
+    rollouts = np.full(4, 4)
+    (found,) = weight_variance_of_parts(weights, solved, rollouts, np.zeros(4, dtype=int), 1)
+    assert found == pytest.approx(float(weight_variance(weights, solved, rollouts)))
+    assert np.isnan(
+        weight_variance_of_parts(
+            weights[:1], solved[:1] * 0, rollouts[:1] * 0, np.zeros(1, dtype=int), 2
+        )
+    ).all()
+
+
+def drawn(steps: int = 5, groups: int = 8, size: int = 4, seed: int = 0) -> list[RolloutStep]:
+    random = np.random.default_rng(seed)
+    return [
+        RolloutStep(
+            number,
+            [
+                RolloutGroup(f"p{random.integers(6)}", (random.random(size) < rate).tolist())
+                for rate in random.beta(0.7, 0.9, groups)
+            ],
+        )
+        for number in range(1, steps + 1)
+    ]
+
+
+def names() -> list[str]:
+    return sorted(c.name for c in ESTIMATORS.classes() if not c.needs - {"prompt_ids"})
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_step_has_the_metrics_that_our_backends_record(name: str) -> None:
+    steps = drawn()
+    own = replayed(steps, name).estimators[name]
+    estimator = build_estimator(name)
+    for place, (number, groups) in enumerate(steps):
+        batch = GroupBatch(
+            rewards=torch.tensor([g.rewards for g in groups], dtype=torch.float64),
+            prompt_ids=tuple(g.prompt for g in groups),
+            step=number,
+        )
+        advantages = estimator.compute(batch)
+        metrics = rollout_metrics(batch, advantages)
+        expected = {
+            "zero_groups": "collapse/acr_after",
+            "mass_success": "mass/success",
+            "mass_failure": "mass/failure",
+            "sign_ratio": "mass/sign_ratio",
+            "effective_prompts": "weight/effective_prompts",
+            "weight_variance": "weight/variance",
+        }
+        for field, metric in expected.items():
+            got = getattr(own.by_step, field)[place]
+            assert got == pytest.approx(metrics.get(metric, NAN), abs=1e-12, nan_ok=True), field
+        assert own.by_step.largest[place] == pytest.approx(advantages.values.abs().max().item())
+
+
+def assert_equal(first: Replay, second: Replay, *, without: frozenset[str] = frozenset()) -> None:
+    assert first.estimators.keys() == second.estimators.keys()
+    for label, own in first.estimators.items():
+        other = second.estimators[label]
+        for a, b in [
+            (own.overall, other.overall),
+            (own.by_step, other.by_step),
+            (own.by_rate, other.by_rate),
+        ]:
+            assert a is not None
+            assert b is not None
+            for field in set(a._fields) - without:
+                x, y = getattr(a, field), getattr(b, field)
+                np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=f"{label} {field}")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_order_of_prompts_and_of_the_dump_does_not_matter(seed: int) -> None:
+    # A prompt twice in a step is visited in order by dcpo, so prompts differ here.
+    random = np.random.default_rng(seed)
+    steps = [
+        RolloutStep(s, [g._replace(prompt=f"p{i}") for i, g in enumerate(groups)])
+        for s, groups in drawn(3, 5, seed=seed)
+    ]
+    mixed = [
+        RolloutStep(s, [groups[i] for i in random.permutation(len(groups))]) for s, groups in steps
+    ]
+    every = names()
+    assert_equal(replayed(steps, *every), replayed(mixed[::-1], *every))
+
+
+SCALED = ("grpo", "dr_grpo", "rloo", "min_baseline", "mc_grpo")
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 1000), scale=st.sampled_from([0.25, 3.0]), shift=st.sampled_from([0, 2]))
+def test_scaled_rewards_scale_advantages_and_nothing_else(
+    seed: int, scale: float, shift: int
+) -> None:
+    steps = drawn(2, seed=seed)
+    scaled = [
+        RolloutStep(s, [g._replace(rewards=[scale * r + shift for r in g.rewards]) for g in groups])
+        for s, groups in steps
+    ]
+    # Of two rewards the larger is a success; if one is left, that is not known.
+    first = replayed(steps, *SCALED, success_at=1)
+    second = replayed(scaled, *SCALED, success_at=scale + shift)
+    sizes = frozenset({"mass_success", "mass_failure", "largest"})
+    assert_equal(first, second, without=sizes)
+    for label in SCALED:
+        factor = 1 if label == "grpo" else scale
+        a, b = first.estimators[label].by_step, second.estimators[label].by_step
+        for field in sizes:
+            assert factor * getattr(a, field) == pytest.approx(getattr(b, field), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", names())
+def test_groups_of_different_sizes_are_taken_as_they_are(name: str) -> None:
+    rows = [[1, 0, 0, 1, 1, 0], [1, 0], [0, 0, 1], [1, 1, 1, 1], [0, NAN, 1], [NAN, NAN]]
+    steps = [step(1, *rows), step(2, *rows[1:])]
+    own = replayed(steps, name).estimators[name]
+    estimator = build_estimator(name)
+    for place, (number, groups) in enumerate(steps):
+        size = max(len(g.rewards) for g in groups)
+        table = torch.tensor([g.rewards + [NAN] * (size - len(g.rewards)) for g in groups])
+        batch = GroupBatch(
+            rewards=table.double(),
+            mask=~table.isnan(),
+            prompt_ids=tuple(g.prompt for g in groups),
+            step=number,
+        )
+        metrics = rollout_metrics(batch, estimator.compute(batch))
+        for field, metric in [
+            ("zero_groups", "collapse/acr_after"),
+            ("mass_success", "mass/success"),
+            ("mass_failure", "mass/failure"),
+            ("weight_variance", "weight/variance"),
+        ]:
+            assert getattr(own.by_step, field)[place] == pytest.approx(
+                metrics.get(metric, NAN), nan_ok=True, abs=1e-12
+            )
+
+
+def test_steps_of_any_shape_give_what_they_give_alone() -> None:
+    shapes = [(3, 4), (5, 4), (1, 5), (8, 7), (4, 4)]
+    steps = [
+        RolloutStep(number, drawn(1, *shape, seed=number)[0].groups)
+        for number, shape in enumerate(shapes, start=1)
+    ]
+    # Without memory a step does not depend on the others.
+    without = [n for n in names() if not ESTIMATORS.get(n).stateful]
+    together = replayed(steps, *without)
+    for place, one in enumerate(steps):
+        alone = replayed([one], *without)
+        for name in without:
+            for field in ("zero_groups", "mass_success", "cosine", "weight_variance", "largest"):
+                a = getattr(together.estimators[name].by_step, field)[place]
+                (b,) = getattr(alone.estimators[name].by_step, field)
+                assert a == pytest.approx(b, nan_ok=True, abs=1e-12)
+
+
+def test_memory_starts_fresh_and_goes_from_step_to_step() -> None:
+    steps = [step(1, [1, 0]), step(2, [1, 1]), step(3, [0, 0])]
+    estimator = build_estimator("dcpo")
+    first = replay(steps, {"dcpo": estimator}).estimators["dcpo"].by_step
+    # The first visit is GRPO with the sample σ: (1 - 1/2) / (1/√2).
+    assert first.largest[0] == pytest.approx(math.sqrt(0.5))
+    assert first.zero_groups.tolist() == [0, 0, 0]
+    assert estimator.state_dict() == {"visits": {}}
+    alone = replayed(steps[1:2], "dcpo").estimators["dcpo"].by_step
+    assert alone.zero_groups.tolist() == [1]
+    again = replay(steps[::-1], {"dcpo": estimator}).estimators["dcpo"].by_step
+    np.testing.assert_array_equal(first.largest, again.largest)
+
+
+def test_estimators_without_their_inputs_are_listed() -> None:
+    lengths = [
+        RolloutStep(1, [RolloutGroup("", [1.0, 0.0], lengths=[2, 3])] * 2),
+    ]
+    found = replayed(lengths, "fade", "t2t", "dcpo", "entropy_shaped", "grpo")
+    assert found.lacking == {
+        "fade": ["token_entropy"],
+        "dcpo": ["prompt_ids"],
+        "entropy_shaped": ["token_entropies"],
+    }
+    assert list(found.estimators) == ["t2t", "grpo"]
+    # Rollouts without lengths in any group: nobody has them.
+    some = [RolloutStep(1, [*lengths[0].groups, RolloutGroup("", [1.0, 0.0])])]
+    assert replayed(some, "t2t").lacking == {"t2t": ["lengths"]}
+
+
+def test_inputs_of_the_dump_or_assumed_ones_are_given() -> None:
+    entropies = {"token_entropy": [0.3, 0.3]}
+    rewards = [[1.0, 0.0], [0.0, 0.0]]
+    own = [RolloutStep(1, [RolloutGroup("p", r, inputs=entropies) for r in rewards])]
+    bare = [RolloutStep(1, [RolloutGroup("p", r) for r in rewards])]
+    found = replayed(own, "fade")
+    assumed = replayed(bare, "fade", assumed={"token_entropy": 0.3})
+    assert_equal(found, assumed)
+    # The dump's own numbers are not replaced.
+    assert_equal(found, replayed(own, "fade", assumed={"token_entropy": 9.0}))
+    with pytest.raises(BatchError, match="token_entropies: expected an input with one number"):
+        replayed(bare, "entropy_shaped", assumed={"token_entropies": 0.3})
+
+
+def test_estimators_that_refuse_the_rewards_are_listed_with_the_reason() -> None:
+    found = replayed([step(1, [1, -1, 1], [-1, -1, -1])], "psr", "maxrl", "grpo")
+    assert found.refused["psr"].startswith(
+        "1 of 1 steps: estimator 'psr' is defined for rewards of 0 and 1"
+    )
+    assert "needs it in [0, 1]" in found.refused["maxrl"]
+    # Of two rewards the larger is a success.
+    assert found.estimators["grpo"].overall.mass_success > 0
+    assert found.remarks == []
+    assert found.rates is not None
+    assert found.rates.tolist() == pytest.approx([0, 2 / 3])
+
+
+def test_steps_that_an_estimator_refuses_are_left_out_of_its_numbers() -> None:
+    # A step of groups smaller than k, which is 4, and one with a reward of a half.
+    steps = [step(1, [1, 0, 0, 0, 0]), step(2, [1, 0]), step(3, [1, 0.5, 0, 0, 0])]
+    found = replayed(steps, "passk_analytic", "grpo", success_at=1)
+    alone = replayed(steps[:1], "passk_analytic", success_at=1)
+    assert found.refused["passk_analytic"].startswith("2 of 3 steps: ")
+    own, whole = (r.estimators["passk_analytic"] for r in (found, alone))
+    for field in ("zero_groups", "mass_success", "cosine", "largest", "effective_prompts"):
+        first, *rest = getattr(own.by_step, field)
+        assert [first] == getattr(whole.by_step, field)
+        assert np.isnan(rest).all()
+        assert getattr(own.overall, field) == getattr(whole.overall, field)
+    assert "grpo" not in found.refused
+
+
+def test_graded_rewards_have_solve_rates_with_a_threshold_alone() -> None:
+    steps = [step(1, [0.1, 0.1, 0.1], [0.2, 0.5, 0.9])]
+    found = replayed(steps, "grpo")
+    own = found.estimators["grpo"]
+    assert found.rates is None
+    assert own.by_rate is None
+    assert "set --success-at" in found.remarks[0]
+    assert np.isnan(found.solve_rate).all()
+    assert np.isnan(own.overall.sign_ratio).all()
+    assert np.isnan(own.overall.weight_variance).all()
+    # 0.9 is above the mean of its group; σ² is the mean of 0.333², 0.0333² and 0.367².
+    mean = 1.6 / 3
+    sigma = math.sqrt(sum((r - mean) ** 2 for r in (0.2, 0.5, 0.9)) / 3)
+    assert own.overall.mass_success == pytest.approx((0.9 - mean) / sigma / 6)
+    known = replayed(steps, "grpo", success_at=0.5)
+    assert known.rates is not None
+    assert known.rates.tolist() == pytest.approx([0, 2 / 3])
+    assert known.solve_rate == pytest.approx(1 / 3)
+
+
+def test_many_solve_rates_are_merged_into_tenths() -> None:
+    rows = [[1] * solved + [0] * (20 - solved) for solved in range(21)]
+    groups = [RolloutGroup(str(i), [float(r) for r in row]) for i, row in enumerate(rows)]
+    found = replayed([RolloutStep(1, groups)], "grpo")
+    assert found.rates is not None
+    assert found.rate_groups is not None
+    # 0 and 1 stay alone; (0, 0.1] has 0.05 and 0.1, the last 0.95.
+    expected = [0, 0.075, 0.175, 0.275, 0.375, 0.475, 0.575, 0.675, 0.775, 0.875, 0.95, 1]
+    assert found.rates == pytest.approx(expected)
+    assert found.rate_groups.tolist() == [1, *[2] * 9, 1, 1]
+
+
+def test_too_large_groups_and_steps_are_left_out_or_refused() -> None:
+    large = RolloutGroup("x", [1.0] * 1025)
+    found = replayed([RolloutStep(1, [large, RolloutGroup("y", [1.0, 0.0])])], "grpo")
+    assert found.groups.tolist() == [1]
+    assert found.remarks == ["left out: groups of more than 1,024 rollouts (1)"]
+    with pytest.raises(BatchError, match="expected rollouts of at least one step"):
+        replayed([RolloutStep(1, [large])], "grpo")
+
+
+def test_steps_without_a_scorable_rollout_have_no_numbers() -> None:
+    found = replayed([step(1, [NAN, NAN]), step(2, [1, 0])], "grpo", "avspo")
+    for own in found.estimators.values():
+        assert np.isnan(own.by_step.mass_success[0])
+        assert own.overall.mass_success == pytest.approx(0.5)
+    assert found.groups.tolist() == [0, 1]
+
+
+def test_prompts_are_names_and_nothing_else() -> None:
+    hostile = ["=1+1", "\x1b]52;c;x\x07", "\ud800", "<script>", "../..", "a" * 10_000]
+    rows = [[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    groups = [RolloutGroup(p, list(map(float, r))) for p, r in zip(hostile, rows, strict=True)]
+    plain = [g._replace(prompt=f"p{i}") for i, g in enumerate(groups)]
+    every = names()
+    first = replayed([RolloutStep(s, groups) for s in (1, 2)], *every)
+    assert_equal(first, replayed([RolloutStep(s, plain) for s in (1, 2)], *every))
