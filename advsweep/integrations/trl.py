@@ -11,7 +11,6 @@ unchanged: it records the rewards on the way, and replaces the advantages in the
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import warnings
@@ -29,6 +28,7 @@ from advsweep.backends.trl.sampling import forward_certainty
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import AdvsweepWarning, CheckpointError, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
+from advsweep.integrations.rows import prompt_name
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -273,7 +273,7 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 f"column prompt_id in a dataset with images, got {sorted(inputs[0])}"
             )
         else:
-            names = [_digest(row["prompt"]) for row in inputs]
+            names = [prompt_name(row["prompt"]) for row in inputs]
         return tuple(gather_object(names)[:: self.num_generations])
 
     def _step_metrics(
@@ -372,9 +372,3 @@ class EstimatorGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             and self.loss_type not in ("vespo", "luspo")
             and self.off_policy_mask_threshold is None
         )
-
-
-def _digest(prompt: Any) -> str:
-    """Name a prompt; the texts themselves would be part of every checkpoint."""
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

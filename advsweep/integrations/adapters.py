@@ -1,0 +1,284 @@
+"""Estimators for SkyRL, ms-swift, slime, prime-rl and NeMo-RL.
+
+    from advsweep.integrations.adapters import use_in_swift
+
+    use_in_swift("asym_grpo", delta=0.5)
+
+Each function puts an estimator where the framework computes advantages; docs/frameworks.md shows
+where the lines go and what is inexact there. A framework is imported inside its function. The
+signatures are those of the commits that the page names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from advsweep.errors import ConfigError
+from advsweep.integrations.rows import RowEstimator, prompt_name
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    from advsweep.integrations.rows import PerRow, Spec
+
+
+# SkyRL
+
+
+class SkyrlAdvantages(RowEstimator):
+    """A function of SkyRL's registry of advantage estimators; it can be pickled for Ray."""
+
+    def __init__(self, estimator: Spec, **fields: Any) -> None:
+        super().__init__(estimator, ["lengths"], "SkyRL", **fields)
+
+    def __call__(
+        self,
+        token_level_rewards: Float[Tensor, "rows tokens"],
+        response_mask: Float[Tensor, "rows tokens"],
+        index: Sequence[Any],
+        **_: Any,
+    ) -> tuple[Float[Tensor, "rows tokens"], Float[Tensor, "rows tokens"]]:
+        """Return advantages and returns, which are the same.
+
+        Args:
+            index: the uid of each row's prompt. Rows `pad0`, `pad1`, ... repeat the first row to
+                fill the batch; they are left out.
+        """
+        uids = [str(uid) for uid in index]
+        advantages = self.advantages(
+            token_level_rewards.sum(dim=-1),
+            uids,
+            scorable=torch.tensor([re.fullmatch(r"pad\d+", uid) is None for uid in uids]),
+            lengths=response_mask.sum(dim=-1),
+        )
+        spread = advantages[:, None] * response_mask
+        return spread, spread
+
+
+def use_in_skyrl(estimator: Spec, *, name: str = "advsweep", **fields: Any) -> SkyrlAdvantages:
+    """Register an estimator for `trainer.algorithm.advantage_estimator=NAME`."""
+    function = SkyrlAdvantages(estimator, **fields)
+    utils = importlib.import_module("skyrl.backends.skyrl_train.utils.ppo_utils")
+    utils.AdvantageEstimatorRegistry.register(name, function)
+    return function
+
+
+# ms-swift
+
+
+class SwiftAdvantages(RowEstimator):
+    """`compute_advantages` and `compute_advantages_dynamic` of ms-swift."""
+
+    def __init__(self, estimator: Spec, **fields: Any) -> None:
+        super().__init__(estimator, [], "ms-swift", **fields)
+
+    def grouped(
+        self,
+        rewards_per_func: Float[Tensor, "rows functions"],
+        reward_weights: Float[Tensor, " functions"],
+        num_generations: int,
+        **settings: Any,
+    ) -> tuple[PerRow, PerRow]:
+        """Return advantages and rewards of rows that stand group by group."""
+        groups = [row // num_generations for row in range(len(rewards_per_func))]
+        return self._of_rows(rewards_per_func, reward_weights, groups, None, settings)
+
+    def dynamic(
+        self,
+        rewards_per_func: Float[Tensor, "rows functions"],
+        reward_weights: Float[Tensor, " functions"],
+        prompt_ids: Sequence[str],
+        request_ids: Sequence[str],
+        **settings: Any,
+    ) -> tuple[PerRow, PerRow]:
+        """Return advantages and rewards of rows of which a request may have several."""
+        return self._of_rows(rewards_per_func, reward_weights, prompt_ids, request_ids, settings)
+
+    def _of_rows(
+        self,
+        each: Float[Tensor, "rows functions"],
+        weights: Float[Tensor, " functions"],
+        groups: Sequence[Hashable],
+        sessions: Sequence[Hashable] | None,
+        settings: Mapping[str, Any],
+    ) -> tuple[PerRow, PerRow]:
+        rewards = (each * weights).nansum(dim=1)
+        if settings.get("kl_in_reward") and settings.get("kl_values") is not None:
+            rewards = rewards - settings.get("beta", 0.0) * settings["kl_values"]
+        scorable = ~each.isnan().all(dim=1)
+        return self.advantages(rewards, groups, sessions=sessions, scorable=scorable), rewards
+
+
+def use_in_swift(estimator: Spec, **fields: Any) -> SwiftAdvantages:
+    """Compute the advantages of ms-swift's GRPO trainers; call it in a file of external_plugins."""
+    functions = SwiftAdvantages(estimator, **fields)
+    _replace("swift.rl_core.advantage", "compute_advantages", functions.grouped)
+    _replace("swift.rl_core.advantage", "compute_advantages_dynamic", functions.dynamic)
+    return functions
+
+
+# slime
+
+
+class SlimeRewards(RowEstimator):
+    """A function for slime's `--custom-reward-post-process-path`."""
+
+    def __init__(self, estimator: Spec, **fields: Any) -> None:
+        super().__init__(estimator, ["lengths", "prompt_ids", "token_entropy"], "slime", **fields)
+
+    def __call__(self, args: Any, samples: Sequence[Any]) -> tuple[list[Any], list[float]]:
+        """Return the raw rewards, and the advantages in the place of normalised ones.
+
+        Args:
+            samples: read are `group_index`, `rollout_id`, `prompt`, `response_length`,
+                `loss_mask` and `rollout_log_probs`. Samples of one `rollout_id` are one rollout.
+        """
+        raw = [sample.get_reward_value(args) for sample in samples]
+        rewards = torch.tensor([0.0 if reward is None else float(reward) for reward in raw])
+        masks = [sample.loss_mask or [1] * sample.response_length for sample in samples]
+        log_probs = [sample.rollout_log_probs for sample in samples]
+        surprisal = None
+        if all(values is not None for values in log_probs):
+            sums = [
+                -sum(value for value, counts in zip(values, mask, strict=True) if counts)
+                for values, mask in zip(log_probs, masks, strict=True)
+            ]
+            surprisal = torch.tensor(sums, dtype=torch.float32)
+        advantages = self.advantages(
+            rewards,
+            [sample.group_index for sample in samples],
+            sessions=[_session(place, sample.rollout_id) for place, sample in enumerate(samples)],
+            scorable=torch.tensor([reward is not None for reward in raw]),
+            lengths=torch.tensor([float(sum(mask)) for mask in masks]),
+            surprisal=surprisal,
+            prompts=[prompt_name(sample.prompt) for sample in samples],
+        )
+        return raw, advantages.tolist()
+
+
+def _session(place: int, rollout: Any) -> tuple[bool, Any]:
+    return (True, place) if rollout is None else (False, rollout)
+
+
+# prime-rl
+
+
+def use_in_prime(estimator: Spec, *, name: str = "grpo", **fields: Any) -> type:
+    """Replace the algorithm of a name by an estimator of single groups, and return its class.
+
+    prime-rl scores one group at a time, as groups complete.
+
+    Raises:
+        ConfigError: the estimator reads more than one group, or needs more than lengths; a
+            config of the algorithm has a length penalty.
+    """
+    rows = RowEstimator(estimator, ["lengths"], "prime-rl", **fields)
+    if not rows.estimator.per_group:
+        raise ConfigError(
+            f"estimator '{rows.estimator.name}' reads the whole batch or has memory, and prime-rl "
+            f"hands over one group at a time: expected an estimator that is `per_group`"
+        )
+    package = importlib.import_module("prime_rl.orchestrator.algo")
+    base = importlib.import_module("prime_rl.orchestrator.algo.base")
+
+    class GroupAlgorithm(package.Algorithm):  # type: ignore[misc, name-defined]
+        def __init__(self, config: Any, policy_pool: Any) -> None:
+            super().__init__(config, policy_pool)
+            if getattr(config, "length_penalty", None) is not None:
+                raise ConfigError(
+                    f"length_penalty: estimator '{rows.estimator.name}' computes the advantages; "
+                    f"expected none, got {config.length_penalty!r}"
+                )
+
+        async def score_group(self, episodes: list[Any]) -> None:
+            traces = [trace for _, trace in base.iter_trainable_traces(episodes)]
+            if not traces:
+                return
+            lengths = [float(sum(sum(node.mask) for node in trace.nodes)) for trace in traces]
+            advantages = rows.advantages(
+                torch.tensor([float(trace.reward) for trace in traces]),
+                [0] * len(traces),
+                lengths=torch.tensor(lengths),
+            )
+            for trace, advantage in zip(traces, advantages.tolist(), strict=True):
+                package.assign_advantages(trace, advantage)
+
+    package.ALGORITHM_CLASSES[name] = GroupAlgorithm
+    return GroupAlgorithm
+
+
+# NeMo-RL
+
+
+class NemoEstimator(RowEstimator):
+    """An advantage estimator of NeMo-RL."""
+
+    def __init__(self, estimator: Spec, **fields: Any) -> None:
+        super().__init__(estimator, ["lengths", "token_entropy"], "NeMo-RL", **fields)
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """The metrics, under the name that NeMo-RL's asynchronous trainer logs."""
+        return self.metrics
+
+    def compute_advantage(
+        self,
+        prompt_ids: Int[Tensor, "rows tokens"] | Int[Tensor, " rows"],
+        rewards: PerRow,
+        mask: Float[Tensor, "rows tokens"],
+        *_: Any,
+        logprobs_policy: Float[Tensor, "rows tokens"] | None = None,
+        **__: Any,
+    ) -> Float[Tensor, "rows tokens"]:
+        """Return advantages in the shape of the mask.
+
+        Rows without a token in the mask are left out of all statistics.
+
+        Args:
+            prompt_ids: tokens of the prompts; equal ones are one group.
+            logprobs_policy: zeros where NeMo-RL has skipped their computation.
+        """
+        lengths = mask.sum(dim=1)
+        surprisal = None
+        if logprobs_policy is not None and logprobs_policy.any():
+            surprisal = -(logprobs_policy * mask).sum(dim=1)
+        advantages = self.advantages(
+            rewards,
+            torch.unique(prompt_ids, dim=0, return_inverse=True)[1].tolist(),
+            scorable=lengths > 0,
+            lengths=lengths,
+            surprisal=surprisal,
+        )
+        return advantages[:, None] * mask
+
+
+def use_in_nemo(estimator: Spec, **fields: Any) -> NemoEstimator:
+    """Make NeMo-RL's GRPO trainers take an estimator; call it before the training starts."""
+    ours = NemoEstimator(estimator, **fields)
+    _replace("nemo_rl.algorithms.grpo", "_create_advantage_estimator", lambda _: ours)
+    return ours
+
+
+def _replace(module: str, name: str, function: Callable[..., Any]) -> None:
+    """Replace a function in its module, and where the package's modules have imported it.
+
+    Raises:
+        ConfigError: the module has no such function.
+    """
+    original = vars(importlib.import_module(module)).get(name)
+    if original is None:
+        raise ConfigError(
+            f"{module}: expected a function {name}, got none; docs/frameworks.md names the "
+            f"versions that are known"
+        )
+    package = module.split(".")[0]
+    for place, loaded in [*sys.modules.items()]:
+        if place.split(".")[0] == package and vars(loaded).get(name) is original:
+            setattr(loaded, name, function)

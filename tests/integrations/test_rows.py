@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.errors import BatchError, ConfigError
+from advsweep.estimators import GroupBatch, build_estimator
+from advsweep.integrations.rows import RowEstimator, prompt_name
+
+
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+    name=st.sampled_from(["grpo", "dr_grpo", "rloo", "t2t", "passk_loo", "maxrl"]),
+)
+def test_each_group_gets_what_it_gets_alone(sizes: list[int], seed: int, name: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    count = sum(sizes)
+    rewards = (torch.rand(count, generator=generator) < 0.5).float()
+    lengths = torch.randint(1, 9, (count,), generator=generator).float()
+    groups = [f"group {number}" for number, size in enumerate(sizes) for _ in range(size)]
+    order = torch.randperm(count, generator=generator).tolist()
+    rows = RowEstimator(name, ["lengths"], "a trainer")
+    if rows.estimator.minimum_group > max(sizes):
+        return
+    values = rows.advantages(rewards[order], [groups[row] for row in order], lengths=lengths[order])
+    for group in set(groups):
+        own = [row for row in order if groups[row] == group]
+        if len(own) < rows.estimator.minimum_group:
+            continue
+        alone = GroupBatch(rewards=rewards[own][None], lengths=lengths[own][None])
+        found = values[[place for place, row in enumerate(order) if groups[row] == group]]
+        assert torch.allclose(found, rows.estimator(alone)[0], atol=1e-6)
+
+
+def test_equal_groups_in_order_have_the_bits_of_a_batch() -> None:
+    rewards = torch.rand(6, 8, generator=torch.Generator().manual_seed(0))
+    rows = RowEstimator("grpo", [], "a trainer")
+    values = rows.advantages(rewards.flatten(), [row // 8 for row in range(48)])
+    assert torch.equal(values.view(6, 8), build_estimator("grpo")(GroupBatch(rewards=rewards)))
+
+
+def test_rows_of_one_rollout_count_once() -> None:
+    # A success in three rows, and three failures: p = 1/4, not 3/6. Dr. GRPO: r - 1/4.
+    rows = RowEstimator("dr_grpo", ["lengths"], "a trainer")
+    values = rows.advantages(
+        torch.tensor([1.0, 0, 1, 0, 1, 0]),
+        ["prompt"] * 6,
+        sessions=["right", 1, "right", 2, "right", 3],
+        lengths=torch.tensor([1.0, 5, 2, 5, 3, 5]),
+    )
+    assert values.tolist() == [0.75, -0.25, 0.75, -0.25, 0.75, -0.25]
+    assert rows.metrics["reward/mean"] == 0.25
+    # 1 + 2 + 3 tokens of the success, and three times 5.
+    assert rows.metrics["cost/tokens"] == 21
+    # The last row of a rollout has its reward.
+    values = rows.advantages(torch.tensor([0.0, 1, 0]), [0, 0, 0], sessions=["a", "a", "b"])
+    assert values.tolist() == [0.5, 0.5, -0.5]
+
+
+def test_surprisal_becomes_the_entropy_that_fade_reads() -> None:
+    rewards = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 1]])
+    lengths = torch.tensor([[2.0, 4, 1, 5], [3, 3, 2, 6]])
+    entropy = torch.tensor([[0.5, 1, 2, 0.25], [1, 0.5, 0.75, 1]])
+    rows = RowEstimator("fade", ["lengths", "token_entropy"], "a trainer", h_star=0.5)
+    direct = build_estimator("fade", h_star=0.5)
+    for _ in range(2):
+        values = rows.advantages(
+            rewards.flatten(),
+            [0] * 4 + [1] * 4,
+            lengths=lengths.flatten(),
+            surprisal=(entropy * lengths).flatten(),
+        )
+        batch = GroupBatch(rewards=rewards, lengths=lengths, token_entropy=entropy)
+        assert torch.allclose(values.view(2, 4), direct(batch), atol=1e-6)
+    assert rows.estimator.state_dict() == pytest.approx(direct.state_dict())
+    with pytest.raises(BatchError, match="needs token_entropy, which the batch lacks"):
+        rows.advantages(rewards.flatten(), [0] * 4 + [1] * 4, lengths=lengths.flatten())
+
+
+def test_prompts_are_known_again() -> None:
+    rows = RowEstimator("dcpo", ["prompt_ids"], "a trainer")
+    first, second = torch.tensor([1.0, 0, 1, 1]), torch.tensor([1.0, 1, 1, 0])
+    rows.advantages(first, ["x", "x", "y", "y"], prompts=["one", "one", "two", "two"])
+    assert rows.metrics["estimator/visits"] == 1
+    # The group is named anew at each step; its prompt is the same.
+    rows.advantages(second, ["u", "v", "u", "v"], prompts=["two", "one", "two", "one"])
+    assert rows.metrics["estimator/visits"] == 2
+    assert set(rows.estimator.state_dict()["visits"]) == {"one", "two"}
+
+
+def test_rollouts_without_a_reward_enter_no_statistic() -> None:
+    rows = RowEstimator("dr_grpo", [], "a trainer")
+    scorable = torch.tensor([True, True, False])
+    values = rows.advantages(torch.tensor([1.0, 0, 7]), [0, 0, 0], scorable=scorable)
+    assert values.tolist() == [0.5, -0.5, 0]
+
+
+def test_dropped_rollouts_get_0() -> None:
+    rows = RowEstimator("filter_drop", [], "a trainer")
+    values = rows.advantages(torch.tensor([1.0, 0, 1, 1]), [0, 0, 1, 1])
+    assert values.tolist() == [1, -1, 0, 0]
+
+
+def test_inputs_that_are_not_given_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="needs token_entropies, which SkyRL does not hand over"):
+        RowEstimator("entropy_shaped", ["lengths"], "SkyRL")
+    with pytest.raises(ConfigError, match="expected one that needs no more than rewards"):
+        RowEstimator("t2t", [], "ms-swift")
+
+
+def test_names_of_prompts_do_not_depend_on_the_order_of_keys() -> None:
+    one = [{"role": "user", "content": "2 + 2"}]
+    other = [{"content": "2 + 2", "role": "user"}]
+    assert prompt_name(one) == prompt_name(other) != prompt_name("2 + 2")
+    assert len(prompt_name("2 + 2" * 1000)) == 16
