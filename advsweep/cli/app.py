@@ -24,6 +24,7 @@ from advsweep.cli.commands import (
     eval,
     export,
     hidden_states,
+    import_,
     logs,
     ls,
     merge,
@@ -114,6 +115,7 @@ app.command("methods")(presets.methods)
 app.command("experiments")(presets.experiments)
 app.add_typer(tasks.app, name="tasks")
 app.command("merge")(merge.merge)
+app.command("import")(import_.import_)
 app.add_typer(db.app, name="db")
 
 

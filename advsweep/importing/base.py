@@ -31,16 +31,18 @@ class ProblemResult(NamedTuple):
     task: str = ""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class ImportedRun:
     """A run of another trainer, as far as its files tell.
 
     Attributes:
         source: where it comes from, relative to what the user named; `.` for a single run. Runs
             of one import have different sources.
+        key: an id that its trainer gave it, which then identifies it instead of its place.
         config: its settings as the files have them, in JSON types. The estimator and the seed
             are added from the options of the command where they are missing.
-        steps: values by our names. A step may come several times; the last value wins.
+        steps: values by our names (`ImportOptions.names.rename_step`). A step may come several
+            times; the last value wins.
         evaluations: results per problem; several results of one step and task are one evaluation.
         left_out: why parts of the files were not used, with how often. It is complete once
             `steps` has been read.
@@ -53,6 +55,7 @@ class ImportedRun:
     evaluations: list[ProblemResult] = field(default_factory=list)
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

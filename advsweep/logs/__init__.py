@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
-from advsweep.logs.base import LoggedStep, MetricLog, read_all
+from advsweep.logs.base import LoggedStep, MetricLog, iter_all, read_all
 
-__all__ = ["KINDS", "LoggedStep", "MetricLog", "open_metric_log", "read_all"]
+__all__ = ["KINDS", "LoggedStep", "MetricLog", "iter_all", "open_metric_log", "read_all"]
 
 KINDS = {
     "jsonl": ("json_lines", "JsonLines", {}),
     "csv": ("csv_file", "CsvFile", {}),
     "pattern": ("line_pattern", "LinePattern", {}),
     "tensorboard": ("tensorboard", "TensorBoardEvents", {}),
-    "verl": ("json_lines", "JsonLines", {"step_key": "step", "data_key": "data"}),
+    "verl": ("json_lines", "JsonLines", {"data_key": "data"}),
     "trainer_state": ("trainer_state", "TrainerState", {}),
     "wandb": ("wandb_offline", "WandbOffline", {}),
 }
@@ -34,7 +34,7 @@ def open_metric_log(kind: str, path: Path, **options: Any) -> MetricLog:
 
     Args:
         kind: one of `KINDS`.
-        options: options of the kind's class, such as `step_key`.
+        options: options of the kind's class, such as `step_keys`.
 
     Raises:
         UnknownNameError: there is no such kind.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -57,39 +57,16 @@ class LoggedStep(NamedTuple):
     values: dict[str, float]
 
 
-class MetricLog(ABC):
-    """A log of a trainer, read as far as it has been written.
+class ValueReader:
+    """Turns the values of a log into numbers, and counts what is none.
 
     Attributes:
-        path: the file or folder; it need not exist yet.
         left_out: why lines and values were not used, with how often.
     """
 
-    kind: ClassVar[str]
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.left_out: Counter[str] = Counter()
-        self._config: dict[str, Any] = {}
+    def __init__(self, left_out: Counter[str] | None = None) -> None:
+        self.left_out: Counter[str] = Counter() if left_out is None else left_out
         self._names: dict[str, str | None] = {}
-
-    @abstractmethod
-    def read_new(self) -> list[LoggedStep]:
-        """Returns the steps that were added since the last call, in the order of the log.
-
-        A missing log is an empty one. A last line without its end waits for a later call.
-
-        Raises:
-            ConfigError: the log is of another format, or cannot be read; the message says why.
-        """
-
-    def finish(self) -> None:  # noqa: B027 (nothing waits in logs that are read as a whole)
-        """Says that the log will not grow: the next `read_new` also uses a last, unended line."""
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """What the log says about the settings of the run; empty if it says nothing."""
-        return self._config
 
     def _numbers(self, items: Iterable[tuple[Any, Any]]) -> dict[str, float]:
         """Returns the finite numbers among names and values; counts the others."""
@@ -124,6 +101,43 @@ class MetricLog(ABC):
         return found
 
 
+class MetricLog(ValueReader, ABC):
+    """A log of a trainer, read as far as it has been written.
+
+    Attributes:
+        path: the file or folder; it need not exist yet.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._config: dict[str, Any] = {}
+
+    @abstractmethod
+    def read_new(self) -> list[LoggedStep]:
+        """Returns the steps that were added since the last call, in the order of the log.
+
+        A missing log is an empty one. A last line without its end waits for a later call.
+
+        Raises:
+            ConfigError: the log is of another format, or cannot be read; the message says why.
+        """
+
+    def iter_new(self) -> Iterator[LoggedStep]:
+        """Yields what `read_new` returns, without holding all of it where the format allows."""
+        yield from self.read_new()
+
+    def finish(self) -> None:
+        """Says that the log will not grow: the next `read_new` also uses a last, unended line."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the log says about the settings of the run; empty if it says nothing."""
+        return self._config
+
+
 def whole_step(value: Any) -> int | None:
     """Returns a step as an integer from 0 to `LAST_STEP`; None if it is none.
 
@@ -143,9 +157,14 @@ def whole_step(value: Any) -> int | None:
 
 def read_all(log: MetricLog) -> list[LoggedStep]:
     """Reads a log that is complete: all its steps, with a last line that lacks its end."""
-    steps = log.read_new()
+    return list(iter_all(log))
+
+
+def iter_all(log: MetricLog) -> Iterator[LoggedStep]:
+    """Yields what `read_all` returns, one step at a time."""
+    yield from log.iter_new()
     log.finish()
-    return steps + log.read_new()
+    yield from log.iter_new()
 
 
 class LineLog(MetricLog):
@@ -178,8 +197,12 @@ class LineLog(MetricLog):
         self._finished = True
 
     def read_new(self) -> list[LoggedStep]:
-        parsed = (self._parse(line, ended=ended) for line, ended in self._lines())
-        return [step for step in parsed if step is not None]
+        return list(self.iter_new())
+
+    def iter_new(self) -> Iterator[LoggedStep]:
+        for line, ended in self._lines():
+            if (step := self._parse(line, ended=ended)) is not None:
+                yield step
 
     def _lines(self) -> Iterator[tuple[str, bool]]:
         """Yields each new line with whether its end was read."""
@@ -213,6 +236,45 @@ class LineLog(MetricLog):
             while block := file.read(_BLOCK):
                 self._offset += len(block)
                 yield block
+
+
+class TextLog(LineLog):
+    """A log of lines with named values, of which some are texts.
+
+    A text that is the same on every line is a setting of the run.
+
+    Args:
+        by: names whose values tell the runs of one file apart. They are no metrics.
+
+    Attributes:
+        tag: the values of `by` on the line of the step that `iter_new` yielded last; empty
+            texts where the line has none.
+    """
+
+    def __init__(self, path: Path, *, by: Sequence[str] = ()) -> None:
+        super().__init__(path)
+        self.by = tuple(by)
+        self.tag: tuple[str, ...] = ()
+        self._changing: set[str] = set()
+
+    def _find_tag(self, entry: Mapping[str, Any]) -> None:
+        if self.by:
+            self.tag = tuple(_tag(entry.get(name)) for name in self.by)
+
+    def _setting(self, name: str, value: str) -> None:
+        """Keeps a text that is the same on every line as a setting of the run."""
+        if name in self._changing or len(value) > MAX_NAME or self._name(name) is None:
+            self.left_out["values that are not numbers"] += 1
+        elif self._config.setdefault(name, value) != value:
+            self._changing.add(name)
+            del self._config[name]
+            self.left_out["values that are not numbers"] += 1
+
+
+def _tag(value: Any) -> str:
+    if value is None or isinstance(value, (dict, list)):
+        return ""
+    return str(value)[:MAX_NAME]
 
 
 def _text(line: bytes) -> str:

@@ -1,41 +1,48 @@
 """JSON lines: one object per line, flat or nested, as many loops and verl's file logger write.
 
-{"step": 1, "reward": 0.25, "loss": {"policy": 0.1}}
-{"step": 1, "data": {"critic/rewards/mean": 0.25}}      with data_key="data"
-{"config": {"estimator": "grpo", "seed": 0}}            the settings, on a line without a step
+One object per line:
+
+    {"step": 1, "reward": 0.25, "loss": {"policy": 0.1}}
+    {"step": 1, "data": {"critic/rewards/mean": 0.25}}      with data_key="data"
+    {"config": {"estimator": "grpo", "seed": 0}}            settings, on a line without a step
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from advsweep.logs.base import STEP_KEYS, LineLog, LoggedStep, whole_step
+from advsweep.logs.base import STEP_KEYS, LoggedStep, TextLog, whole_step
 
 _DEPTH = 16
 _MISSING = object()
 
 
-class JsonLines(LineLog):
+class JsonLines(TextLog):
     """JSON lines with a step in each.
 
     Args:
-        step_key: the key of the step; by default the first of `STEP_KEYS` that a line has.
+        step_keys: keys of the step; the first that a line has counts.
         data_key: the key of the mapping that holds the values; by default the line itself.
             Nested mappings get names with `/`.
+        by: keys whose values tell the runs of one file apart; see `TextLog.tag`.
     """
 
     kind: ClassVar[str] = "jsonl"
 
     def __init__(
-        self, path: Path, *, step_key: str | None = None, data_key: str | None = None
+        self,
+        path: Path,
+        *,
+        step_keys: Sequence[str] = STEP_KEYS,
+        data_key: str | None = None,
+        by: Sequence[str] = (),
     ) -> None:
-        super().__init__(path)
-        self._step_keys = STEP_KEYS if step_key is None else (step_key,)
+        super().__init__(path, by=by)
+        self._step_keys = step_keys
         self._data_key = data_key
-        self._changing: set[str] = set()
 
     def _parse(self, line: str, *, ended: bool) -> LoggedStep | None:
         try:
@@ -61,9 +68,10 @@ class JsonLines(LineLog):
         if not isinstance(values, Mapping):
             self.left_out[f"lines without a mapping '{self._data_key}'"] += 1
             return None
+        self._find_tag(entry)
         numbers = []
         for name, value in _flat(values):
-            if name == key or value is None:
+            if name == key or value is None or name in self.by:
                 continue
             if isinstance(value, str):
                 self._setting(name, value)
@@ -76,15 +84,6 @@ class JsonLines(LineLog):
             if (value := entry.get(key, _MISSING)) is not _MISSING:
                 return key, whole_step(value)
         return None, None
-
-    def _setting(self, name: str, value: str) -> None:
-        """Keeps a text that is the same on every line as a setting of the run."""
-        if name in self._changing:
-            self.left_out["values that are not numbers"] += 1
-        elif self._config.setdefault(name, value) != value:
-            self._changing.add(name)
-            del self._config[name]
-            self.left_out["values that are not numbers"] += 1
 
 
 def _flat(node: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:

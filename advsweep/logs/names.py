@@ -8,6 +8,8 @@ A table is a YAML file beside this module:
     names:
       reward: reward/mean
       entropy: {name: entropy/token, note: mean over tokens instead of rollouts}
+    config:                      # our keys of settings by theirs, both dotted
+      num_generations: group_size
 
 The entries are in order of preference: of two names that a log has for the same metric of ours,
 the first keeps it, and the other stays as it is.
@@ -15,14 +17,17 @@ the first keeps it, and the other stays as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from advsweep.errors import ConfigError, UnknownNameError, nearest
 from advsweep.logs.base import STEP_KEYS, LoggedStep
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
+
+V = TypeVar("V")
 
 _FOLDER = Path(__file__).with_name("names")
 
@@ -30,9 +35,9 @@ STEP = "step"
 """What `--map NAME=step` calls the name of the step."""
 
 # Characters with a meaning in the names of columns of a report.
-_UNUSABLE = str.maketrans(
-    {"@": "_at_", "[": "_", "]": "_", "=": "_", "<": "_", ">": "_", ",": "_", "*": "_"}
-)
+_UNUSABLE = str.maketrans(dict.fromkeys("[]=<>,*", "_"))
+# An @ before a digit belongs to a name, as no window on a curve begins with one.
+_WINDOW = re.compile(r"@(?!\d)|(?<=^pass)@")
 
 
 class _Entry(NamedTuple):
@@ -49,6 +54,7 @@ class NameMap:
         prefixes: parts in front of their names that are ignored, such as `train/`.
         steps: names of the step in this format, in order of preference.
         extra: our names by theirs, before those of the table; `step` names the step.
+        settings: our config keys by theirs.
 
     Attributes:
         steps: names of the step.
@@ -63,7 +69,9 @@ class NameMap:
         prefixes: Iterable[str] = (),
         steps: Iterable[str] = STEP_KEYS,
         extra: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        self._settings = dict(settings or {})
         extra = dict(extra or {})
         self._extra = {theirs: ours for theirs, ours in extra.items() if ours != STEP}
         self._entries = {
@@ -84,20 +92,26 @@ class NameMap:
         Raises:
             UnknownNameError: there is no such table.
         """
-        entries, prefixes, steps = _read(table)
-        return cls(entries, prefixes=prefixes, steps=steps or STEP_KEYS, extra=extra)
+        found = _read(table)
+        return cls(
+            found.entries,
+            prefixes=found.prefixes,
+            steps=found.steps or STEP_KEYS,
+            extra=extra,
+            settings=found.settings,
+        )
 
     def rename(self, name: str) -> str | None:
         """Returns the name that a metric gets; None if it keeps its own.
 
-        A name without an entry keeps its own, except for characters such as `@`, which have a
-        meaning in the columns of a report: `acc/mean@8` becomes `acc/mean_at_8`.
+        A name without an entry keeps its own, except for characters with a meaning in the columns
+        of a report: `loss[0]` becomes `loss_0_`, and `acc@end` becomes `acc_at_end`.
         """
         if (found := self._extra.get(name)) is not None:
             return found
         if (entry := self._find(name)) is not None:
             return None if entry.name == name else entry.name
-        usable = name.translate(_UNUSABLE)
+        usable = _usable(name)
         return None if usable == name else usable
 
     def apply(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -111,6 +125,17 @@ class NameMap:
     def rename_step(self, step: LoggedStep) -> LoggedStep:
         """Returns a step with the names that its values get."""
         return LoggedStep(step.step, self.apply(step.values))
+
+    def with_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a config with our keys beside theirs, where ours are missing."""
+        result = dict(config)
+        for theirs, ours in self._settings.items():
+            node: Any = config
+            for part in theirs.split("."):
+                node = node.get(part) if isinstance(node, Mapping) else None
+            if isinstance(node, (str, int, float)):
+                result.setdefault(ours, node)
+        return result
 
     def notes(self) -> list[str]:
         """Returns what the table says about the metrics renamed so far, a line each."""
@@ -131,7 +156,7 @@ class NameMap:
             ours = self.rename(name)
             # A name of --map is wanted even if the log has that name already.
             if ours is None or (ours in taken and name not in self._extra):
-                usable = name.translate(_UNUSABLE)
+                usable = _usable(name)
                 ours = usable if usable != name and usable not in taken else None
             if ours is None and name in self.renamed.values():
                 # An earlier step gave this name to another metric.
@@ -152,33 +177,54 @@ class NameMap:
         return (2, 0) if entry is None else (1, entry.rank)
 
 
+def _usable(name: str) -> str:
+    return _WINDOW.sub("_at_", name.translate(_UNUSABLE))
+
+
 def tables() -> list[str]:
     """Returns the names of all tables, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
-def _read(
-    table: str, above: tuple[str, ...] = ()
-) -> tuple[dict[str, tuple[str, str | None]], list[str], list[str]]:
-    """Returns the entries, the prefixes and the names of the step of a table."""
+class _Table(NamedTuple):
+    """The content of a table with those that it includes."""
+
+    entries: dict[str, tuple[str, str | None]]
+    prefixes: list[str]
+    steps: list[str]
+    settings: dict[str, str]
+
+
+def _read(table: str, above: tuple[str, ...] = ()) -> _Table:
     if table not in tables():
         raise UnknownNameError(f"names: no table is called '{table}'; {nearest(table, tables())}")
     path = _FOLDER / f"{table}.yaml"
     content = read_yaml(path) or {}
-    known = {"include", "prefixes", "step", "names"}
+    known = {"include", "prefixes", "step", "names", "config"}
     if not isinstance(content, dict) or content.keys() - known:
         raise ConfigError(f"{path}: expected a mapping with {', '.join(sorted(known))}")
-    entries = {str(k): _entry(path, k, v) for k, v in (content.get("names") or {}).items()}
-    prefixes = [str(prefix) for prefix in content.get("prefixes") or ()]
-    steps = [str(step) for step in content.get("step") or ()]
+    found = _Table(
+        entries={str(k): _entry(path, k, v) for k, v in (content.get("names") or {}).items()},
+        prefixes=[str(prefix) for prefix in content.get("prefixes") or ()],
+        steps=[str(step) for step in content.get("step") or ()],
+        settings={str(k): str(v) for k, v in (content.get("config") or {}).items()},
+    )
     for other in content.get("include") or ():
         if other in above:
             raise ConfigError(f"{path}: includes itself through '{other}'")
-        more, their_prefixes, their_steps = _read(str(other), (*above, table))
-        entries = {**entries, **{k: v for k, v in more.items() if k not in entries}}
-        prefixes += [prefix for prefix in their_prefixes if prefix not in prefixes]
-        steps += [step for step in their_steps if step not in steps]
-    return entries, prefixes, steps
+        more = _read(str(other), (*above, table))
+        found = _Table(
+            entries=_followed(found.entries, more.entries),
+            prefixes=list(dict.fromkeys([*found.prefixes, *more.prefixes])),
+            steps=list(dict.fromkeys([*found.steps, *more.steps])),
+            settings=_followed(found.settings, more.settings),
+        )
+    return found
+
+
+def _followed(first: dict[str, V], more: dict[str, V]) -> dict[str, V]:
+    """Returns the entries of two tables, those of the first before the others."""
+    return {**first, **{key: value for key, value in more.items() if key not in first}}
 
 
 def _entry(path: Path, theirs: Any, value: Any) -> tuple[str, str | None]:

@@ -16,7 +16,7 @@ from advsweep.logs.base import LAST_STEP, MAX_LINE, whole_step
 anything = settings(
     deadline=None,
     derandomize=True,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

@@ -20,7 +20,9 @@ def test_every_table_loads_and_names_columns(table):
 def test_names_without_an_entry_stay_unless_a_report_cannot_use_them():
     names = NameMap.load("verl")
     assert names.rename("actor/ppo_kl") is None
-    assert names.rename("val-core/gsm8k/acc/mean@8") == "val-core/gsm8k/acc/mean_at_8"
+    assert names.rename("val-core/gsm8k/acc/mean@8") is None
+    assert names.rename("pass@8") == "pass_at_8"
+    assert names.rename("acc@end") == "acc_at_end"
     assert names.rename("a[b]=c") == "a_b__c"
 
 

@@ -27,6 +27,13 @@ def complete_estimator(incomplete: str) -> list[str]:
     return _starting(estimator_names(), incomplete)
 
 
+def complete_importer(incomplete: str) -> list[str]:
+    """Completes a format's name."""
+    from advsweep.importing import IMPORTERS
+
+    return _starting(IMPORTERS, incomplete)
+
+
 def complete_tracker(incomplete: str) -> list[str]:
     """Completes a tracker's name."""
     from advsweep.sweep.registry import TRACKINGS

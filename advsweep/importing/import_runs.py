@@ -1,0 +1,215 @@
+"""Imports the runs of a source into a store, and says what was taken, renamed and left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advsweep import __version__
+from advsweep.errors import ConfigError
+from advsweep.importing.base import ImportedRun, Importer, ImportOptions
+from advsweep.importing.settings import UNKNOWN, NamePattern, merged, seed_of, stored_config
+from advsweep.importing.write import ImportAction, Written, gather, write_run
+from advsweep.logs.names import NameMap
+from advsweep.printable import printable_line
+from advsweep.store import Store
+from advsweep.store.imported import IMPORTED
+
+_LONGEST = 200  # characters of a source in messages and environments
+
+
+@dataclass
+class ImportSummary:
+    """What an import did.
+
+    Attributes:
+        runs: each run's source with what was done.
+        left_out: why parts of the files were not used, with how often.
+        notes: what else to know, without repetitions.
+        unmatched: sources that the name pattern left out.
+        names: the metrics, renamed and kept.
+    """
+
+    names: NameMap
+    runs: list[tuple[str, Written]] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: dict[str, None] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+
+    def count(self, action: ImportAction) -> int:
+        """Returns how many runs had this done."""
+        return sum(written.action is action for _, written in self.runs)
+
+
+def import_runs(
+    store: Store,
+    importer: Importer,
+    source: str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    pattern: NamePattern | None = None,
+    names: Mapping[str, str] | None = None,
+    by: Sequence[str] = (),
+    rows: Sequence[str] | None = None,
+    sweep: str | None = None,
+    dry_run: bool = False,
+    on_run: Callable[[int], None] = lambda done: None,
+) -> ImportSummary:
+    """Imports the runs of a file, a folder or an address.
+
+    Each run is written in one transaction: an interruption leaves whole runs alone, and importing
+    again does the rest.
+
+    Args:
+        settings: values of config keys of every run; they replace what the files say.
+        pattern: settings in the names of files or folders; runs that do not match are left out.
+        names: names of the log with ours, before those of the format's table.
+        by: columns whose values tell the runs of one file apart.
+        rows: config keys that alone tell settings apart.
+        sweep: a sweep that the runs become part of.
+        dry_run: change nothing.
+        on_run: called after each run with the number of runs so far.
+
+    Raises:
+        ConfigError: the source holds no runs of this format, or none matches the pattern.
+        StoreError: the store cannot be written to.
+    """
+    _check_sweep(store, sweep)
+    names_of_log = NameMap.load(importer.table, names)
+    options = ImportOptions(names=names_of_log, settings=dict(settings or {}), by=tuple(by))
+    summary = ImportSummary(names_of_log)
+    root = Path(source).resolve() if Path(source).exists() else None
+    writer = _RunWriter(store, importer, root, rows, sweep, summary, dry_run=dry_run)
+    for found in importer.read(source, options):
+        own = {} if pattern is None else pattern.settings(_full_name(root, found.source))
+        if own is None:
+            summary.unmatched.append(_shown(found.source))
+            continue
+        writer.write(found, merged(merged(found.config, own), options.settings))
+        on_run(len(summary.runs))
+    if pattern is not None and summary.unmatched and not summary.runs:
+        some = ", ".join(summary.unmatched[:5])
+        raise ConfigError(
+            f"--name-pattern: expected names such as '{pattern.text}', got {some}; a field matches "
+            "any text without a slash"
+        )
+    summary.notes |= dict.fromkeys([*names_of_log.notes(), *writer.remarks()])
+    return summary
+
+
+class _RunWriter:
+    """Writes the runs of one import, and gathers what to say about them."""
+
+    def __init__(
+        self,
+        store: Store,
+        importer: Importer,
+        root: Path | None,
+        rows: Sequence[str] | None,
+        sweep: str | None,
+        summary: ImportSummary,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._store = store
+        self._importer = importer
+        self._root = root
+        self._rows = rows
+        self._sweep = sweep
+        self._summary = summary
+        self._dry_run = dry_run
+        self._without: Counter[str] = Counter()
+        self._shorter: list[str] = []
+
+    def write(self, found: ImportedRun, theirs: Mapping[str, Any]) -> None:
+        """Writes a run, unless its files hold none."""
+        summary, form = self._summary, self._importer.name
+        settings = summary.names.with_settings(theirs)
+        config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
+        identifier = found.key
+        if identifier is None:
+            identifier = str(self._root) + "\n" + found.source
+        content = gather(form, identifier, config, found.steps, found.evaluations)
+        summary.left_out.update(found.left_out)
+        summary.notes |= dict.fromkeys(found.notes)
+        if not content.curves and not content.evaluations:
+            summary.left_out["sources without a logged value"] += 1
+            return
+        if content.repeated:
+            summary.left_out["values that a later line of the same step replaced"] += (
+                content.repeated
+            )
+        written = write_run(
+            self._store,
+            content,
+            environment={"advsweep": __version__, "imported": self._describe(found)},
+            sweep=self._sweep,
+            dry_run=self._dry_run,
+        )
+        summary.runs.append((_shown(found.source), written))
+        self._without["estimator"] += config["estimator"]["name"] == UNKNOWN
+        self._without["seed"] += "seed" not in config
+        if written.action is ImportAction.SHORTER:
+            self._shorter.append(
+                f"{_shown(found.source)} ends at step {content.last_step}, and run "
+                f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
+                f"was written anew, `advsweep rm {written.run_id}` first"
+            )
+
+    def _describe(self, found: ImportedRun) -> dict[str, Any]:
+        """Returns what the store keeps of where a run comes from; no path of this machine."""
+        notes = [*self._summary.names.notes(), *found.notes]
+        return {
+            "format": self._importer.name,
+            "source": _shown(found.source),
+            "left_out": {_shown(reason): count for reason, count in found.left_out.items()},
+            "notes": [_shown(note) for note in notes],
+        }
+
+    def remarks(self) -> list[str]:
+        """Returns what to say about all runs, a sentence each."""
+        remarks = list(self._shorter)
+        if number := self._without["estimator"]:
+            remarks.append(
+                f"the estimator of {number} runs is not known: name it with --set estimator=NAME "
+                "or --name-pattern"
+            )
+        if number := self._without["seed"]:
+            remarks.append(
+                f"the seed of {number} runs is not known: runs of equal settings were numbered, so "
+                "that seeds of two rows are no pairs"
+            )
+        return remarks
+
+
+def _full_name(root: Path | None, source: str) -> str:
+    """Returns a run's place with the name of what the user named."""
+    if root is None or source == root.name:
+        return source
+    return f"{root.name}/{source}"
+
+
+def _shown(text: str) -> str:
+    line = printable_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _check_sweep(store: Store, name: str | None) -> None:
+    """Refuses to add imported runs to a sweep that advsweep trains.
+
+    Raises:
+        ConfigError: it is such a sweep, or the name is none.
+    """
+    if name is None:
+        return
+    if not name or len(name) > _LONGEST or not name.isprintable():
+        raise ConfigError(f"--sweep: expected a short name of one line, got {name!r}")
+    for sweep in store.sweeps.select():
+        if sweep.name == name and IMPORTED not in sweep.spec:
+            raise ConfigError(
+                f"--sweep: expected a sweep of imported runs, got '{name}', which advsweep trains; "
+                "give another name"
+            )

@@ -1,0 +1,386 @@
+"""Writes imported runs into a store: each as a whole, in one transaction, and only once.
+
+A run is identified by its format and its source. Importing it again changes what its files have
+changed: an unchanged run stays as it is, and a longer log adds its new steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sqlalchemy import Connection, delete, insert, or_, select, update
+
+from advsweep.importing.base import ProblemResult
+from advsweep.importing.settings import config_hash
+from advsweep.logs.base import LAST_STEP, LoggedStep
+from advsweep.printable import printable_line
+from advsweep.store import Store
+from advsweep.store.base import insert_or_ignore
+from advsweep.store.evaluations import insert_evaluation, link_evaluation, remove_unused_problems
+from advsweep.store.imported import IMPORTED
+from advsweep.store.metrics import metric_ids, write_points
+from advsweep.store.records import Status
+from advsweep.store.store import utc_now
+from advsweep.store.sweeps import append_runs
+from advsweep.store.tables import Evaluation, Point, Run, RunEvaluation, Sweep
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+
+    Curve = tuple[Int[np.ndarray, " steps"], Float[np.ndarray, " steps"]]
+
+_CHUNK = 50_000  # points written at once
+_MAX_TEXT = 200
+
+
+class ImportAction(Enum):
+    """What an import did with a run."""
+
+    ADDED = "new"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    SHORTER = "left as it is"
+
+
+@dataclass
+class Curves:
+    """The values of a run, gathered from its steps: for each metric and step the last value.
+
+    Attributes:
+        repeated: points that a later line of the log replaced.
+    """
+
+    _steps: dict[str, array[int]] = field(default_factory=dict)
+    _values: dict[str, array[float]] = field(default_factory=dict)
+    repeated: int = 0
+
+    def add(self, step: LoggedStep) -> None:
+        """Adds the values of a step."""
+        for name, value in step.values.items():
+            steps = self._steps.get(name)
+            if steps is None:
+                steps = self._steps[name] = array("i")
+                self._values[name] = array("d")
+            steps.append(step.step)
+            self._values[name].append(value)
+
+    def curves(self) -> dict[str, Curve]:
+        """Returns the steps and values of each metric by name, both sorted."""
+        found: dict[str, Curve] = {}
+        self.repeated = 0
+        for name in sorted(self._steps):
+            steps = np.frombuffer(self._steps[name], np.int32).astype(np.int64)
+            values = np.frombuffer(self._values[name], np.float64)
+            # Of equal steps the last one in the log stays last.
+            order = np.argsort(steps, kind="stable")
+            steps, values = steps[order], values[order]
+            last = np.append(steps[1:] != steps[:-1], True)
+            self.repeated += int((~last).sum())
+            found[name] = steps[last], values[last]
+        return found
+
+
+@dataclass
+class Written:
+    """What an import did with one run.
+
+    Attributes:
+        run_id: None if nothing was written, as in a dry run.
+        seed: the seed that it has in the store.
+        steps: logged steps; `new_steps` of them were not in the store.
+        repeated: points that a later line of the log replaced.
+    """
+
+    action: ImportAction
+    run_id: int | None
+    seed: int
+    steps: int
+    new_steps: int
+    points: int
+    evaluations: int
+    repeated: int
+    stored_step: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContent:
+    """All that an import knows about a run.
+
+    Attributes:
+        source: names the run among all of its format; a path or an id.
+        config: as `settings.stored_config` returns it, with the seed if it is known.
+    """
+
+    form: str
+    source: str
+    config: Mapping[str, Any]
+    curves: Mapping[str, Curve]
+    evaluations: Sequence[ProblemResult]
+    repeated: int = 0
+
+    @property
+    def identity(self) -> str:
+        """sha256, in hex, of the format and the source."""
+        content = json.dumps([IMPORTED, self.form, self.source])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def last_step(self) -> int:
+        """The last step of the log and of the evaluations; 0 without any."""
+        ends = [int(steps[-1]) for steps, _ in self.curves.values()]
+        return max([*ends, *(result.step for result in self.evaluations)], default=0)
+
+    def steps(self) -> Int[np.ndarray, " steps"]:
+        """Returns all logged steps, sorted."""
+        parts = [steps for steps, _ in self.curves.values()]
+        return np.unique(np.concatenate(parts)) if parts else np.array([], np.int64)
+
+    def digest(self, seed: int) -> str:
+        """Returns a sha256, in hex, of everything that a store would hold of the run."""
+        found = hashlib.sha256(json.dumps([self.config, seed, self.last_step]).encode())
+        for name, (steps, values) in self.curves.items():
+            found.update(json.dumps([name, len(steps)]).encode())
+            found.update(steps.astype("<i8").tobytes() + values.astype("<f8").tobytes())
+        for result in self.evaluations:
+            found.update(json.dumps(result).encode())
+        return found.hexdigest()
+
+
+def gather(
+    form: str,
+    source: str,
+    config: Mapping[str, Any],
+    steps: Iterable[LoggedStep],
+    evaluations: Sequence[ProblemResult] = (),
+) -> RunContent:
+    """Reads the steps of a run and returns its content."""
+    gathered = Curves()
+    for step in steps:
+        if 0 <= step.step <= LAST_STEP:
+            gathered.add(step)
+    curves = gathered.curves()
+    return RunContent(
+        form=form,
+        source=source,
+        config=config,
+        curves=curves,
+        evaluations=sorted(_sound(evaluations)),
+        repeated=gathered.repeated,
+    )
+
+
+def _sound(results: Iterable[ProblemResult]) -> Iterator[ProblemResult]:
+    """Yields the results that a store accepts; of equal problems the last."""
+    found: dict[tuple[int, str, str], ProblemResult] = {}
+    for result in results:
+        result = ProblemResult(*result)
+        if 0 <= result.correct <= result.n < 2**32 and 0 <= result.step <= LAST_STEP:
+            problem = printable_line(str(result.problem))[:_MAX_TEXT]
+            task = printable_line(str(result.task))[:_MAX_TEXT]
+            result = result._replace(problem=problem, task=task)
+            found[result.step, task, problem] = result
+    yield from found.values()
+
+
+def write_run(
+    store: Store,
+    content: RunContent,
+    *,
+    environment: Mapping[str, Any],
+    sweep: str | None = None,
+    dry_run: bool = False,
+) -> Written:
+    """Adds a run, or brings that of the same identity up to date, in one transaction.
+
+    The run becomes what its files say, except that steps before the first of the log stay, as
+    trainers may rotate their logs. A log that ends before the stored run changes nothing.
+
+    Args:
+        environment: how the run was imported; stored with it.
+        sweep: a sweep that the run becomes part of; made if it does not exist.
+
+    Raises:
+        StoreError: the database could not do it; nothing of the run is stored.
+    """
+
+    def once() -> Written:
+        return _write(store, content, environment, sweep, dry_run=dry_run)
+
+    return store.database.patience.call(once)
+
+
+def _write(
+    store: Store,
+    content: RunContent,
+    environment: Mapping[str, Any],
+    sweep: str | None,
+    *,
+    dry_run: bool,
+) -> Written:
+    steps = content.steps()
+    # Alone: the seed of a run without one follows from those that exist.
+    with store.database.read() if dry_run else store.database.write_alone() as connection:
+        query = select(Run.id, Run.step, Run.seed, Run.environment)
+        old = connection.execute(
+            query.where(Run.identity == content.identity, Run.attempt == 1)
+        ).first()
+        hashed = config_hash(content.config)
+        seed = content.config.get("seed")
+        if seed is None:
+            seed = _free_seed(connection, hashed) if old is None else old.seed
+        digest = content.digest(seed)
+        written = Written(
+            action=ImportAction.ADDED,
+            run_id=None if old is None else old.id,
+            seed=seed,
+            steps=len(steps),
+            new_steps=len(steps),
+            points=sum(len(curve) for curve, _ in content.curves.values()),
+            evaluations=len({(r.step, r.task) for r in content.evaluations}),
+            repeated=content.repeated,
+            stored_step=0 if old is None else old.step,
+        )
+        if old is not None:
+            written.new_steps = int((steps > old.step).sum())
+            if content.last_step < old.step:
+                written.action = ImportAction.SHORTER
+            elif (old.environment or {}).get("digest") == digest:
+                written.action = ImportAction.UNCHANGED
+            else:
+                written.action = ImportAction.UPDATED
+        if dry_run:
+            return written
+        if written.action in (ImportAction.ADDED, ImportAction.UPDATED):
+            values = _columns(store, content, seed, hashed, {**environment, "digest": digest})
+            written.run_id = _put_run(connection, written.run_id, values)
+            _put_points(connection, written.run_id, content, steps)
+            _put_evaluations(connection, store, written.run_id, content)
+        if sweep is not None and written.run_id is not None:
+            _join_sweep(connection, store, sweep, written.run_id)
+    return written
+
+
+def _free_seed(connection: Connection, hashed: str) -> int:
+    """Returns the least number that no run of the same settings has as its seed."""
+    query = select(Run.seed).where(Run.config_hash == hashed)
+    taken = set(connection.execute(query).scalars())
+    return next(number for number in range(len(taken) + 1) if number not in taken)
+
+
+def _columns(
+    store: Store, content: RunContent, seed: int, hashed: str, environment: Mapping[str, Any]
+) -> dict[str, Any]:
+    now = utc_now()
+    return {
+        "identity": content.identity,
+        "attempt": 1,
+        "config_hash": hashed,
+        "seed": seed,
+        "estimator": content.config["estimator"]["name"],
+        "backend": IMPORTED,
+        "steps": content.last_step,
+        "config": {**content.config, "seed": seed},
+        "environment": dict(environment),
+        "status": Status.DONE,
+        "step": content.last_step,
+        "created": now,
+        "finished": now,
+        "stop_requested": False,
+    }
+
+
+def _put_run(connection: Connection, run_id: int | None, values: dict[str, Any]) -> int:
+    if run_id is None:
+        return connection.execute(insert(Run).values(values).returning(Run.id)).scalar_one()
+    values.pop("created")
+    connection.execute(update(Run).where(Run.id == run_id).values(values))
+    return run_id
+
+
+def _put_points(
+    connection: Connection, run_id: int, content: RunContent, steps: Int[np.ndarray, " steps"]
+) -> None:
+    ids = metric_ids(connection, content.curves)
+    # What the log no longer says goes: other names, and steps that it has in another way.
+    first = int(steps[0]) if len(steps) else 0
+    stale = or_(Point.metric_id.not_in(list(ids.values())), Point.step >= first)
+    connection.execute(delete(Point).where(Point.run_id == run_id, stale))
+    for name, (own, values) in sorted(content.curves.items(), key=lambda item: ids[item[0]]):
+        rows = zip([ids[name]] * len(own), own.tolist(), values.tolist(), strict=True)
+        while some := list(islice(rows, _CHUNK)):
+            write_points(connection, run_id, some)
+
+
+def _put_evaluations(
+    connection: Connection, store: Store, run_id: int, content: RunContent
+) -> None:
+    grouped: dict[tuple[int, str], list[ProblemResult]] = {}
+    for result in content.evaluations:
+        grouped.setdefault((result.step, result.task), []).append(result)
+    kept = set()
+    for (step, task), results in grouped.items():
+        row, digest, problems = _evaluation(store, content, step, task, results)
+        evaluation_id = insert_evaluation(connection, row, digest, problems)
+        link_evaluation(connection, run_id, evaluation_id, step)
+        kept.add(evaluation_id)
+    linked = select(RunEvaluation.evaluation_id).where(RunEvaluation.run_id == run_id)
+    ours = Evaluation.settings["sampler"].as_string() == IMPORTED
+    query = select(Evaluation.id).where(Evaluation.id.in_(linked), ours)
+    stale = set(connection.execute(query).scalars()) - kept
+    if stale:
+        links = (RunEvaluation.run_id == run_id, RunEvaluation.evaluation_id.in_(stale))
+        connection.execute(delete(RunEvaluation).where(*links))
+        connection.execute(delete(Evaluation).where(Evaluation.id.in_(stale)))
+        remove_unused_problems(connection)
+
+
+def _evaluation(
+    store: Store, content: RunContent, step: int, task: str, results: Sequence[ProblemResult]
+) -> tuple[dict[str, Any], str, list[Any]]:
+    """Returns the row, the digest of the problems and the problems of an evaluation."""
+    problems = [[result.problem, "", 0] for result in results]
+    digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
+    n = np.array([result.n for result in results], np.uint32)
+    c = np.array([result.correct for result in results], np.uint32)
+    subject = f"{content.identity}@{step}"
+    described = [subject, task, digest, n.tolist(), c.tolist()]
+    least = int(n.min())
+    ks = [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024) if k <= max(least, 1)]
+    named = task or content.config.get("task", {}).get("name") or IMPORTED
+    unknown = np.full(len(results), np.nan)
+    row = {
+        "identity": hashlib.sha256(json.dumps(described).encode()).hexdigest(),
+        "subject": subject,
+        "task": str(named)[:_MAX_TEXT],
+        "settings": {"n": least, "k": ks, "sampler": IMPORTED},
+        "created": utc_now(),
+        "n": n,
+        "c": c,
+        "distinct": np.zeros(len(results), np.uint32),
+        "unscorable": np.zeros(len(results), np.uint32),
+        "answer_entropy": unknown,
+        "token_entropy": unknown,
+        "right_entropy": unknown,
+    }
+    return row, digest, problems
+
+
+def _join_sweep(connection: Connection, store: Store, name: str, run_id: int) -> None:
+    values = {"name": name, "spec": {IMPORTED: True}, "created": utc_now()}
+    connection.execute(insert_or_ignore(connection, Sweep, "name"), values)
+    sweep_id = connection.execute(select(Sweep.id).where(Sweep.name == name)).scalar_one()
+    append_runs(connection, sweep_id, [run_id])
+
+
+def count_actions(written: Iterable[Written]) -> Counter[ImportAction]:
+    """Returns how many runs were added, updated, and so on."""
+    return Counter(each.action for each in written)

@@ -1,0 +1,76 @@
+"""Runs of other trainers: how their configs differ from ours.
+
+The config of an imported run is whatever its trainer logged, with the nodes `backend` and
+`estimator` and the key `seed` of ours:
+
+    {"backend": {"name": "imported", "format": "verl"}, "estimator": {"name": "grpo"}, ...,
+     "rows": ["estimator", "actor.lr"], "seed": 0}
+
+Nothing in it is built or executed. It names folders, machines and times, which differ between
+two seeds of one setting: `setting_leaves` leaves these out, and `rows` names the keys that alone
+tell settings apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+IMPORTED = "imported"
+"""The backend's name of every imported run; no such backend can be built."""
+
+ROWS = "rows"
+
+_NODES = frozenset({"backend", ROWS, "seed"})
+
+_PER_RUN = re.compile(
+    r"(?:.*[_./-])?(?:dir|directory|folder|path|file|port|host|hostname|uuid|timestamp|datetime|"
+    r"(?:run|exp|experiment|trial)_?(?:name|id|group)|wandb\w*|hub_model_id|seeds?|rank)",
+    re.IGNORECASE,
+)
+
+
+def is_imported(config: Mapping[str, Any]) -> bool:
+    """Returns whether a config is that of an imported run."""
+    backend = config.get("backend")
+    return isinstance(backend, Mapping) and backend.get("name") == IMPORTED
+
+
+def row_keys(config: Mapping[str, Any]) -> list[str] | None:
+    """Returns the keys that alone tell settings apart; None if the config names none."""
+    rows = config.get(ROWS)
+    return [str(key) for key in rows] if isinstance(rows, list) else None
+
+
+def setting_leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the dotted keys with values that tell the settings of imported runs apart."""
+    chosen = row_keys(config)
+    for key, value in _leaves(config):
+        if key.partition(".")[0] in _NODES:
+            continue
+        if chosen is None:
+            if not is_per_run(key, value):
+                yield key, value
+        elif key == "estimator.name" or any(_is_of(key, each) for each in chosen):
+            yield key, value
+
+
+def is_per_run(key: str, value: Any) -> bool:
+    """Returns whether a key names a folder, a machine or the like, which differ for each run."""
+    if isinstance(value, str) and (value.startswith(("/", "~/", "./")) or "://" in value):
+        return True
+    return _PER_RUN.fullmatch(key) is not None
+
+
+def _is_of(key: str, chosen: str) -> bool:
+    # `estimator` stands for its name alone, as in the options of reports.
+    return key in (chosen, f"{chosen}.name")
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

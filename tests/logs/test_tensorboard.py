@@ -1,0 +1,109 @@
+"""Event files that real writers wrote: scalars, settings, damage and growth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs.tensorboard import _masked_crc32c, event_files
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("tensorboard")
+
+
+def _write(folder: Path, steps: int, *, first: int = 0) -> Path:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder))
+    for step in range(first, first + steps):
+        values = [Summary.Value(tag=f"m{i}", simple_value=step + i / 4) for i in range(2)]
+        writer.add_event(Event(step=step, wall_time=1.0, summary=Summary(value=values)))
+    writer.close()
+    return event_files(folder)[-1]
+
+
+def test_the_checksum_is_that_of_the_format():
+    # CRC32C of 32 zero bytes is 0x8a9136aa (RFC 3720, B.4); the mask rotates it by 15 and adds.
+    crc = 0x8A9136AA
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    assert _masked_crc32c(np.zeros((2, 32), np.uint8)).tolist() == [masked, masked]
+
+
+def test_scalars_are_read_by_step(tmp_path):
+    _write(tmp_path, 3)
+    log = open_metric_log("tensorboard", tmp_path)
+    assert read_all(log) == [LoggedStep(i, {"m0": i, "m1": i + 0.25}) for i in range(3)]
+    assert not log.left_out
+
+
+@pytest.mark.slow
+def test_torch_writes_scalars_and_hyperparameters(tmp_path):
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        writer.add_text("args", json.dumps({"num_generations": 8, "seed": 3}))
+        writer.add_scalar("train/reward", 0.5, 1)
+        writer.add_scalar("train/reward", float("nan"), 2)
+        writer.add_scalar("new", 0.25, 2, new_style=True)
+        writer.add_histogram("h", np.arange(9.0), 2)
+    log = open_metric_log("tensorboard", tmp_path)
+    assert read_all(log) == [
+        LoggedStep(1, {"train/reward": 0.5}),
+        LoggedStep(2, {"new": 0.25}),
+    ]
+    assert log.config == {"num_generations": 8, "seed": 3}
+    assert log.left_out == {"values that are NaN or infinite": 1}
+
+
+def test_a_growing_file_yields_each_step_once(tmp_path):
+    file = _write(tmp_path / "whole", 6)
+    data = file.read_bytes()
+    grown = tmp_path / "grown" / file.name
+    grown.parent.mkdir()
+    log = open_metric_log("tensorboard", grown.parent)
+    found = []
+    for end in range(0, len(data) + 1, 17):
+        grown.write_bytes(data[:end])
+        found += log.read_new()
+    grown.write_bytes(data)
+    found += log.read_new()
+    values = {step: {} for step, _ in found}
+    for step, some in found:
+        values[step] |= some
+    assert values == {i: {"m0": i, "m1": i + 0.25} for i in range(6)}
+    assert not log.left_out
+
+
+@pytest.mark.parametrize("place", [-60, -10, -1])
+def test_a_damaged_record_is_left_out(tmp_path, place):
+    file = _write(tmp_path, 4)
+    data = bytearray(file.read_bytes())
+    data[place] ^= 0x10
+    file.write_bytes(data)
+    log = open_metric_log("tensorboard", file)
+    steps = read_all(log)
+    assert [step for step, _ in steps] in ([0, 1, 2], [0, 1, 3])
+    assert sum(log.left_out.values()) >= 1
+
+
+@pytest.mark.parametrize("content", [b"", b"not an event file at all", b"\xff" * 40])
+def test_other_files_yield_nothing(tmp_path, content):
+    file = tmp_path / "events.out.tfevents.1.host"
+    file.write_bytes(content)
+    log = open_metric_log("tensorboard", file)
+    assert read_all(log) == []
+    assert bool(log.left_out) == bool(content)
+
+
+def test_files_of_a_resumed_training_are_read_in_order(tmp_path):
+    first = _write(tmp_path, 3)
+    first.rename(tmp_path / "events.out.tfevents.0000000001.host.1.0")
+    _write(tmp_path, 2, first=2)
+    assert [step for step, _ in read_all(open_metric_log("tensorboard", tmp_path))] == [
+        0, 1, 2, 2, 3,
+    ]  # fmt: skip
