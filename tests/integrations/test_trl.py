@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from torch import Tensor
 
 from advsweep.errors import AdvsweepWarning, CheckpointError, ConfigError
 from advsweep.estimators import Advantages, GroupBatch, build_estimator
+from advsweep.logs.names import NameMap
 
 trl = pytest.importorskip("trl", minversion="1.16")
 from advsweep.integrations.trl import _ALWAYS, _ENTROPIES, EstimatorGRPOTrainer  # noqa: E402
@@ -326,6 +330,11 @@ def test_the_log_has_our_metrics(make_trainer: Trainers) -> None:
     assert logged["mass/success"] == pytest.approx(2 * high / 16)
     assert logged["mass/failure"] == pytest.approx(-2 * low / 16)
     assert logged["solved/6"] == pytest.approx(1 / 3)
+    # An import takes ours where TRL has the like.
+    names = NameMap.load("trl")
+    imported = names.apply({name: v for name, v in logged.items() if isinstance(v, float)})
+    assert imported["collapse/acr"] == logged["collapse/acr"]
+    assert imported["mass/failure"] == logged["mass/failure"]
 
 
 def test_several_functions_need_a_name_for_masses(make_trainer: Trainers) -> None:
@@ -367,3 +376,11 @@ def test_what_does_not_fit_is_refused_at_the_start(make_trainer: Trainers) -> No
         make("grpo", success="liking")
     with pytest.warns(AdvsweepWarning, match="scale_rewards='none' has no effect"):
         make("grpo", scale_rewards="none")
+
+
+def test_several_processes_train_as_trl_does(policy_folder: Path, tmp_path: Path) -> None:
+    program = Path(__file__).with_name("two_processes.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc_per_node", "2", str(program), str(policy_folder), str(tmp_path)]
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert {path.name for path in tmp_path.glob("passed-*")} == {"passed-0", "passed-1"}
