@@ -17,7 +17,8 @@ one line and exits with code 2. Any other exception is a bug.
     ├── FitError               data that cannot support a fit, with the reason
     ├── CheckpointError        a checkpoint that is missing or damaged
     ├── TrainingError          a run that cannot continue, such as a loss that is not finite
-    │   └── NoMemoryError      too little memory, with what helps; also a MemoryError
+    │   ├── NoMemoryError      too little memory, with what helps; also a MemoryError
+    │   └── ProcessKilledError  a process of the training that a signal ended
     └── SamplerError           weights that a sampler cannot sample from
 
     AdvsweepWarning(UserWarning)
@@ -96,6 +97,10 @@ class NoMemoryError(TrainingError, MemoryError):
 
 class AdvsweepWarning(UserWarning):
     """Base class of the warnings of advsweep."""
+
+
+class ProcessKilledError(TrainingError):
+    """A process of a training that a signal ended; the same run may succeed later."""
 
 
 _NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -129,7 +130,8 @@ class Run:
                 if id(component) not in shared:
                     shared[id(component)] = component.plain()
                 config[key] = shared[id(component)]
-        return config | {key: getattr(self, key) for key in PARAMETERS}
+        config |= {key: getattr(self, key) for key in PARAMETERS}
+        return self.backend.reached(config)
 
     @functools.cached_property
     def config_hash(self) -> str:
@@ -155,7 +157,8 @@ class Run:
         keys = (key for key in NODE_KEYS if key not in ("task", "evaluation"))
         nodes = {key: getattr(self, key).identity() for key in keys}
         nodes["task"] = self.task.plain() if self.absent else self.task.identity()
-        return nodes | {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
+        nodes |= {key: getattr(self, key) for key in PARAMETERS if key != "seed"}
+        return self.backend.reached(nodes)
 
     def _hash(self, material: Plain) -> str:
         digest = hash_json(material)
@@ -171,6 +174,24 @@ def _revisions(material: Mapping[str, Any], path: str = "") -> Iterator[tuple[st
                 yield from _revisions(node, f"{path}{key}.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedProblem:
+    """The counts of one problem in an evaluation that advsweep did not sample itself.
+
+    Attributes:
+        problem: stable name of the problem within its task.
+        n, correct: samples, and the correct ones.
+        prompt: its text; empty if it is unknown.
+        level: its difficulty; 0 if it is unknown.
+    """
+
+    problem: str
+    n: int
+    correct: int
+    prompt: str = ""
+    level: int = 0
+
+
 class Reporter(Protocol):
     """Receives the progress of a training, and tells it when to stop."""
 
@@ -179,6 +200,9 @@ class Reporter(Protocol):
 
     def evaluate(self, step: int, sampler: Sampler) -> None:
         """Evaluate the weights after `step` steps, unless done before; 0: the base model."""
+
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+        """Record an evaluation after `step` steps whose counts the training made itself."""
 
     def checkpoint(self, step: int, path: Path) -> None:
         """Record a checkpoint that is complete."""
@@ -228,6 +252,11 @@ class Backend(Component):
     """Whether `change_norms` works, which optimizer.match=step needs."""
     resets: ClassVar[bool] = False
     """Whether it obeys `Optimizer.resets` and `Objective.renews_reference`."""
+    external: ClassVar[bool] = False
+    """Whether a program apart from advsweep trains, which gets some keys of a config alone.
+
+    Such a backend cannot sample, and what else advsweep checks of a run is the program's to check.
+    """
 
     checkpoint_every: int = option(
         50, ge=0, identity=False, help="steps between checkpoints; 0: only after the last step"
@@ -243,6 +272,39 @@ class Backend(Component):
 
         Raises:
             ConfigError: names the key, the expected and the actual value.
+        """
+
+    @classmethod
+    def load_node(cls, node: Mapping[str, Any]) -> Plain:
+        """Complete a config node of the command line with the files that it names.
+
+        Nodes from a store are never completed: they hold what was read when they were planned.
+
+        Raises:
+            ConfigError: a file is missing, or does not fit.
+        """
+        return dict(node)
+
+    def check_consent(self) -> None:
+        """Refuse to start what only a store names, without the user's consent.
+
+        Raises:
+            ConfigError: the message names what gives consent.
+        """
+
+    def reached(self, config: Mapping[str, Any]) -> Plain:
+        """Return the part of a config that reaches the training; by default all of it."""
+        return dict(config)
+
+    def completed(self, config: Mapping[str, Any]) -> Plain:
+        """Return a config with a value for every key, from what `reached` left of it."""
+        return dict(config)
+
+    def check_given(self, keys: Iterable[str]) -> None:
+        """Refuse keys that were set for a run and do not reach its training.
+
+        Raises:
+            ConfigError: names the key, and those that do.
         """
 
     def cpu_threads(self) -> int:
@@ -274,6 +336,14 @@ class Backend(Component):
         Raises:
             TrainingError: a loss or a gradient is not finite; the message names the step.
         """
+
+    def discard_checkpoints(self, directory: Path, after_step: int) -> int:
+        """Discard the checkpoints in a run's directory past a step; return how many there were."""
+        found = (directory / "checkpoints").glob("step-*")
+        late = [p for p in found if int(p.name.removeprefix("step-")) > after_step]
+        for path in late:
+            shutil.rmtree(path)
+        return len(late)
 
     def stack_key(self, run: Run) -> StackKey | None:
         """Return the key of runs that can be trained with this one; None: train it alone."""

@@ -74,12 +74,18 @@ def build_run(
     for key in config:
         if key not in known and key not in INERT:
             raise UnknownNameError(f"{key}: a run has no such key; {nearest(str(key), known)}")
+    if "backend" in config and BACKENDS.get(name_of(config["backend"]), where="backend").external:
+        config = _build("backend", config["backend"], cache).completed(config)
     for key in known:
         if key not in config:
             expected = f"one of {', '.join(NODES[key])}" if key in NODES else "an integer"
             raise ConfigError(f"{key}: expected {expected}, got nothing")
     numbers = RunParameters.build({key: config[key] for key in PARAMETERS})
     nodes = {key: _build(key, config[key], cache) for key in NODES}
+    if nodes["backend"].external:
+        run = Run(**nodes, **{key: getattr(numbers, key) for key in PARAMETERS})
+        run.backend.check(run)
+        return run
     if isinstance(nodes["model"], TaskModel):
         nodes["model"] = _model_for_task(nodes["model"], nodes["task"], cache)
     absent = () if fetch else nodes["task"].absent()
@@ -95,6 +101,11 @@ def build_run(
         run = replace(run, learning_rate_scale=_learning_rate_scale(run))
     run.backend.check(run)
     return run
+
+
+def name_of(node: Any) -> str:
+    """Return the name of a config node, which is a name or a mapping with one."""
+    return str(node.get("name", "")) if isinstance(node, Mapping) else str(node)
 
 
 def _build(key: str, node: Any, cache: ComponentCache | None) -> Any:

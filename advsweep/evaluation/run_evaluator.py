@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from advsweep.evaluation.evaluate import (
+    REVISION,
     ProblemResult,
     count,
     evaluate,
@@ -21,7 +25,7 @@ from advsweep.store import NewEvaluation, ProblemCounts
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run
+    from advsweep.backends.base import CountedProblem, Run
     from advsweep.components import Plain
     from advsweep.config.settings import EvaluationSettings
     from advsweep.store import EvaluationRecord, Store
@@ -65,9 +69,9 @@ class Evaluator:
     def missing(self) -> list[int]:
         """Returns the steps of a completed training, first and last, without an evaluation.
 
-        A calibration is not evaluated.
+        A calibration is not evaluated, nor is a run that a program apart from advsweep trains.
         """
-        if self.run.optimizer.calibrates:
+        if self.run.optimizer.calibrates or self.run.backend.external:
             return []
         steps = (0, self.run.steps)
         linked = self.store.evaluations.identities(self.run_id)
@@ -94,6 +98,46 @@ class Evaluator:
             else:
                 self._make(split, step, sampler)
         identity = self.identity(step)
+        [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
+        return evaluation
+
+    def record(self, step: int, task: str, problems: Sequence[CountedProblem]) -> EvaluationRecord:
+        """Records an evaluation that the training made itself; returns it.
+
+        One of the same step is there already if the training was resumed before it: that stays.
+        """
+        subject = self._subject(step)
+        material = {"revision": REVISION, "subject": subject, "counted": task}
+        identity = hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+        least = min(problem.n for problem in problems)
+        self.store.evaluations.add(
+            NewEvaluation(
+                identity=identity,
+                subject=subject,
+                run_id=self.run_id,
+                step=step,
+                task=task,
+                settings={
+                    "n": least,
+                    "k": [k for k in self.run.evaluation.k if k <= least] or [1],
+                    "counted_by": self.run.backend.name,
+                },
+                problems=[
+                    ProblemCounts(
+                        problem_id=problem.problem,
+                        prompt=problem.prompt,
+                        level=problem.level,
+                        n=problem.n,
+                        c=problem.correct,
+                        distinct=0,
+                        unscorable=0,
+                        # Unknown, as the answers are.
+                        answer_entropy=math.nan,
+                    )
+                    for problem in problems
+                ],
+            )
+        )
         [evaluation] = self.store.evaluations.select([self.run_id], identity=identity)
         return evaluation
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from pathlib import Path
 from typing import NamedTuple
 
+from advsweep.kernel import memory_kills
 from advsweep.store import Failure, Status
 
 DONE = 0
@@ -39,9 +39,6 @@ OF_STATUS = {
 """Exit code that a single-run worker returns for each final status."""
 
 
-_VMSTAT = Path("/proc/vmstat")
-
-
 class FailureCause(NamedTuple):
     """Why a run failed: the class of failure, and a sentence for the user."""
 
@@ -53,14 +50,14 @@ class ExitClassifier:
     """Classifies the exit codes of workers that recorded no outcome."""
 
     def __init__(self) -> None:
-        self._kernel_kills = deque([kernel_kills()], maxlen=3)
+        self._kernel_kills = deque([memory_kills()], maxlen=3)
 
     def sample(self) -> None:
         """Samples the kernel's OOM counter; call it about once a second.
 
         The counter is compared with an older sample, so that earlier kills are not blamed.
         """
-        self._kernel_kills.append(kernel_kills())
+        self._kernel_kills.append(memory_kills())
 
     def cause(self, code: int) -> FailureCause:
         """Returns the cause of failure for an exit code."""
@@ -75,24 +72,11 @@ class ExitClassifier:
             )
             return FailureCause(Failure.DISK, reason)
         # The kernel's OOM killer sends SIGKILL, as a user may: only the counter tells them apart.
-        if code == -signal.SIGKILL and kernel_kills() > self._kernel_kills[0]:
+        if code == -signal.SIGKILL and memory_kills() > self._kernel_kills[0]:
             return FailureCause(Failure.OOM, "killed by the kernel, which had run out of memory")
         if code < 0:
             return FailureCause(Failure.KILLED, f"killed by signal {-code}{_signal_name(-code)}")
         return FailureCause(Failure.ERROR, f"its process ended with exit status {code}")
-
-
-def kernel_kills() -> int:
-    """Returns how many processes the kernel has killed for lack of memory since boot.
-
-    Kills by the memory limit of a container count as well. 0 on systems without /proc.
-    """
-    try:
-        lines = _VMSTAT.read_text().splitlines()
-    except OSError:
-        return 0
-    counts = (line.partition(" ") for line in lines)
-    return next((int(count) for name, _, count in counts if name == "oom_kill"), 0)
 
 
 def _signal_name(number: int) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from advsweep import kernel
 from advsweep.cli.shared.execution import set_store_patience
 from advsweep.errors import ConfigError
 from advsweep.store import Failure, Status
 from advsweep.store.owners import process_started
-from advsweep.sweep import exit_codes
 from advsweep.sweep.executors.base import Handle, kill_session
 from advsweep.sweep.exit_codes import ExitClassifier
 from advsweep.sweep.retry_policy import (
@@ -214,7 +214,7 @@ def test_only_new_kills_of_the_kernel_count_as_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = tmp_path / "vmstat"
-    monkeypatch.setattr(exit_codes, "_VMSTAT", counts)
+    monkeypatch.setattr(kernel, "_VMSTAT", counts)
     counts.write_text("nr_free_pages 7\noom_kill 3\n")
     classifier = ExitClassifier()
     classifier.sample()

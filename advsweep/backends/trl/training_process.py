@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from advsweep.backends.trl.launcher import sendable
 from advsweep.errors import TrainingError
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import CountedProblem
     from advsweep.tasks.base import Sampler
 
 PARENT_GONE = 75
@@ -96,6 +97,9 @@ class RemoteReporter:
             problems, n, temperature, seed = content
             completions = sampler.sample(problems, n, temperature=temperature, seed=seed)
             self._calls.send(("completions", completions))
+
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+        self._call("counted", step, task, list(problems))
 
     def checkpoint(self, step: int, path: Path) -> None:
         self._call("checkpoint", step, path)

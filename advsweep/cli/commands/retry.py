@@ -58,6 +58,7 @@ def retry(
     from advsweep.sweep.planning.resume import plan_again
 
     options.give_consent(run_code, run_code_as_root)
+    options.trust_commands(trust_store)
     patience = execution.set_store_patience(store_patience)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
     names, overrides = split_overrides(arguments)

@@ -78,6 +78,7 @@ def worker(
     from advsweep.sweep.tracking.client import tracker_client
 
     options.give_consent(run_code, run_code_as_root)
+    options.trust_commands(trust_store)
     names, overrides = split_overrides(arguments or [])
     if len(names) > 1:
         raise ConfigError(f"expected one sweep, got {', '.join(names)}")

@@ -60,8 +60,8 @@ TrustStore = Annotated[
     bool,
     typer.Option(
         "--trust-store",
-        help="Use the executors and trackers recorded in the store; they may run commands on "
-        "this machine and send results elsewhere.",
+        help="Use the executors, trackers and training commands recorded in the store; they may "
+        "run commands on this machine and send results elsewhere.",
     ),
 ]
 RunKey = Annotated[
@@ -181,6 +181,14 @@ RunCodeAsRoot = Annotated[
         help="Allow these programs even as root (or ADVSWEEP_RUN_CODE_AS_ROOT=1).",
     ),
 ]
+
+
+def trust_commands(trust_store: bool) -> None:
+    """Records that the user trusts the store to name the commands of runs."""
+    if trust_store:
+        from advsweep.backends.command.consent import allow_stored_templates
+
+        allow_stored_templates()
 
 
 def give_consent(run_code: bool, as_root: bool) -> None:

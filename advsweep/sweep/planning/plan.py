@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advsweep.backends import EVALUATIONS
-from advsweep.backends.build import ComponentCache, build_run
+from advsweep.backends import BACKENDS, EVALUATIONS
+from advsweep.backends.build import ComponentCache, build_run, name_of
 from advsweep.components import Component, Plain
 from advsweep.config.compose import MessageCounts, PointComposer
 from advsweep.config.groups import ConfigGroups
@@ -106,6 +106,7 @@ class Plan:
         self.executor.check()
         for planned in self.runs:
             planned.run.task.check_consent()
+            planned.run.backend.check_consent()
 
     def settings(self) -> Plain:
         """Return the config nodes of executor and resources, which starting it again needs."""
@@ -196,6 +197,7 @@ def _build_runs(
     errors, warnings = MessageCounts(len(listed)), MessageCounts(len(listed))
     settings: Plain = {}
     cache: ComponentCache = {}
+    loaded: dict[str, Plain] = {}
     effects = EffectChecks()
     for point in listed:
         try:
@@ -208,14 +210,28 @@ def _build_runs(
             if "evaluation.n" in values and "evaluation.k" not in values:
                 config["evaluation"], changes = with_fitting_k(config["evaluation"])
                 warnings.add(*changes)
+            config["backend"] = _loaded(config.get("backend"), loaded)
             run = build_run(config, fetch=fetch, cache=cache)
-            warnings.add(*effects.check(run, values))
+            run.backend.check_given(point.assignment)
+            if not run.backend.external:
+                warnings.add(*effects.check(run, values))
             built.append(run)
         except ConfigError as error:
             errors.add(str(error))
     errors.check()
     nodes = {key: settings.get(key) for key in SETTINGS}
     return built, nodes, [*map(str, composer.partial_keys), *warnings.lines("warnings")]
+
+
+def _loaded(node: Any, loaded: dict[str, Plain]) -> Any:
+    """Return a backend's node, completed with the files that it names; each is read once."""
+    name = name_of(node)
+    if name not in BACKENDS:
+        return node  # `build_run` says so.
+    if (text := repr(node)) not in loaded:
+        plain = dict(node) if isinstance(node, Mapping) else {"name": name}
+        loaded[text] = BACKENDS.get(name).load_node(plain)
+    return loaded[text]
 
 
 def _refuse_different(settings: Plain, own: Plain) -> None:

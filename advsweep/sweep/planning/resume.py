@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from advsweep.backends import BACKENDS
 from advsweep.backends.build import build_run
 from advsweep.components import Plain
 from advsweep.config.compose import check_literal, patch
@@ -25,7 +26,7 @@ from advsweep.sweep.tracking.base import TRACKING_KEY, NoTracking
 from advsweep.tasks import TASKS
 
 if TYPE_CHECKING:
-    from advsweep.backends.base import Run
+    from advsweep.backends.base import Backend, Run
     from advsweep.store import RunRecord, SweepRecord
     from advsweep.tasks.base import Task
 
@@ -193,10 +194,18 @@ def build_alike(records: Iterable[RunRecord]) -> list[Run]:
 
 
 def task_of(record: RunRecord) -> Task | None:
-    """Build the task of a run without checking it; None if it cannot be built."""
+    """Build the task of a run without checking it; None if it has none, or it cannot be built."""
     try:
         return TASKS.build(record.config["task"], where="task")
-    except ConfigError:
+    except (ConfigError, KeyError):
+        return None
+
+
+def backend_of(record: RunRecord) -> Backend | None:
+    """Build the backend of a run; None if it cannot be built."""
+    try:
+        return BACKENDS.build(record.config["backend"], where="backend")
+    except (ConfigError, KeyError):
         return None
 
 

@@ -18,6 +18,7 @@ from advsweep.store import Owner, Status
 from advsweep.sweep.executors.base import Resources
 from advsweep.sweep.planning.resume import (
     DEFAULTS,
+    backend_of,
     build_alike,
     changed_settings,
     recorded_settings,
@@ -159,12 +160,15 @@ class PullScheduler(Scheduler):
     def _check_consent(self, records: Iterable[RunRecord]) -> None:
         """Refuses runs here that their own processes would refuse and record as failed."""
         for record in records:
-            key = json.dumps(record.config["task"])
+            parts = {"task": record.config.get("task"), "backend": record.config.get("backend")}
+            key = json.dumps(parts, sort_keys=True)
             if key in self._consented:
                 continue
-            if (task := task_of(record)) is not None:
+            for part in (task_of(record), backend_of(record)):
+                if part is None:
+                    continue
                 try:
-                    task.check_consent()
+                    part.check_consent()
                 except ConfigError as error:
                     raise ConfigError(f"run {record.id}: {error}") from error
             self._consented.add(key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from advsweep.errors import (
     ConfigError,
     LeaseLostError,
     NoMemoryError,
+    ProcessKilledError,
     StoreError,
     is_disk_full,
     is_out_of_memory,
@@ -91,6 +91,7 @@ def make_evaluators(
         for settings in evaluations or [record.config["evaluation"]]
     ]
     runs[0].task.check_consent()
+    runs[0].backend.check_consent()
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
 
 
@@ -132,7 +133,7 @@ def begin_training(
             f"sweep again, which plans it anew"
         )
     claim_folder(record.directory, record.identity)
-    _discard_foreign_checkpoints(record)
+    _discard_foreign_checkpoints(record, run)
     _log.info(
         "training %s, seed %d, %d steps, identity %s",
         *(run.estimator.name, run.seed, run.steps, run.identity[:12]),
@@ -181,6 +182,8 @@ def end_of(error: BaseException) -> RunEnd:
     if isinstance(error, NoMemoryError):
         return RunEnd(OUT_OF_MEMORY, Status.FAILED, str(error), where, Failure.OOM)
     failure = Failure.DISK if is_disk_full(error) else Failure.ERROR
+    if isinstance(error, ProcessKilledError):
+        failure = Failure.KILLED
     # The message of an AdvsweepError suffices for the user; a traceback would hide it.
     if isinstance(error, AdvsweepError):
         return RunEnd(FAILED, Status.FAILED, str(error), failure=failure)
@@ -280,16 +283,12 @@ def _analyse_weights(store: Store, record: RunRecord, run: Run) -> None:
         _log.warning("the weights were not compared with the base model's: %s", error)
 
 
-def _discard_foreign_checkpoints(record: RunRecord) -> None:
+def _discard_foreign_checkpoints(record: RunRecord, run: Run) -> None:
     """Deletes checkpoints past the last step that the store has metrics of.
 
     They belong to another store in the same place, or to an earlier try on this machine that
     another machine repeated from the start. Resuming from them would skip the metrics of the
     steps in between.
     """
-    paths = (record.directory / "checkpoints").glob("step-*")
-    ahead = [p for p in paths if int(p.name.removeprefix("step-")) > record.step]
-    for path in ahead:
-        shutil.rmtree(path)
-    if ahead:
-        _log.warning("%d checkpoints past step %d: not of this store", len(ahead), record.step)
+    if count := run.backend.discard_checkpoints(record.directory, record.step):
+        _log.warning("%d checkpoints past step %d: not of this store", count, record.step)

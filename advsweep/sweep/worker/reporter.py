@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from advsweep.evaluation.run_evaluator import Evaluator
 from advsweep.sweep.stop_request import RunStopped
 
 if TYPE_CHECKING:
+    from advsweep.backends.base import CountedProblem
     from advsweep.store import Store
     from advsweep.sweep.early_stopping.rules import StoppingCheck
     from advsweep.sweep.stop_request import AnyStopRequest
@@ -75,13 +76,15 @@ class StoreReporter:
         self._staged = 0.0
         self._saved = 0
         self._stop_reported = False
+        self._judged = -1
         self.step = 0
         self.prune_reason: str | None = None
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._position(step - 1)
         self._stop.protect()
-        self.step = step
+        # Programs apart from advsweep may log an earlier step once more.
+        self.step = max(self.step, step)
         self._points += [(name, step, float(value)) for name, value in values.items()]
         if step % max(1, self._run.steps // LOG_LINES) == 0 or step == self._run.steps:
             numbers = (f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values)
@@ -115,6 +118,17 @@ class StoreReporter:
         self._points += [(name, step, value) for name, value in values.items()]
         self._write(stage="training")
 
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+        self._position(step)
+        self._write()
+        evaluation = self._evaluator.record(step, task, problems)
+        scores = evaluation.scores(evaluation.settings["k"])
+        values = {name: value for name, value in scores.items() if name.startswith("pass@")}
+        numbers = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+        self.log(f"evaluation after step {step}: {numbers}")
+        self._points += [(name, step, value) for name, value in values.items()]
+        self._write()
+
     def checkpoint(self, step: int, path: Path) -> None:
         self.flush()
         self._store.checkpoints.add(self._run_id, step, path)
@@ -143,9 +157,10 @@ class StoreReporter:
         return at_end and self._saved == self.step
 
     def _is_pruned(self) -> bool:
-        early = self.step < self._run.steps
+        early = self._judged < self.step < self._run.steps
         if early and self._stopping is not None and self._stopping.is_due(self.step):
             self.flush()
+            self._judged = self.step
             self.prune_reason = self._stopping.judge(self.step)
         return self.prune_reason is not None
 
