@@ -119,8 +119,9 @@ class Values:
         return text
 
     def fields(self, node: str) -> dict[str, Any]:
-        """Return the fields of a node without its name."""
-        return {k: v for k, v in self._config.get(node, {}).items() if k != "name"}
+        """Return the fields of a node without its name; those of inner nodes by dotted key."""
+        own = {k: v for k, v in self._config.get(node, {}).items() if k != "name"}
+        return dict(_flat(own))
 
     def with_runtime(self, **values: Any) -> Values:
         """Return values with further names."""
@@ -138,6 +139,14 @@ class Values:
                 raise ConfigError(_lacking(name, self._config, where))
             value = value[part]
         return value
+
+
+def _flat(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 def _lacking(name: str, config: Mapping[str, Any], where: str) -> str:

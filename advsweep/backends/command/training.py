@@ -145,7 +145,16 @@ class CommandTraining:
         }
         if self._counts is not None:
             self._counts.skip(found.step)
+        self._set_log_aside(found.step)
         return found
+
+    def _set_log_aside(self, step: int) -> None:
+        """Rename the log of earlier processes: the command may go on with it, or begin it anew."""
+        if self._metrics_file.is_file() and not self._metrics_file.is_symlink():
+            self._metrics_file.replace(f"{self._metrics_file}.until-{step}")
+            self._feed = MetricFeed(
+                self._template.metric_options, self._metrics_file, self._run.steps
+            )
 
     @contextmanager
     def _started(self, found: Found | None) -> Iterator[RunningCommand]:
