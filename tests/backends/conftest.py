@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from advsweep.backends.base import Run
+from advsweep.backends.base import CountedProblem, Run
 from advsweep.backends.build import build_run
 from advsweep.tasks.base import Completions, Sampler, Split, Task
 
@@ -68,6 +68,7 @@ class Recorder:
     points: dict[int, dict[str, float]] = field(default_factory=dict)
     evaluations: dict[int, Completions] = field(default_factory=dict)
     evaluated: list[int] = field(default_factory=list)
+    counts: dict[int, tuple[str, list[CountedProblem]]] = field(default_factory=dict)
     checkpoints: list[tuple[int, Path]] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
     resumptions: list[int] = field(default_factory=list)
@@ -85,6 +86,9 @@ class Recorder:
             raise KilledError
         self.evaluated.append(step)
         self.evaluations[step] = ask(sampler, self.task)
+
+    def counted(self, step: int, task: str, problems: Sequence[CountedProblem]) -> None:
+        self.counts[step] = (task, list(problems))
 
     def checkpoint(self, step: int, path: Path) -> None:
         assert path.is_dir()

@@ -1,4 +1,9 @@
-"""What every backend must do, tried on each that is registered."""
+"""What every backend must do, tried on each that is registered.
+
+A backend that is `external` trains with a program of the user's, which has neither our rollouts
+nor our checkpoints. tests/backends/command holds it to what applies of this suite: equal runs,
+seeds, interruption, resumption, and the order of reports.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +72,7 @@ METRICS = {
 }
 
 
-@pytest.fixture(params=BACKENDS.names())
+@pytest.fixture(params=[n for n in BACKENDS.names() if not BACKENDS.get(n).external])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

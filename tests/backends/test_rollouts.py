@@ -25,7 +25,7 @@ MakeRun = Callable[..., Run]
 PLAIN_GRPO = {"estimator": {"name": "grpo"}, "rollout": {"name": "plain"}}
 
 
-@pytest.fixture(params=BACKENDS.names())
+@pytest.fixture(params=[n for n in BACKENDS.names() if not BACKENDS.get(n).external])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -1,0 +1,71 @@
+"""Runs of the command backend whose command is `trainer.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.backends.base import Run
+from advsweep.backends.build import build_run
+from advsweep.backends.command import consent
+from advsweep.backends.command.backend import Command
+
+TRAINER = Path(__file__).with_name("trainer.py")
+
+TEMPLATE: dict[str, Any] = {
+    "command": [
+        *("{python}", "-I", "-S", str(TRAINER)),
+        *("--estimator", "{estimator.name}", "--seed", "{seed}", "--steps", "{steps}"),
+        *("--output", "{directory}", "--mode", "{parameters.mode}"),
+        *("--delay", "{parameters.delay}"),
+    ],
+    "parameters": {"mode": "", "delay": 0.02},
+    "metrics": {"names": "trl"},
+    "checkpoints": {
+        "glob": "checkpoint-*",
+        "step": r"^checkpoint-(\d+)$",
+        "complete": "state.json",
+        "resume": ["--resume", "{checkpoint}"],
+    },
+    "stop": {"grace": 3},
+}
+
+
+@pytest.fixture
+def command_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """`command_node(changes, mode=...)`: a backend's node as the planner makes it."""
+    # Consent is an environment variable; it must not outlive the test.
+    monkeypatch.setenv(consent.COMMANDS, "{}")
+
+    def make(changes: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
+        content = {k: v for k, v in {**TEMPLATE, **(changes or {})}.items() if v is not None}
+        file = tmp_path / "mine.yaml"
+        consent.allow_template(content, str(file), str(tmp_path))
+        return {
+            "name": Command.name,
+            "template": str(file),
+            "folder": str(tmp_path),
+            "content": content,
+            "parameters": parameters,
+        }
+
+    return make
+
+
+@pytest.fixture
+def command_run(command_node: Callable[..., dict[str, Any]]) -> Callable[..., Run]:
+    """`command_run(changes, config, mode=...)`: a run of six steps."""
+
+    def make(
+        changes: dict[str, Any] | None = None,
+        config: dict[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Run:
+        node = command_node(changes, **parameters)
+        base = {"backend": node, "estimator": {"name": "grpo"}, "seed": 1, "steps": 6}
+        return build_run({**base, **(config or {})})
+
+    return make

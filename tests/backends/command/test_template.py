@@ -1,0 +1,264 @@
+"""Templates and their placeholders: what is refused, and what reaches the command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.backends.base import Run
+from advsweep.backends.command.arguments import command_line, values_of, variables
+from advsweep.backends.command.placeholders import Values, as_text, fill, names_in
+from advsweep.backends.command.template import (
+    Template,
+    build_template,
+    builtin_templates,
+    read_template,
+    template_path,
+)
+from advsweep.errors import ConfigError, UnknownNameError
+from advsweep.estimators.registry import ESTIMATORS
+
+MakeRun = Callable[..., Run]
+NEEDED = ["{estimator.name}", "{seed}", "{steps}"]
+
+
+def template(**changes: Any) -> Template:
+    return build_template({"command": ["train", *NEEDED], **changes}, "mine.yaml")
+
+
+def line_of(run: Run, **options: bool) -> list[str]:
+    backend: Any = run.backend
+    values = values_of(run, backend.parameters, Path("/runs/1/output"), backend.template)
+    values = values.with_runtime(checkpoint="/c", step=4)
+    return command_line(backend.spec, values, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"comand": "x"}, "no parameter 'comand'; did you mean 'command'"),
+        ({"metrics": {"kinds": "csv"}}, "metrics.kinds: .*did you mean 'kind'"),
+        ({"checkpoints": {"glob": "c-*"}}, "checkpoints: expected `step`"),
+        ({"checkpoints": {"glob": "c-*", "step": "c"}}, "expected one group, the step"),
+        ({"checkpoints": {"glob": "c-*", "step": "c-("}}, "expected a regular expression"),
+        ({"stop": {"signal": "KILL"}}, "expected one of TERM, INT, HUP, USR1, USR2, got 'KILL'"),
+        ({"command": ["train", "{seed}", "{steps}"]}, "expected a placeholder {estimator.name}"),
+        ({"command": ["train", *NEEDED, "{sed}"]}, "'{sed}'; did you mean 'seed'"),
+        ({"command": ["train", *NEEDED, "{seed:03d}"]}, "without a format"),
+        ({"command": ["train", *NEEDED, "{seed"]}, "with {{ and }} for braces"),
+        ({"command": []}, "expected a program"),
+        ({"command": ["train", *NEEDED, {"each": "estimator"}]}, "expected {each: estimator"),
+        ({"parameters": {"lr": 1}}, "parameters.lr: expected a placeholder"),
+        ({"fixed": {"seed": 0}}, "fixed.seed: .*a placeholder uses"),
+        ({"fixed": {"task": "x"}}, "fixed.task: no such key can be stated"),
+        ({"shell": True}, "expected one text, as shell is true"),
+        ({"evaluations": {}}, "expected either a file or a command"),
+        ({"evaluations": {"command": ["x"]}}, "expected checkpoints to evaluate"),
+        ({"metrics": {"file": "output"}}, "metrics.kind: expected pattern"),
+        ({"success": ["yes"]}, "success: expected whole numbers"),
+        ({"name": "x"}, "a template has no key 'name'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        template(**changes)
+    assert re.search(words, str(raised.value)), str(raised.value)
+    assert str(raised.value).startswith("mine.yaml: ")
+
+
+def test_a_log_outside_the_folder_of_the_run_is_refused(command_run: MakeRun) -> None:
+    for file in ("/tmp/shared.jsonl", "../other.jsonl", "{directory}/../x.jsonl"):
+        with pytest.raises(ConfigError, match=r"expected a path below {directory}"):
+            command_run({"metrics": {"file": file}})
+
+
+def test_kinds_and_names_of_logs_are_checked_before_anything_starts(command_run: MakeRun) -> None:
+    with pytest.raises(UnknownNameError, match="jsonl"):
+        command_run({"metrics": {"kind": "jsnol"}})
+    with pytest.raises(UnknownNameError, match="trl"):
+        command_run({"metrics": {"names": "tlr"}})
+
+
+def test_values_fill_placeholders(command_run: MakeRun) -> None:
+    run = command_run({"command": ["x", "{{a}}", "--n={steps}", *NEEDED], "parameters": None})
+    assert line_of(run) == ["x", "{a}", "--n=6", "grpo", "1", "6"]
+    assert line_of(run, resume=True)[-2:] == ["--resume", "/c"]
+
+
+def test_each_passes_all_fields_of_a_component(command_run: MakeRun) -> None:
+    line = ["x", "{seed}", "{steps}", {"each": "estimator", "as": ["--set", "{key}={value}"]}]
+    changes = {"command": line, "parameters": None}
+    run = command_run(changes, {"estimator": {"name": "asym_grpo", "delta": 0.25}})
+    assert "delta=0.25" in line_of(run)
+    inner = command_run(changes, {"estimator": {"name": "grpo_n", "base": {"name": "rloo"}}})
+    assert "base.name=rloo" in line_of(inner)
+
+
+def test_a_placeholder_of_a_parameter_that_the_estimator_lacks(command_run: MakeRun) -> None:
+    line = ["x", *NEEDED, "{estimator.delta}"]
+    changes = {"command": line, "parameters": None}
+    command_run(changes, {"estimator": {"name": "asym_grpo"}})
+    with pytest.raises(ConfigError, match=r"'grpo' has no parameter 'delta'.*each: estimator"):
+        command_run(changes)
+
+
+def test_only_what_reaches_the_command_is_in_the_config_and_the_identity(
+    command_run: MakeRun,
+) -> None:
+    plain = command_run()
+    config = plain.plain()
+    assert set(config) == {"estimator", "evaluation", "backend", "steps", "seed"}
+    assert config["estimator"] == {"name": "grpo"}
+    assert config["backend"]["parameters"] == {"mode": "", "delay": 0.02}
+    others = {"optimizer": {"name": "adamw", "lr": 1.0}, "group_size": 4, "task": "gsm8k"}
+    assert command_run(config=others).identity == plain.identity
+    assert command_run(config={"steps": 7}).identity != plain.identity
+    assert command_run(mode="loud").identity != plain.identity
+    assert command_run({"success": [0, 1]}).identity != plain.identity
+    # What is stored builds the same run again.
+    from advsweep.backends.build import build_run
+
+    again = build_run(config)
+    assert again.identity == plain.identity
+    assert again.plain() == config
+
+
+def test_what_a_command_does_by_itself_is_stated(command_run: MakeRun) -> None:
+    changes = {
+        "command": ["x", "{seed}"],
+        "parameters": None,
+        "fixed": {"estimator": "rloo", "steps": 50, "group_size": 16},
+    }
+    run = command_run(changes)
+    assert (run.estimator.name, run.steps, run.group_size) == ("rloo", 50, 16)
+    assert run.plain()["group_size"] == 16
+    with pytest.raises(ConfigError, match=r"estimator: .*the template fixes at 'rloo'"):
+        run.backend.check_given(["estimator"])
+
+
+@pytest.mark.parametrize(
+    ("key", "reaches"),
+    [
+        *[("estimator", True), ("seed", True), ("steps", True), ("backend.template", True)],
+        *[("backend.parameters.mode", True), ("executor.jobs", True), ("resources.gpus", True)],
+        *[("estimator.delta", False), ("task", False), ("group_size", False)],
+        *[("optimizer.lr", False), ("method", False), ("backend.checkpoint_every", False)],
+        *[("evaluation.k", False), ("generation.temperature", False)],
+    ],
+)
+def test_keys_that_reach_nothing_are_refused(command_run: MakeRun, key: str, reaches: bool) -> None:
+    backend = command_run().backend
+    if reaches:
+        backend.check_given([key])
+    else:
+        with pytest.raises(ConfigError, match=f"^{key}: expected a key that reaches the command"):
+            backend.check_given([key])
+
+
+def test_unknown_parameters_are_refused(command_run: MakeRun) -> None:
+    with pytest.raises(UnknownNameError, match=r"parameters.mod: .*did you mean 'mode'"):
+        command_run(mod="x")
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0")))
+def test_a_value_is_one_argument_whatever_it_holds(value: str) -> None:
+    values = Values({}, {"p": value}, {})
+    assert fill("--x={parameters.p}", values, "command") == f"--x={value}"
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="\0")))
+def test_a_value_is_one_word_of_a_shell(value: str) -> None:
+    spec = template(
+        command="echo {estimator.name} {seed} {steps} {parameters.p}",
+        parameters={"p": ""},
+        shell=True,
+    )
+    config = {"estimator": {"name": "grpo"}, "seed": 0, "steps": 1}
+    shell, option, text = command_line(spec, Values(config, {"p": value}, {}))
+    assert (shell, option) == ("/bin/sh", "-c")
+    assert shlex.split(text) == ["echo", "grpo", "0", "1", value]
+
+
+def test_a_shell_is_given_what_it_quotes(command_run: MakeRun) -> None:
+    hostile = "'; touch /tmp/x $(id) `id` \\ \" \n*"
+    run = command_run(
+        {
+            "shell": True,
+            "command": "printf %s {parameters.p} # {estimator.name} {seed} {steps}",
+            "parameters": {"p": hostile},
+            "checkpoints": None,
+        }
+    )
+    done = subprocess.run(line_of(run), capture_output=True, text=True, check=True)
+    assert done.stdout == hostile
+
+
+def test_a_text_is_split_before_values_are_filled_in(command_run: MakeRun) -> None:
+    line = "x --name 'a b' {parameters.p} {estimator.name} {seed} {steps}"
+    run = command_run({"command": line, "parameters": {"p": "c 'd"}, "checkpoints": None})
+    assert line_of(run) == ["x", "--name", "a b", "c 'd", "grpo", "1", "6"]
+
+
+def test_variables(command_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVSWEEP_STORE", "postgresql://user:secret@host/db")
+    monkeypatch.setenv("UNWANTED", "1")
+    run = command_run({"environment": {"A": "{seed}", "UNWANTED": None}})
+    backend: Any = run.backend
+    found = variables(backend.spec, values_of(run, backend.parameters, Path("/r"), ""))
+    assert found["A"] == "1"
+    assert "UNWANTED" not in found
+    assert not any("secret" in value for value in found.values())
+
+
+def test_as_text() -> None:
+    assert [as_text(v) for v in (1e-6, 3, True, None, "a", [1], {"a": 1})] == [
+        *("1e-06", "3", "true", "null", "a", "[1]", '{"a": 1}')
+    ]
+    assert names_in("{{{seed}}}{steps}", "x") == ["seed", "steps"]
+
+
+@pytest.mark.parametrize("name", builtin_templates())
+def test_our_own_templates_fit_every_estimator(command_node: Any, name: str) -> None:
+    """Their command lines hold the estimator with all of its fields."""
+    from advsweep.backends.build import build_run
+
+    path = template_path(name)
+    content = read_template(path)
+    node = {**command_node(), "template": str(path), "content": content}
+    if content["metrics"]["kind"] == "csv":
+        pytest.importorskip("advsweep.logs.csv_file")
+    for estimator in ESTIMATORS:
+        numbers = {"seed": 3, "steps": 9, "group_size": 8, "prompts_per_step": 4}
+        config = {"backend": {**node, "parameters": {}}, "estimator": {"name": estimator}}
+        run = build_run({**config, **numbers})
+        assert any(estimator in argument for argument in line_of(run))
+        assert run.group_size == 8
+
+
+def test_templates_are_found_by_name_or_path(tmp_path: Path) -> None:
+    assert builtin_templates() == ["torchrun", "trl_script", "verl"]
+    file = tmp_path / "mine.yaml"
+    file.write_text("command: x {estimator.name} {seed} {steps}\n")
+    assert template_path(str(file)) == file.resolve()
+    with pytest.raises(ConfigError, match="a file, or one of torchrun, trl_script, verl"):
+        template_path("vrl")
+    (tmp_path / "list.yaml").write_text("- a\n")
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        read_template(tmp_path / "list.yaml")
+
+
+def test_the_supervisor_needs_the_standard_library_alone() -> None:
+    """It starts without site-packages, in a fraction of what our package takes."""
+    from advsweep.backends.command import supervisor
+
+    code = f"import runpy; runpy.run_path({supervisor.__file__!r}, run_name='tried')"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
