@@ -34,6 +34,10 @@ FORMAT = 1
 MAX_DEPTH = 16
 """The depth to which folders are copied; advsweep makes folders 3 deep."""
 
+COMMAND_FOLDER = "output"
+"""The folder of a run that belongs to a command of the user's. Checkpoints in it may hold code,
+so it is not copied from a store of somebody else."""
+
 PREFIX = 12
 """Digits of a run's identity in the name of its folder."""
 
@@ -157,7 +161,8 @@ def copy_folder(source: Path, target: Path, identity: str) -> list[Path]:
     Only regular files are copied, with permissions for their owner alone. Links are not followed.
 
     Returns:
-        The paths that were left out: links, special files and folders that are too deep.
+        The paths that were left out: links, special files, folders that are too deep, and the
+        folder of a command.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -188,7 +193,9 @@ def _plain_entries(
         place = target / entry.name
         if entry.is_file(follow_symlinks=False):
             yield entry, place
-        elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+        elif entry.is_dir(follow_symlinks=False) and (
+            depth < MAX_DEPTH and not (depth == 0 and entry.name == COMMAND_FOLDER)
+        ):
             yield entry, place
             yield from _plain_entries(Path(entry.path), place, left_out, depth + 1)
         else:

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig
@@ -47,6 +48,8 @@ config = GRPOConfig(
     log_completions=True,
     num_completions_to_print=0,
     report_to="none",
+    bf16=torch.cuda.is_available(),
+    use_cpu=not torch.cuda.is_available(),
 )
 trainer = EstimatorGRPOTrainer(
     model=options.model,
