@@ -64,7 +64,10 @@ def planned(file: Path, *overrides: str, executor: str = "debug") -> Plan:
 
 
 def test_a_sweep_of_a_command_is_reported(
-    template: MakeTemplate, store: Store, capsys: pytest.CaptureFixture[str]
+    template: MakeTemplate,
+    store: Store,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from advsweep.cli import main as cli
 
@@ -82,8 +85,11 @@ def test_a_sweep_of_a_command_is_reported(
         [1, 1],
     )
     assert [c.step for c in store.checkpoints.select(ids[0])] == [2, 4, 6]
+    columns = "reward/mean,collapse/acr,pass@1"
+    arguments = ["advsweep", "report", "--store", store.url, "--columns", columns]
+    monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as ended:
-        cli(["report", "--store", store.url, "--columns", "reward/mean,collapse/acr,pass@1"])
+        cli()
     assert not ended.value.code
     shown = capsys.readouterr().out
     assert "dr_grpo" in shown

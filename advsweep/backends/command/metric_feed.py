@@ -76,13 +76,14 @@ class MetricLines:
 
     def __init__(self, options: Metrics, path: Path) -> None:
         self.is_used = options.file == OUTPUT
-        text = options.options.get("pattern", "")
-        self._pattern = re.compile(text) if self.is_used and isinstance(text, str) else None
+        given = options.options.get("pattern", ())
+        texts = [given] if isinstance(given, str) else given
+        self._patterns = [re.compile(text) for text in texts] if self.is_used else []
         self._path = path
 
     def add(self, line: str) -> None:
-        """Keep a line if it matches the pattern."""
-        if self._pattern is not None and self._pattern.search(line):
+        """Keep a line if it matches a pattern."""
+        if any(pattern.search(line) for pattern in self._patterns):
             with open_private(self._path, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
 
