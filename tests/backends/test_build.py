@@ -248,7 +248,7 @@ def test_refusals_name_the_key(
     ("key", "message"),
     [
         ("group_size", "group_size: expected an integer, got nothing"),
-        ("backend", "backend: expected one of bandit, fake, tiny, trl, got nothing"),
+        ("backend", "backend: expected one of bandit, command, fake, tiny, trl, got nothing"),
     ],
 )
 def test_missing_keys_are_named(config: dict[str, Any], key: str, message: str) -> None:
