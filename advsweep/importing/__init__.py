@@ -18,7 +18,10 @@ __all__ = ["IMPORTERS", "ImportOptions", "ImportedRun", "Importer", "ProblemResu
 _MODULES = {
     "csv": "line_files",
     "jsonl": "line_files",
+    "lm-eval": "lm_eval",
     "tensorboard": "tensorboard",
+    "trl": "trl",
+    "verl": "verl",
     "wandb": "wandb",
 }
 

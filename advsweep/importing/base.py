@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from advsweep.components import Component
+from advsweep.importing.settings import merged
 from advsweep.logs.base import LoggedStep
 from advsweep.logs.names import NameMap
 
@@ -66,11 +67,17 @@ class ImportOptions:
         names: their names of metrics and ours.
         settings: values of config keys that the user gives; importers may read theirs.
         by: columns whose values tell the runs of one file apart.
+        in_name: returns the settings in the name of a run, by its `source`.
     """
 
     names: NameMap
     settings: Mapping[str, Any] = field(default_factory=dict)
     by: tuple[str, ...] = ()
+    in_name: Callable[[str], Mapping[str, Any] | None] = lambda source: None
+
+    def settings_of(self, source: str) -> dict[str, Any]:
+        """Returns what the user says about the settings of one run."""
+        return merged(self.in_name(source) or {}, self.settings)
 
 
 @dataclass(kw_only=True)

@@ -79,12 +79,18 @@ def import_runs(
     """
     _check_sweep(store, sweep)
     names_of_log = NameMap.load(importer.table, names)
-    options = ImportOptions(names=names_of_log, settings=dict(settings or {}), by=tuple(by))
     summary = ImportSummary(names_of_log)
     root = Path(source).resolve() if Path(source).exists() else None
+
+    def in_name(place: str) -> Mapping[str, Any] | None:
+        return {} if pattern is None else pattern.settings(_full_name(root, place))
+
+    options = ImportOptions(
+        names=names_of_log, settings=dict(settings or {}), by=tuple(by), in_name=in_name
+    )
     writer = _RunWriter(store, importer, root, rows, sweep, summary, dry_run=dry_run)
     for found in importer.read(source, options):
-        own = {} if pattern is None else pattern.settings(_full_name(root, found.source))
+        own = in_name(found.source)
         if own is None:
             summary.unmatched.append(_shown(found.source))
             continue

@@ -23,7 +23,8 @@ def import_(
         str,
         typer.Argument(
             metavar="FORMAT",
-            help="The format: csv, jsonl, tensorboard, wandb, or one of another package.",
+            help="The format: csv, jsonl, lm-eval, tensorboard, trl, verl, wandb, or one of "
+            "another package.",
             autocompletion=complete_importer,
         ),
     ],

@@ -1,0 +1,389 @@
+"""Imports samples of lm-evaluation-harness: n and c of every problem, so pass@k for any k.
+
+    advsweep import lm-eval results/                # written with --log_samples
+
+A file `samples_TASK_DATE.jsonl` (lm-eval 0.4) has a line for each problem and filter: the
+responses, what the filter made of them, and the problem's value of each metric. n and c follow
+from that value where it is one of
+
+- a list of 0 and 1, one for each response;
+- `pass@1`, the share of the n responses that are correct; or `pass@k`, inverted: with c of n
+  correct, 1 - C(n-c, k)/C(n, k);
+- a share of the n responses (their mean), seen by values between 0 and 1 that are multiples of 1/n;
+- 0 or 1: the filter scores one response, n = 1.
+
+A majority vote is no sample of the model and is left out where another filter exists.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.importing.base import ImportedRun, Importer, ImportOptions, ProblemResult
+from advsweep.local_files import open_regular
+from advsweep.logs.base import LAST_STEP, MAX_LINE, unreadable
+from advsweep.printable import printable_line
+from advsweep.redaction import redacted
+
+_SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d+)\.jsonl")
+_CHECKPOINT = re.compile(
+    r"(?P<run>.*?)[/_]*(?:checkpoint|global_step|global-step|step)[-_]?(?P<step>\d{1,10})"
+    r"(?:/(?:actor|huggingface|hf|policy|model))*/?"
+)
+_PASS = re.compile(r"pass(?:@|_at_)(?P<k>\d{1,6})")
+_VOTE = re.compile(r"maj|vote|consensus", re.IGNORECASE)
+_USUAL = ("exact_match", "acc", "math_verify", "prompt_level_strict_acc")
+"""Metrics that say whether an answer is right, before others whose values are 0 and 1."""
+
+_MOST_RESULTS = 256 * 2**20
+_MOST_RESPONSES = 10**6
+_KEPT = ("model", "model_args", "gen_kwargs", "num_fewshot", "limit", "system_instruction")
+
+
+@dataclass
+class _File:
+    task: str
+    date: str
+    path: Path
+
+
+class _Value(NamedTuple):
+    """What a line says of one metric of a problem."""
+
+    value: Any
+    responses: int
+
+
+@dataclass
+class _Samples:
+    """The values of one task.
+
+    Attributes:
+        values: by filter, metric and problem.
+        left_out: why lines were not used, with how often.
+    """
+
+    values: dict[str, dict[str, dict[str, _Value]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+class _Count(NamedTuple):
+    n: int
+    correct: int
+
+
+@dataclass(kw_only=True)
+class LmEval(Importer):
+    """Reads a folder of results, or one file of samples.
+
+    Settings `filter` and `metric` choose what decides whether a response is correct. A model in a
+    folder `checkpoint-N` or `global_step_N` is the run in the folder above, evaluated after N
+    steps.
+    """
+
+    name: ClassVar[str] = "lm-eval"
+    table: ClassVar[str] = "jsonl"
+
+    def read(self, source: Path | str, options: ImportOptions) -> Iterator[ImportedRun]:
+        source = Path(source)
+        runs: dict[str, ImportedRun] = {}
+        for folder, files in _folders(source).items():
+            results = _results(folder, files)
+            model = _model(folder, results)
+            run_name, step = _split(model)
+            run = runs.get(run_name)
+            if run is None:
+                config = _config(run_name, results)
+                run = runs[run_name] = ImportedRun(
+                    source=run_name, config=config, steps=[], left_out=Counter()
+                )
+            for file in files:
+                _add(run, file, step, results, options)
+        yield from runs.values()
+
+
+def _folders(source: Path) -> dict[Path, list[_File]]:
+    """Returns the newest samples of each task, by folder."""
+    shown = printable_line(str(source))
+    if not source.exists():
+        raise ConfigError(f"{shown}: expected results of lm-eval, there are none")
+    paths = [source] if source.is_file() else sorted(source.rglob("samples_*.jsonl"))
+    newest: dict[tuple[Path, str], _File] = {}
+    for path in paths:
+        match = _SAMPLES.fullmatch(path.name)
+        if match is None:
+            continue
+        file = _File(match["task"], match["date"], path)
+        known = newest.get((path.parent, file.task))
+        if known is None or known.date < file.date:
+            newest[path.parent, file.task] = file
+    if not newest:
+        raise ConfigError(
+            f"{shown}: expected files samples_TASK_DATE.jsonl, got none; run lm_eval with "
+            "--log_samples and --output_path"
+        )
+    folders: dict[Path, list[_File]] = {}
+    for (folder, _), file in newest.items():
+        folders.setdefault(folder, []).append(file)
+    return folders
+
+
+def _results(folder: Path, files: Iterable[_File]) -> dict[str, Any]:
+    """Returns the results beside the newest samples; empty without readable ones."""
+    for date in sorted({file.date for file in files}, reverse=True):
+        for path in sorted(folder.glob(f"*_{date}.json")):
+            try:
+                with open_regular(path.resolve()) as stream:
+                    text = stream.read(_MOST_RESULTS)
+                content = json.loads(text)
+            except (OSError, ValueError, RecursionError):
+                continue
+            if isinstance(content, dict) and isinstance(content.get("config"), dict):
+                return content
+    return {}
+
+
+def _model(folder: Path, results: Mapping[str, Any]) -> str:
+    """Returns the name of the model: the folder's is made of it, with __ for /."""
+    name = results.get("model_name")
+    if isinstance(name, str) and name:
+        return redacted(name)
+    return folder.name.replace("__", "/")
+
+
+def _split(model: str) -> tuple[str, int]:
+    """Returns the name of the run that a checkpoint is of, and its step; 0 for a model.
+
+    >>> _split("runs/grpo-s0/checkpoint-500"), _split("Qwen/Qwen2.5-0.5B")
+    (('runs/grpo-s0', 500), ('Qwen/Qwen2.5-0.5B', 0))
+    """
+    match = _CHECKPOINT.fullmatch(model)
+    if match is None or not match["run"] or int(match["step"]) > LAST_STEP:
+        return printable_line(model)[:500], 0
+    return printable_line(match["run"])[:500], int(match["step"])
+
+
+def _config(model: str, results: Mapping[str, Any]) -> dict[str, Any]:
+    settings = results.get("config", {})
+    kept = {key: settings[key] for key in _KEPT if settings.get(key) not in (None, "")}
+    arguments = kept.get("model_args")
+    if isinstance(arguments, dict):
+        # The path has the step of a checkpoint, and is the model's name already.
+        kept["model_args"] = {
+            key: value for key, value in arguments.items() if key not in ("pretrained", "path")
+        }
+    elif isinstance(arguments, str):
+        parts = (part for part in arguments.split(",") if not part.startswith(("pretrained=",)))
+        kept["model_args"] = redacted(",".join(parts))
+    return {"model": {"path": model}, **({"lm_eval": kept} if kept else {})}
+
+
+def _add(
+    run: ImportedRun,
+    file: _File,
+    step: int,
+    results: Mapping[str, Any],
+    options: ImportOptions,
+) -> None:
+    samples = _read(file.path)
+    assert isinstance(run.left_out, Counter)
+    run.left_out.update(samples.left_out)
+    task = printable_line(file.task)[:200]
+    configs = results.get("configs")
+    of_task = configs.get(file.task) if isinstance(configs, dict) else None
+    given = options.settings_of(run.source)
+    chosen = _choose(samples, task, of_task if isinstance(of_task, dict) else {}, given)
+    if chosen is None:
+        run.left_out["tasks without a metric that says what is correct"] += 1
+        return
+    counts, note = chosen
+    run.notes.append(f"{task}, step {step}: {note}" if step else f"{task}: {note}")
+    run.evaluations += [
+        ProblemResult(step, problem, count.n, count.correct, task)
+        for problem, count in counts.items()
+    ]
+
+
+def _read(path: Path) -> _Samples:
+    samples = _Samples()
+    try:
+        stream = open_regular(path.resolve())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with stream:
+        while line := stream.readline(MAX_LINE):
+            cut = len(line) == MAX_LINE and not line.endswith(b"\n")
+            while cut and (rest := stream.readline(MAX_LINE)):
+                line, cut = b"-", not rest.endswith(b"\n")
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                samples.left_out["lines that are cut or damaged"] += 1
+            elif "doc_id" not in row:
+                samples.left_out["lines without a problem (doc_id)"] += 1
+            else:
+                _take(row, samples)
+    return samples
+
+
+def _take(row: Mapping[str, Any], samples: _Samples) -> None:
+    digest = row.get("doc_hash")
+    problem = str(row["doc_id"])[:100]
+    problem += f"-{digest[:8]}" if isinstance(digest, str) else ""
+    responses = row.get("resps")
+    first = responses[0] if isinstance(responses, list) and responses else None
+    number = len(first) if isinstance(first, list) and len(responses or ()) == 1 else 1
+    metrics = row.get("metrics")
+    names = metrics if isinstance(metrics, list) else []
+    by_metric = samples.values[str(row.get("filter", "none"))]
+    for name in names:
+        if not isinstance(name, str) or name not in row:
+            continue
+        value = row[name]
+        if isinstance(value, list) or (isinstance(value, (int, float)) and math.isfinite(value)):
+            by_metric[name][printable_line(problem)] = _Value(value, number)
+        else:
+            samples.left_out["values of metrics that are not numbers"] += 1
+
+
+def _choose(
+    samples: _Samples, task: str, config: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, _Count], str] | None:
+    """Returns the counts of one filter and metric of a task, and what they are."""
+    wanted = given.get("filter"), given.get("metric")
+    votes = _votes(config)
+    best: tuple[tuple[int, int, int], str, str, dict[str, _Count], str] | None = None
+    for place, (filter_name, metrics) in enumerate(samples.values.items()):
+        for metric, values in metrics.items():
+            if wanted[0] not in (None, filter_name) or wanted[1] not in (None, metric):
+                continue
+            found = _counts(metric, values)
+            if found is None:
+                continue
+            counts, how = found
+            most = max(count.n for count in counts.values())
+            vote = int(filter_name in votes or _VOTE.search(filter_name) is not None)
+            usual = _USUAL.index(metric) if metric in _USUAL else len(_USUAL)
+            rank = (-vote, most, -usual * 1000 - place)
+            if best is None or rank > best[0]:
+                best = rank, filter_name, metric, counts, how
+    if best is None:
+        for name, what, known in (
+            (wanted[0], "filter", list(samples.values)),
+            (wanted[1], "metric", sorted({m for by in samples.values.values() for m in by})),
+        ):
+            if name is not None and name not in known:
+                raise NotFoundError(
+                    f"{what}: {task} has none called {str(name)[:100]!r}; "
+                    f"{nearest(str(name), known)}"
+                )
+        return None
+    (vote, _, _), filter_name, metric, counts, how = best
+    note = f"{printable_line(metric)} of filter {printable_line(filter_name)}, {how}"
+    note += ", a majority vote" if vote else ""
+    others = [printable_line(name) for name in samples.values if name != filter_name]
+    note += f"; other filters: {', '.join(others[:8])} (--set filter=NAME)" if others else ""
+    return counts, note
+
+
+def _votes(config: Mapping[str, Any]) -> set[str]:
+    """Returns the filters of a task that take a vote."""
+    votes = set()
+    listed = config.get("filter_list")
+    for entry in listed if isinstance(listed, list) else []:
+        steps = entry.get("filter") if isinstance(entry, dict) else None
+        for step in steps if isinstance(steps, list) else []:
+            if isinstance(step, dict) and step.get("function") == "majority_vote":
+                votes.add(str(entry.get("name")))
+    return votes
+
+
+def _counts(metric: str, values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
+    """Returns n and c of each problem; None for a metric that does not say what is correct."""
+    if all(isinstance(v.value, list) and v.value for v in values.values()):
+        if not all(_is_verdict(item) for v in values.values() for item in v.value):
+            return None
+        return {
+            problem: _Count(len(v.value), sum(map(int, v.value))) for problem, v in values.items()
+        }, "one value for each response"
+    if not all(_is_share(v.value) and 1 <= v.responses <= _MOST_RESPONSES for v in values.values()):
+        return None
+    if match := _PASS.fullmatch(metric):
+        return _from_pass_at_k(int(match["k"]), values)
+    if all(_is_verdict(v.value) for v in values.values()):
+        most = max(v.responses for v in values.values())
+        how = f"one of {most} responses" if most > 1 else "one response"
+        return {problem: _Count(1, int(v.value)) for problem, v in values.items()}, how
+    return _from_means(values)
+
+
+def _from_means(values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
+    counts = {}
+    for problem, (value, responses) in values.items():
+        correct = round(value * responses)
+        if abs(value * responses - correct) > 1e-6 * responses:
+            return None  # A score, and not a share of the responses.
+        counts[problem] = _Count(responses, correct)
+    return counts, "the share of the responses"
+
+
+def _from_pass_at_k(k: int, values: Mapping[str, _Value]) -> tuple[dict[str, _Count], str] | None:
+    """Inverts the unbiased estimate of pass@k, which grows with c."""
+    if k < 1 or any(v.responses < k for v in values.values()):
+        return None
+    counts, unclear = {}, 0
+    for problem, (value, responses) in values.items():
+        correct = _correct(float(value), responses, k)
+        if correct is None:
+            return None
+        # With fewer than k failures pass@k is 1, so that c may be less.
+        unclear += correct == responses and k > 1
+        counts[problem] = _Count(responses, correct)
+    how = f"n and c from pass@{k}"
+    if unclear:
+        how += f" ({unclear:,} problems with pass@{k} = 1 count as solved by all their samples)"
+    return counts, how
+
+
+def _correct(value: float, n: int, k: int) -> int | None:
+    """Returns c with 1 - C(n-c, k)/C(n, k) equal to a value; None if there is none."""
+    low, high = 0, n
+    while low < high:
+        middle = (low + high) // 2
+        if _pass_at_k(n, middle, k) < value - 1e-9:
+            low = middle + 1
+        else:
+            high = middle
+    if abs(_pass_at_k(n, low, k) - value) > 1e-6:
+        return None
+    return n if value >= 1 - 1e-12 else low
+
+
+def _pass_at_k(n: int, correct: int, k: int) -> float:
+    if n - correct < k:
+        return 1.0
+    logs = math.lgamma(n - correct + 1) - math.lgamma(n - correct - k + 1)
+    logs += math.lgamma(n - k + 1) - math.lgamma(n + 1)
+    return 1 - math.exp(logs)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and 0 <= value <= 1
+
+
+def _is_verdict(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and value in (0, 1)

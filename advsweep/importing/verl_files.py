@@ -1,0 +1,237 @@
+"""Finds the files of verl's runs in a folder, by what is in them.
+
+A run has a log of its metrics (the file logger), rollouts, validation samples, and the settings
+that Hydra wrote, each of them or some. Files belong to the run whose folder they share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from advsweep.errors import ConfigError
+from advsweep.local_files import open_regular
+from advsweep.printable import printable_line
+
+_DEPTH = 8
+_MOST_FILES = 200_000
+_HEAD = 2**20
+"""Bytes at the start of a file by which it is recognised."""
+
+_ENDINGS = (".jsonl", ".ndjson", ".json")
+_CHECKPOINTS = re.compile(r"global_step_\d+|checkpoint-\d+")
+_VALIDATION = re.compile(r"(?:^|[^a-z])val(?:id|idation)?(?:$|[^a-z])|eval", re.IGNORECASE)
+
+LOG, ROLLOUTS, VALIDATION = "log", "rollouts", "validation"
+
+
+@dataclass
+class VerlFiles:
+    """The files of one run.
+
+    Attributes:
+        source: where it is, relative to what the user named.
+        log: what the file logger wrote.
+        rollouts, validation: dumps, a file per step, in the order of the steps.
+        settings: `.hydra/config.yaml`.
+    """
+
+    source: str
+    log: Path | None = None
+    rollouts: list[Path] = field(default_factory=list)
+    validation: list[Path] = field(default_factory=list)
+    settings: Path | None = None
+
+
+@dataclass
+class _Found:
+    logs: list[Path] = field(default_factory=list)
+    dumps: dict[tuple[Path, str], list[Path]] = field(default_factory=dict)
+    settings: list[Path] = field(default_factory=list)
+
+
+def find_runs(source: Path) -> tuple[list[VerlFiles], list[str]]:
+    """Returns the runs below a folder, and a sentence about files that belong to none.
+
+    Raises:
+        ConfigError: there is no such file or folder, or nothing of verl in it.
+    """
+    shown = printable_line(str(source))
+    if not source.exists():
+        raise ConfigError(f"{shown}: expected a file or folder of verl's logs, there is none")
+    found = _Found()
+    if source.is_file():
+        _add(found, source)
+        root = source.parent
+    else:
+        root = source
+        for file in _files(source):
+            _add(found, file)
+    if not found.logs and not found.dumps:
+        raise ConfigError(
+            f"{shown}: expected JSON lines of verl's file logger (step and data), or dumps of "
+            "rollouts or validation samples (input, output and score), got none; set "
+            "VERL_FILE_LOGGER_PATH with trainer.logger=[file], trainer.rollout_data_dir or "
+            "trainer.validation_data_dir"
+        )
+    runs = _runs(found, root)
+    lost = _assign(found, runs, root)
+    for run in runs:
+        run.rollouts.sort(key=_step_order)
+        run.validation.sort(key=_step_order)
+    remarks = []
+    if lost:
+        remarks.append(
+            f"{len(lost):,} folders belong to no single run and were left out, such as "
+            f"{printable_line(_relative(lost[0], root))}"
+        )
+    return runs, remarks
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yields the files that may matter, in a fixed order; links are not followed."""
+    count = 0
+    depth = len(folder.parts)
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        deep = len(here.parts) - depth >= _DEPTH
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not deep
+            and (name == ".hydra" or not name.startswith("."))
+            and not _CHECKPOINTS.fullmatch(name)
+        )
+        for name in sorted(names):
+            count += 1
+            if count > _MOST_FILES:
+                raise ConfigError(
+                    f"{printable_line(str(folder))}: expected at most {_MOST_FILES:,} files, got "
+                    "more; name the folder of one run"
+                )
+            if name.endswith(_ENDINGS) or (here.name == ".hydra" and name == "config.yaml"):
+                yield here / name
+
+
+def _add(found: _Found, file: Path) -> None:
+    if file.name == "config.yaml":
+        found.settings.append(file)
+        return
+    kind = _kind(file)
+    if kind == LOG:
+        found.logs.append(file)
+    elif kind is not None:
+        found.dumps.setdefault((file.parent, kind), []).append(file)
+
+
+def _kind(file: Path) -> str | None:
+    """Recognises a file by the first of its lines that can be read."""
+    row = _first_row(file)
+    if row is None:
+        return None
+    if isinstance(row.get("data"), dict) and "step" in row:
+        return LOG
+    if "score" in row and ("input" in row or "output" in row):
+        # Validation writes its scores a second time, as `reward`; training does not.
+        named = _VALIDATION.search(file.parent.name) is not None
+        return VALIDATION if "reward" in row or named else ROLLOUTS
+    return None
+
+
+def _first_row(file: Path) -> dict[str, Any] | None:
+    try:
+        with open_regular(file.resolve()) as stream:
+            head = stream.read(_HEAD)
+    except OSError:
+        return None
+    for line in head.split(b"\n")[:8]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            return row
+    return None
+
+
+def _runs(found: _Found, root: Path) -> list[VerlFiles]:
+    """Returns a run for each log; without logs, for each folder that holds dumps."""
+    if found.logs:
+        # A single log names its run by its folder; logs side by side by their own names.
+        places = [log.parent for log in found.logs]
+        return [
+            VerlFiles(_relative(log if places.count(log.parent) > 1 else log.parent, root), log=log)
+            for log in found.logs
+        ]
+    homes = {_home(folder, kind, found, root) for folder, kind in found.dumps}
+    return [VerlFiles(_relative(home, root)) for home in sorted(homes)]
+
+
+def _home(folder: Path, kind: str, found: _Found, root: Path) -> Path:
+    """Returns the folder of the run that a dump belongs to.
+
+    It is the folder above, unless dumps of the same kind lie side by side: then each is a run.
+    """
+    if folder == root:
+        return root
+    beside = [f for f, other in found.dumps if f.parent == folder.parent and other == kind]
+    return folder.parent if len(beside) == 1 else folder
+
+
+def _assign(found: _Found, runs: list[VerlFiles], root: Path) -> list[Path]:
+    """Gives dumps and settings to their runs; returns folders that belong to no single one."""
+    lost = []
+    for (folder, kind), files in found.dumps.items():
+        run = _owner(folder, runs, root)
+        # Two dumps of one kind in a run are of two trainings; no rule says which is the log's.
+        if run is None or getattr(run, kind):
+            lost.append(folder)
+        else:
+            getattr(run, kind).extend(files)
+    for path in found.settings:
+        run = _owner(path.parent.parent, runs, root)
+        if run is None:
+            lost.append(path.parent.parent)
+        else:
+            # The last is of the last start of a run that was resumed.
+            run.settings = path
+    return lost
+
+
+def _owner(place: Path, runs: list[VerlFiles], root: Path) -> VerlFiles | None:
+    """Returns the only run that shares the nearest folder above, or has a name in the path."""
+    if len(runs) == 1:
+        return runs[0]
+    homes = [(run, _place(run, root)) for run in runs]
+    for above in (place, *place.parents):
+        sharing = [run for run, home in homes if home.is_relative_to(above)]
+        if sharing:
+            if len(sharing) == 1:
+                return sharing[0]
+            names = set(place.relative_to(root).parts) if place.is_relative_to(root) else set()
+            named = [run for run in sharing if run.log is not None and run.log.stem in names]
+            return named[0] if len(named) == 1 else None
+        if above == root:
+            break
+    return None
+
+
+def _place(run: VerlFiles, root: Path) -> Path:
+    return run.log.parent if run.log is not None else root / run.source
+
+
+def _relative(path: Path, root: Path) -> str:
+    relative = path.relative_to(root) if path.is_relative_to(root) else path
+    if relative.suffix in _ENDINGS:
+        relative = relative.with_suffix("")
+    return relative.as_posix()
+
+
+def _step_order(file: Path) -> tuple[int, str]:
+    stem = file.stem
+    return (int(stem) if stem.isdecimal() and len(stem) <= 18 else 0), file.name

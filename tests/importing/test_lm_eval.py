@@ -1,0 +1,193 @@
+"""Importing samples of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError, NotFoundError
+from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.importing.lm_eval import _correct, _pass_at_k, _split
+from advsweep.logs.names import NameMap
+
+DATE = "2026-11-20T10-00-00.000001"
+
+
+def samples(
+    folder: Path, task: str, rows: list[dict[str, Any]], *, responses: int = 1, date: str = DATE
+) -> Path:
+    """Writes what `--log_samples` does (lm-eval 0.4.13); a row has a filter and metrics."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"samples_{task}_{date}.jsonl"
+    written = []
+    for number, row in enumerate(rows):
+        metrics = {k: v for k, v in row.items() if k not in ("filter", "doc_id", "resps")}
+        written.append(
+            {
+                "doc_id": row.get("doc_id", number),
+                "doc": {"question": "q"},
+                "target": "1",
+                "arguments": {"gen_args_0": {"arg_0": "q", "arg_1": {}}},
+                "resps": row.get("resps", [["a"] * responses]),
+                "filtered_resps": ["a"],
+                "filter": row.get("filter", "none"),
+                "metrics": list(metrics),
+                "doc_hash": f"{row.get('doc_id', number):064x}",
+                **metrics,
+            }
+        )
+    path.write_text("".join(json.dumps(row) + "\n" for row in written))
+    return path
+
+
+def results(folder: Path, model: str, *, date: str = DATE, **more: Any) -> None:
+    content = {
+        "config": {"model": "hf", "model_args": f"pretrained={model},dtype=float32"},
+        "model_name": model,
+        **more,
+    }
+    (folder / f"results_{date}.json").write_text(json.dumps(content))
+
+
+def read(source: Path, **given: Any) -> list[ImportedRun]:
+    options = ImportOptions(names=NameMap.load("jsonl"), settings=given)
+    return list(IMPORTERS.build("lm-eval").read(source, options))
+
+
+def counts(run: ImportedRun) -> list[tuple[int, int]]:
+    return [(result.n, result.correct) for result in run.evaluations]
+
+
+def test_one_response_per_problem(tmp_path: Path) -> None:
+    folder = tmp_path / "org__model"
+    samples(folder, "arc_easy", [{"acc": 1.0, "acc_norm": 0.0}, {"acc": 0.0, "acc_norm": 1.0}])
+    results(folder, "org/model")
+    (run,) = read(tmp_path)
+    assert run.source == "org/model"
+    assert run.config == {
+        "model": {"path": "org/model"},
+        "lm_eval": {"model": "hf", "model_args": "dtype=float32"},
+    }
+    assert counts(run) == [(1, 1), (1, 0)]
+    assert [(r.step, r.task) for r in run.evaluations] == [(0, "arc_easy")] * 2
+    assert run.evaluations[0].problem == "0-00000000"
+    assert run.notes == ["arc_easy: acc of filter none, one response"]
+
+
+@given(st.integers(1, 64), st.integers(1, 8), st.data())
+def test_pass_at_k_is_inverted(n: int, k: int, data: st.DataObject) -> None:
+    k = min(k, n)
+    correct = data.draw(st.integers(0, n))
+    exact = 1 - math.comb(n - correct, k) / math.comb(n, k)
+    assert _pass_at_k(n, correct, k) == pytest.approx(exact, abs=1e-9)
+    # With fewer than k failures pass@k is 1 whatever c is.
+    assert _correct(exact, n, k) == (correct if n - correct >= k else n)
+
+
+def test_several_responses(tmp_path: Path) -> None:
+    two = [1 - math.comb(8 - c, 2) / math.comb(8, 2) for c in (0, 3, 6, 7)]
+    samples(tmp_path, "code", [{"pass@2": v, "pass@8": float(v > 0)} for v in two], responses=8)
+    samples(tmp_path, "first", [{"pass@1": 3 / 8}, {"pass@1": 0.0}], responses=8)
+    samples(tmp_path, "mean", [{"acc": 0.25}, {"acc": 1.0}], responses=4)
+    samples(tmp_path, "listed", [{"exact_match": [1, 0, True]}], responses=3)
+    samples(tmp_path, "bleu", [{"bleu": 0.123}], responses=2)
+    (run,) = read(tmp_path)
+    by_task: dict[str, list[tuple[int, int]]] = {}
+    for result in run.evaluations:
+        by_task.setdefault(result.task, []).append((result.n, result.correct))
+    assert by_task == {
+        "code": [(8, 0), (8, 3), (8, 6), (8, 8)],
+        "first": [(8, 3), (8, 0)],
+        "mean": [(4, 1), (4, 4)],
+        "listed": [(3, 2)],
+    }
+    assert run.left_out == {"tasks without a metric that says what is correct": 1}
+    assert run.notes[0] == (
+        "code: pass@2 of filter none, n and c from pass@2 (1 problems with pass@2 = 1 count as "
+        "solved by all their samples)"
+    )
+
+
+def test_votes_are_no_samples(tmp_path: Path) -> None:
+    rows = [
+        {"doc_id": 0, "filter": "vote-8", "exact_match": 1.0},
+        {"doc_id": 0, "filter": "score-first", "exact_match": 0.0},
+    ]
+    samples(tmp_path, "gsm8k", rows, responses=8)
+    listed = [{"name": "vote-8", "filter": [{"function": "majority_vote"}]}]
+    results(tmp_path, "m", configs={"gsm8k": {"filter_list": listed}})
+    (run,) = read(tmp_path)
+    assert counts(run) == [(1, 0)]
+    assert run.notes == [
+        "gsm8k: exact_match of filter score-first, one of 8 responses; other filters: vote-8 "
+        "(--set filter=NAME)"
+    ]
+    (run,) = read(tmp_path, filter="vote-8")
+    assert counts(run) == [(1, 1)]
+    with pytest.raises(NotFoundError, match="gsm8k has none called 'score-frist'"):
+        read(tmp_path, filter="score-frist")
+
+
+def test_checkpoints_are_steps_of_a_run(tmp_path: Path) -> None:
+    for step, right in ((100, 0.0), (200, 1.0)):
+        folder = tmp_path / f"out__grpo-s0__checkpoint-{step}"
+        samples(folder, "aime", [{"exact_match": right}])
+    (run,) = read(tmp_path)
+    assert run.source == "out/grpo-s0"
+    assert [(r.step, r.correct) for r in run.evaluations] == [(100, 0), (200, 1)]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("out/global_step_50/actor/huggingface", ("out", 50)),
+        ("out/checkpoint-0000000007", ("out", 7)),
+        ("Qwen/Qwen2.5-0.5B", ("Qwen/Qwen2.5-0.5B", 0)),
+        ("checkpoint-5", ("checkpoint-5", 0)),
+        ("a/checkpoint-9999999999", ("a/checkpoint-9999999999", 0)),
+    ],
+)
+def test_steps_in_names(model: str, expected: tuple[str, int]) -> None:
+    assert _split(model) == expected
+
+
+def test_the_newest_samples_of_a_task_count(tmp_path: Path) -> None:
+    samples(tmp_path, "t", [{"acc": 0.0}])
+    samples(tmp_path, "t", [{"acc": 1.0}], date="2026-11-21T10-00-00.000001")
+    (run,) = read(tmp_path)
+    assert counts(run) == [(1, 1)]
+
+
+def test_damaged_lines_do_not_hide_the_rest(tmp_path: Path) -> None:
+    path = samples(tmp_path, "t", [{"acc": 1.0}, {"acc": float("nan")}, {"acc": 1.0}])
+    text = path.read_text().replace("NaN", '"x"')
+    path.write_text(text[:-20] + "\n[]\n" + '{"filter": "none"}\n')
+    (run,) = read(tmp_path)
+    assert counts(run) == [(1, 1)]
+    assert run.left_out == {
+        "lines that are cut or damaged": 2,
+        "lines without a problem (doc_id)": 1,
+        "values of metrics that are not numbers": 1,
+    }
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    samples(tmp_path, "t\x1b]52", [{"acc": 1.0, "filter": "f\x1b"}])
+    results(tmp_path, "https://user:pass@host/m\x1b")
+    (run,) = read(tmp_path)
+    assert run.source == "https://user:***@host/m\\x1b"
+    assert all(note.isprintable() for note in run.notes)
+    assert run.evaluations[0].task.isprintable()
+
+
+def test_what_is_no_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there are none"):
+        read(tmp_path / "x")
+    with pytest.raises(ConfigError, match="run lm_eval with --log_samples"):
+        read(tmp_path)
