@@ -23,6 +23,10 @@ BACKENDS: Registry[Backend] = Registry(
         "fake": "advsweep.backends.fake",
         "trl": "advsweep.backends.trl.backend",
     },
+    unavailable={
+        "imported": "the run was imported from the logs of another trainer, which has its weights; "
+        "reports, plots and claims read it"
+    },
     group="advsweep.backends",
 )
 MODELS: Registry[Component] = Registry(

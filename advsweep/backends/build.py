@@ -70,6 +70,11 @@ def build_run(
         ConfigError: a key is missing or unknown, or a value does not fit the key or the other
             values; the message starts with the key's path.
     """
+    backend = config.get("backend")
+    named = backend.get("name") if isinstance(backend, Mapping) else backend
+    if isinstance(named, str) and (reason := BACKENDS.unavailable().get(named)):
+        # First, because such a config has other keys than ours.
+        raise UnknownNameError(f"backend: '{named}' cannot be built: {reason}")
     known = [*NODES, *PARAMETERS]
     for key in config:
         if key not in known and key not in INERT:

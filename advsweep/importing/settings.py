@@ -21,6 +21,10 @@ MAX_DEPTH = 32
 MAX_KEYS = 5_000
 MAX_TEXT = 10_000
 
+_ENDINGS = frozenset(
+    {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
+)
+
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 _KEY = re.compile(r"[A-Za-z_][\w.\-/]*")
@@ -100,13 +104,19 @@ class NamePattern:
         parts = PurePath(source).parts
         for end in range(len(parts), self._depth - 1, -1):
             *above, last = parts[end - self._depth : end]
-            for name in (last, PurePath(last).stem):
+            for name in dict.fromkeys((last.removesuffix(_ending(last)), last)):
                 if match := self._expression.fullmatch("/".join([*above, name])):
                     settings: dict[str, Any] = {}
                     for key, text in zip(self._keys, match.groups(), strict=True):
                         assign(settings, key, parse_value(text))
                     return settings
         return None
+
+
+def _ending(name: str) -> str:
+    """Returns the ending of a log's name; a dot may also belong to a setting, as in `lr0.5`."""
+    ending = PurePath(name).suffix
+    return ending if ending in _ENDINGS else ""
 
 
 def merged(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,8 @@ class ValueReader:
             if len(self._names) >= MAX_NAMES:
                 self.left_out[f"values of more than {MAX_NAMES:,} metrics"] += 1
                 return None
-            cleaned = printable_line(name)
+            # Stores refuse characters that Unicode does not define, too.
+            cleaned = "".join(c if c.isprintable() else "\ufffd" for c in printable_line(name))
             self._names[name] = cleaned if 0 < len(cleaned) <= MAX_NAME else None
         found = self._names[name]
         if found is None:

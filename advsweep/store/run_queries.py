@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, case, delete, func, select
 from advsweep.errors import NotFoundError, StoreError, nearest
 from advsweep.store.base import Shared, chunks
 from advsweep.store.evaluations import remove_unused_problems
+from advsweep.store.imported import is_imported
 from advsweep.store.owners import LEASE_COLUMNS, LeaseGuard, host_name
 from advsweep.store.records import RunLine, RunOutline, RunRecord, Status
 from advsweep.store.run_folders import folder_name
@@ -193,7 +194,8 @@ def _last_id(connection: Connection) -> int | None:
 def is_calibration(config: Mapping[str, Any]) -> bool:
     """Returns whether a run only finds the learning rate of others (optimizer.calibrates)."""
     optimizer = config.get("optimizer")
-    return isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
+    calibrates = isinstance(optimizer, Mapping) and bool(optimizer.get("calibrates"))
+    return calibrates and not is_imported(config)
 
 
 def not_found(connection: Connection, key: str, store: str) -> NotFoundError:

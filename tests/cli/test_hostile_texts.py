@@ -344,7 +344,7 @@ NO_TEXTS = {
 }
 """Commands that print nothing from a store, a log, a data file or a model."""
 
-TRAIN = {"run", "sweep", "worker", "retry", "eval", "select", "export", "stop", "rm"}
+TRAIN = {"run", "sweep", "worker", "retry", "eval", "select", "export", "stop", "rm", "import"}
 """Commands whose own output is counts, the user's words, and errors, which `refused` covers."""
 
 READ: dict[str, list[list[str]]] = {

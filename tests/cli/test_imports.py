@@ -25,6 +25,7 @@ LIGHT = {
     "sync --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "tasks": tuple(module for module in HEAVY if module != "hydra"),
+    "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),

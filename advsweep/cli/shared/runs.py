@@ -183,7 +183,11 @@ def print_summary(store: Store, run: RunRecord) -> None:
             rows.append((label, values[1][0], values[1][-1]))
     evaluations = store.evaluations.select([run.id])
     if len(evaluations) > 1:
-        ks = run.config["evaluation"]["k"]
+        from advsweep.store.imported import is_imported
+
+        # Of an imported run nobody asked for other k.
+        settings = run.config.get("evaluation", {}) if not is_imported(run.config) else {}
+        ks = settings.get("k", evaluations[-1].settings["k"])
         first, last = evaluations[0].scores(ks), evaluations[-1].scores(ks)
         rows += [(f"held-out {k}", first[k], last[k]) for k in first if k.startswith("pass@")]
         rows.append(("answer entropy, nats", first["entropy/answer"], last["entropy/answer"]))

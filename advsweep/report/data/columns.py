@@ -49,6 +49,9 @@ RIGHT_ENTROPY = "entropy/right"
 REACHED = "reached"
 """The column that says whether a run comes to the cutoff of `--at`."""
 
+UNEVALUATED = "reward/mean@end"
+"""The default column, and the one that is compared, of runs without an evaluation."""
+
 OVER_TASKS = ("mean", "iqm")
 
 
@@ -357,6 +360,8 @@ def standard_columns(ks: Sequence[int], others: Sequence[str] = ()) -> list[str]
         "collapse/all_wrong@end",
         "collapse/all_correct@end",
         *(f"pass@{k}" for k in ks),
+        # Without an evaluation the rewards of the training have to do.
+        *(() if ks or others else (UNEVALUATED,)),
         *(f"pass@1[{task}]" for task in others),
         "entropy/token@end",
         ANSWER_ENTROPY,

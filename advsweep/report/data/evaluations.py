@@ -11,6 +11,7 @@ from typing import Any
 
 from advsweep.errors import ReportError
 from advsweep.store import EvaluationRecord, RunRecord, Store
+from advsweep.store.imported import is_imported
 
 # Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
@@ -116,9 +117,8 @@ def select_evaluations(
     Raises:
         ReportError: no task has a shared protocol; the message names the keys that differ.
     """
-    steps = {run.id: run.steps for run in runs}
     of_models = store.evaluations.of_models()
-    of_runs = store.evaluations.select(list(steps), ends_only=not along)
+    of_runs, steps = _read_evaluations(store, runs, along=along)
     tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
@@ -126,6 +126,30 @@ def select_evaluations(
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
     train, _ = _by_task(on_training, [], steps, mixed=mixed)
     return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
+
+
+def _read_evaluations(
+    store: Store, runs: Sequence[RunRecord], *, along: bool
+) -> tuple[list[EvaluationRecord], dict[int, int]]:
+    """Returns the evaluations of some runs, and the step of each run's last one.
+
+    Our own runs are evaluated after their last step. Other trainers may evaluate before it, so
+    that the last evaluation of an imported run counts.
+    """
+    steps = {run.id: run.steps for run in runs}
+    imported = [run.id for run in runs if is_imported(run.config)]
+    own = list(steps.keys() - set(imported))
+    found = store.evaluations.select(own, ends_only=not along)
+    if imported:
+        of_imported = store.evaluations.select(imported)
+        last: dict[int, int] = {}
+        for record in of_imported:
+            assert record.run_id is not None
+            last[record.run_id] = max(last.get(record.run_id, 0), record.step)
+        steps |= last
+        ends = [r for r in of_imported if along or r.step in (0, last[r.run_id or 0])]
+        found = sorted([*found, *ends], key=lambda r: (r.run_id or 0, r.step))
+    return found, steps
 
 
 def _by_task(
@@ -177,7 +201,9 @@ def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[Evaluation
 
 def _configs(runs: Sequence[RunRecord], name: str, task: TaskEvaluations) -> list[str]:
     """Returns the settings of a task in the configs of its evaluated runs, as JSON."""
-    nodes = [run.config.get("task", {}) for run in runs if run.id in task.final]
+    # Nothing of an imported config is built.
+    judged = [run for run in runs if run.id in task.final and not is_imported(run.config)]
+    nodes = [run.config.get("task", {}) for run in judged]
     own = [json.dumps(node, sort_keys=True) for node in nodes if node.get("name") == name]
     return list(dict.fromkeys(own))
 

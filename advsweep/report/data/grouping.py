@@ -21,6 +21,7 @@ from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.filters import HASH_KEY, MISSING, lookup, show_key
 from advsweep.store import RunOutline, RunRecord
 from advsweep.store.component_revisions import HASH
+from advsweep.store.imported import IMPORTED, is_imported, setting_leaves
 
 Group = dict[str, Any]
 """The name of a row: config keys, `estimator` first, and their values."""
@@ -217,6 +218,11 @@ def key_order(key: str) -> tuple[int, int, str]:
 
 def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the dotted keys that can distinguish rows; a component's value is its name."""
+    if is_imported(config):
+        yield "backend", IMPORTED
+        for key, value in setting_leaves(config):
+            yield key.removesuffix(".name"), value
+        return
     for key in (*_NODES, *_NUMBERS):
         if key in config:
             yield from _flat(key, config[key])
@@ -245,6 +251,9 @@ def _free_keys(replicates: Iterable[Sequence[RunRecord]]) -> set[str]:
         for run in members[1:]:
             # Flattening takes most of the time, and replicates are nearly always alike.
             if all(run.config.get(key) == first.get(key) for key in (*_NODES, *_NUMBERS)):
+                continue
+            if is_imported(first):
+                # Equal hashes have equal settings; the rest was left out by `setting_leaves`.
                 continue
             flat = dict(_leaves(first)) if flat is None else flat
             free |= {key for key, value in _leaves(run.config) if flat.get(key) != value}

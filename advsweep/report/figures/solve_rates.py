@@ -365,7 +365,10 @@ def _histograms(data: FigureData, row: Replicates, names: Sequence[str]) -> _His
     table = np.array([[_window_means(*series[run], edges) for run in runs] for series in curves])
     bands = [student_t_band(of_count) for of_count in table]
     mean, low, high, n = (np.array(parts) for parts in zip(*bands, strict=True))
-    size = int(row.runs[0].config["group_size"])
+    size = row.runs[0].config.get("group_size")
+    if not isinstance(size, int):
+        # An imported run whose group size is not known.
+        return None
     return _Histograms(row.label, size, edges, mean, low, high, n)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from advsweep.errors import NotFoundError, ReportError, nearest
 from advsweep.report.data.columns import (
     REACHED,
+    UNEVALUATED,
     Column,
     MetricDirection,
     needs_curves,
@@ -55,6 +56,7 @@ from advsweep.report.tables.comparison import (
 )
 from advsweep.report.tables.floor_rows import floor_rows
 from advsweep.report.tables.footnotes import describe_provenance
+from advsweep.report.tables.imported import describe_imported
 from advsweep.report.tables.rows import (
     MOST_SINGLE,
     single_evaluations,
@@ -145,6 +147,7 @@ def build_report(
         remarks.append(remark + describe_missing(groups, reached))
     remarks += _pooled(groups)
     remarks += [mixed.text for mixed in find_mixed_revisions(store, done)]
+    remarks += describe_imported(store, done)
     by_config = Counter(run.config_hash for run in selection.pruned)
     trained = [trained_row(group, m, values, by_config) for group, m in groups]
     trained = without_intervals(trained, [c.name for c in chosen if c.is_reached])
@@ -349,4 +352,5 @@ def _compared(
     if metrics is not None:
         # Runs are equal in the column that sets their cutoff.
         return [c for c in columns if not c.is_reached and (at is None or c.name != at.what)]
-    return [column for column in columns if column.k is not None and column.task is None]
+    evaluated = [column for column in columns if column.k is not None and column.task is None]
+    return evaluated or [column for column in columns if column.name == UNEVALUATED]

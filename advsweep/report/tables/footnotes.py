@@ -12,6 +12,7 @@ from advsweep.report.data.windows import END_STEPS
 from advsweep.report.tables.comparison import MOST_ROWS, SEEDS_FOR_A_MARK, BestMarks, name_group
 from advsweep.report.tables.types import Mark, Provenance, Report, RowKind, count_states
 from advsweep.store import RunRecord, Store
+from advsweep.store.imported import is_imported
 
 NOT_MATCHED = "none"
 _LEARNING_RATE = "optim/lr"
@@ -260,7 +261,9 @@ def _learning_rates(store: Store, runs: Sequence[RunRecord]) -> list[dict[str, A
     last = store.metrics.last_values([run.id for run in runs], [_LEARNING_RATE])
     found: dict[tuple[str, str | None], dict[str, set[float]]] = {}
     for run in runs:
-        optimizer = run.config.get("optimizer", {})
+        if is_imported(run.config) and not last.get(run.id):
+            continue
+        optimizer = {} if is_imported(run.config) else run.config.get("optimizer", {})
         match, reference = optimizer.get("match", NOT_MATCHED), None
         if match != NOT_MATCHED:
             reference = optimizer["match_reference"]["name"]

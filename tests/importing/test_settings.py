@@ -1,0 +1,138 @@
+"""Settings of imported runs: from assignments, names of folders and files, made storable."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advsweep.errors import ConfigError
+from advsweep.importing.settings import (
+    NamePattern,
+    config_hash,
+    estimator_node,
+    merged,
+    parse_settings,
+    plain,
+    seed_of,
+    stored_config,
+)
+from advsweep.printable import printable_line
+from advsweep.store import foreign
+
+
+def test_assignments_are_nested_and_typed():
+    found = parse_settings(["estimator=grpo", "estimator.delta=0.5", "seed=3", "a.b=[1, 2]"])
+    assert found == {
+        "estimator": {"name": "grpo", "delta": 0.5},
+        "seed": 3,
+        "a": {"b": [1, 2]},
+    }
+    with pytest.raises(ConfigError, match="--set: expected KEY=VALUE, got 'seed'"):
+        parse_settings(["seed"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "source", "found"),
+    [
+        ("{estimator}-s{seed}", "logs/grpo-s3/metrics.jsonl", {"estimator": "grpo", "seed": 3}),
+        ("{estimator}-s{seed}", "dr-grpo-s12.csv", {"estimator": "dr-grpo", "seed": 12}),
+        ("{task}/{seed}", "logs/math/7", {"task": "math", "seed": 7}),
+        ("{estimator.name}_d{d}", "x/asym_d0.5", {"estimator": {"name": "asym"}, "d": 0.5}),
+        ("{estimator}-s{seed}", "logs/other/metrics.jsonl", None),
+    ],
+)  # fmt: skip
+def test_patterns_over_names(pattern, source, found):
+    assert NamePattern(pattern).settings(source) == found
+
+
+@pytest.mark.parametrize("pattern", ["grpo", "{seed}-{seed}", "{}"])
+def test_patterns_without_different_fields_are_refused(pattern):
+    with pytest.raises(ConfigError, match="--name-pattern: expected"):
+        NamePattern(pattern)
+
+
+def test_a_text_becomes_the_name_of_a_node():
+    assert merged({"estimator": "grpo"}, {"estimator": {"delta": 1}}) == {
+        "estimator": {"name": "grpo", "delta": 1}
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [("GRPO", "grpo"), ("Dr. GRPO", "dr_grpo"), ({"name": "rloo"}, "rloo"), (None, "unknown"),
+     ("../../x", "x"), ("\x1b[31m", "31m"), ("é" * 99, "unknown"), ("a" * 99, "a" * 64)],
+)  # fmt: skip
+def test_names_of_estimators_fit_a_store(value, name):
+    assert estimator_node(value)["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("value", "seed"),
+    [(3, 3), ("3", 3), (3.0, 3), (-1, None), (True, None), ("x", None), (None, None), (1e99, None)],
+)
+def test_seeds(value, seed):
+    assert seed_of({"seed": value}) == seed
+
+
+def test_folders_machines_and_seeds_do_not_tell_settings_apart():
+    def hashed(**changes):
+        theirs = {"estimator": "grpo", "lr": 1, "output_dir": "/a", "data": {"seed": 1}}
+        return config_hash(stored_config({**theirs, **changes}, form="jsonl", rows=None))
+
+    assert hashed() == hashed(output_dir="/b", run_name="x", data={"seed": 2}, host="h")
+    assert hashed(resume="/somewhere") == hashed()
+    assert hashed() != hashed(lr=2)
+    assert hashed() != hashed(estimator="rloo")
+
+
+def test_rows_alone_tell_settings_apart():
+    def hashed(**changes):
+        theirs = {"estimator": "grpo", "lr": 1, "noise": 3, **changes}
+        return config_hash(stored_config(theirs, form="jsonl", rows=["lr"]))
+
+    assert hashed() == hashed(noise=4)
+    assert hashed() != hashed(lr=2)
+    assert hashed() != hashed(estimator="rloo")
+
+
+def test_nodes_that_reports_read_have_a_name_and_sizes_are_numbers():
+    config = stored_config(
+        {"model": "Qwen", "task": 3, "backend": "fsdp", "group_size": "8", "seed": 1},
+        form="csv", rows=None, seed=1,
+    )  # fmt: skip
+    assert config == {
+        "backend": {"name": "imported", "format": "csv"},
+        "their_backend": "fsdp",
+        "estimator": {"name": "unknown"},
+        "model": {"name": "Qwen"},
+        "task": {"name": 3},
+        "their_group_size": "8",
+        "seed": 1,
+    }
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(
+    st.dictionaries(st.text(max_size=9) | st.sampled_from(["estimator", "seed", "model"]), values)
+)
+def test_any_config_becomes_one_that_every_store_accepts(theirs):
+    config = stored_config(theirs, form="csv", rows=None, seed=seed_of(theirs))
+    assert foreign._is_json(config)
+    assert json.loads(json.dumps(config)) == config
+    assert all(printable_line(key) == key for key in config)
+    assert len(config_hash(config)) == 64
+
+
+def test_infinities_are_texts():
+    assert plain({"a": math.inf, "b": [math.nan, -math.inf]}) == {"a": "inf", "b": [None, "-inf"]}
