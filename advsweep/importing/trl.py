@@ -28,6 +28,7 @@ from advsweep.importing.rollout_metrics import (
 )
 from advsweep.importing.settings import merged
 from advsweep.logs import LoggedStep, open_metric_log, read_all
+from advsweep.logs.rollout_parquet import REPEATED
 from advsweep.logs.rollouts import RolloutNotes, RolloutStep, read_rollouts
 from advsweep.printable import printable_line
 from advsweep.yaml_files import read_yaml
@@ -98,17 +99,17 @@ def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
     left_out.update(log.left_out)
     config = _settings(log.config)
     notes: list[str] = []
-    dump = DumpMetrics()
+    dump, hidden = DumpMetrics(), frozenset[int]()
     given = options.settings_of(source)
     if folder.is_dir() and _has_completions(folder):
-        rollouts = _rollouts(folder, given, left_out, notes, logged)
+        rollouts, hidden = _rollouts(folder, given, left_out, notes, logged)
         if "estimator" not in given:
             _recognise(rollouts, config, notes)
         dump = metrics_of_dump(
             rollouts,
             merged(config, given),
             success_at=success_reward(given),
-            counts_rollouts=_logs_every_step(config, rollouts),
+            counts_rollouts=_logs_every_step(config, rollouts, hidden, left_out),
         )
         notes += dump.notes + _compare_rewards(logged, dump)
     for key, value in (("prompts_per_step", dump.prompts), ("group_size", dump.group_size)):
@@ -117,7 +118,7 @@ def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
     return ImportedRun(
         source=source,
         config=config,
-        steps=_steps(logged, dump, options),
+        steps=_steps(logged, dump, hidden, options),
         left_out=left_out,
         notes=notes,
     )
@@ -145,8 +146,8 @@ def _rollouts(
     left_out: Counter[str],
     notes: list[str],
     logged: Sequence[LoggedStep],
-) -> list[RolloutStep]:
-    """Returns the rollouts that were trained on.
+) -> tuple[list[RolloutStep], frozenset[int]]:
+    """Returns the rollouts that were trained on, and the steps whose rollouts are lost.
 
     An evaluation writes its completions over those of the training at the same step.
     """
@@ -165,10 +166,11 @@ def _rollouts(
     }
     steps = list(read_rollouts(folder, "trl", rewards=weights, notes=reading))
     trained = [step for step in steps if step.step not in evaluated]
-    if len(trained) < len(steps):
-        left_out["steps whose completions are those of an evaluation"] += len(steps) - len(trained)
+    hidden = frozenset(step.step for step in steps) & evaluated
+    if hidden:
+        left_out["steps whose completions are those of an evaluation"] += len(hidden)
     notes += reading.remarks
-    return trained
+    return trained, hidden
 
 
 def _recognise(rollouts: Sequence[RolloutStep], config: dict[str, Any], notes: list[str]) -> None:
@@ -179,11 +181,18 @@ def _recognise(rollouts: Sequence[RolloutStep], config: dict[str, Any], notes: l
         notes.append("the estimator was recognised by the logged advantages")
 
 
-def _logs_every_step(config: Mapping[str, Any], rollouts: Sequence[RolloutStep]) -> bool:
-    """Whether no rollouts are missing between those that are logged."""
+def _logs_every_step(
+    config: Mapping[str, Any],
+    rollouts: Sequence[RolloutStep],
+    hidden: frozenset[int],
+    left_out: Mapping[str, int],
+) -> bool:
+    """Whether the rollouts of every generation can be counted."""
+    if hidden and left_out.get(REPEATED):
+        return False  # Rollouts serve several steps, and those of some generations are lost.
     if "logging_steps" in config:
         return bool(config["logging_steps"] == 1)
-    numbers = [step.step for step in rollouts]
+    numbers = sorted([step.step for step in rollouts] + list(hidden))
     return numbers == list(range(1, len(numbers) + 1))
 
 
@@ -206,9 +215,19 @@ def _compare_rewards(logged: Sequence[LoggedStep], dump: DumpMetrics) -> list[st
 
 
 def _steps(
-    logged: Sequence[LoggedStep], dump: DumpMetrics, options: ImportOptions
+    logged: Sequence[LoggedStep],
+    dump: DumpMetrics,
+    hidden: frozenset[int],
+    options: ImportOptions,
 ) -> Iterator[LoggedStep]:
-    """Yields what is logged, then what the completions say, which counts where both say it."""
+    """Yields what is logged, then what the completions say, which counts where both say it.
+
+    Args:
+        hidden: steps whose rollouts are lost; they were as many as those of the others.
+    """
+    if dump.prompts and dump.group_size and any("cost/rollouts" in v for _, v in dump.steps):
+        dump.rollouts.update(dict.fromkeys(hidden, dump.prompts * dump.group_size))
+        dump.steps += [LoggedStep(step, {"cost/rollouts": 1.0}) for step in sorted(hidden)]
     found = {step: dict(values) for step, values in dump.steps}
     for step, values in logged:
         own = found.get(step, {})

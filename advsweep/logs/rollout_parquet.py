@@ -32,6 +32,8 @@ _MOST_BYTES = 4 * 2**30
 _MOST_ROWS = 10**7
 _BATCH_ROWS = 64
 
+REPEATED = "tables with the rollouts of the table before"
+
 
 class _Row(NamedTuple):
     step: int | None
@@ -53,7 +55,7 @@ def read_tables(
             (r.prompt, r.completion, None if math.isnan(r.reward) else r.reward) for r in rows
         ]
         if content and content == before:
-            notes.left_out["tables with the rollouts of the table before"] += 1
+            notes.left_out[REPEATED] += 1
             continue
         before = content
         yield _parts(file, rows, wanted, notes)

@@ -125,6 +125,9 @@ def test_completions_of_an_evaluation_are_left_out(tmp_path: Path) -> None:
     found = values(run)
     assert found[2]["reward/mean"] == 0.25
     assert found[2]["eval_reward"] == 1.0
+    # Its rollouts cost as much as those of the other steps.
+    assert [found[step]["cost/rollouts"] for step in (1, 2)] == [1.0, 1.0]
+    assert found[2]["cost/tokens"] == 24.0
     assert run.left_out == {"steps whose completions are those of an evaluation": 1}
 
 
