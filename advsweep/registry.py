@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import types
 import typing
 import warnings
@@ -23,6 +22,7 @@ from advsweep.errors import (
     UnknownNameError,
     nearest,
 )
+from advsweep.plugins import Plugin, PluginPoint, PluginState, discover
 
 C = TypeVar("C", bound=Component)
 
@@ -38,7 +38,8 @@ class Registry(Generic[C]):
         unavailable: names known to lack a definition, with the reason. Another package may
             define them.
         group: the entry point group through which other packages add components. If a name is
-            ours already, ours is used, with a warning.
+            ours already, ours is used, with a warning. None: other packages add none.
+        base: the class of which other packages' components are subclasses, as `module:Class`.
     """
 
     def __init__(
@@ -50,28 +51,73 @@ class Registry(Generic[C]):
         caveats: Mapping[str, str] | None = None,
         unavailable: Mapping[str, str] | None = None,
         group: str | None = None,
+        base: str = "advsweep.components:Component",
     ) -> None:
         self.kind = kind
         self._modules = dict(modules)
         self._aliases = dict(aliases or {})
         self._caveats = dict(caveats or {})
         self._unavailable = dict(unavailable or {})
-        self._group = group
+        self.group = group
+        self._base = base
         self._loaded: dict[str, type[C]] = {}
 
     @functools.cached_property
-    def _plugins(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
-        plugins: dict[str, list[importlib.metadata.EntryPoint]] = {}
-        if self._group is None:
-            return plugins
-        for point in importlib.metadata.entry_points(group=self._group):
-            if point.name in self._modules or point.name in self._aliases:
-                message = f"the {self.kind} '{point.name}' of {_origin(point)} is not used: "
-                message += "advsweep has one of that name"
+    def _plugins(self) -> dict[str, list[PluginPoint]]:
+        plugins: dict[str, list[PluginPoint]] = {}
+        for point in self._points():
+            if reason := self._shadowed_by(point) or point.name_problem():
+                message = f"the {self.kind} '{point.name}' of {point.origin} is not used: {reason}"
                 warnings.warn(message, AdvsweepWarning, stacklevel=3)
             else:
                 plugins.setdefault(point.name, []).append(point)
         return plugins
+
+    def _points(self) -> list[PluginPoint]:
+        """List the entry points of the group; a name of a package once."""
+        return [point for point in discover().points if point.group == self.group]
+
+    def _shadowed_by(self, point: PluginPoint) -> str:
+        if point.name in self._modules or point.name in self._aliases:
+            return "advsweep has one of that name"
+        return ""
+
+    def plugins(self, *, load: bool = True) -> list[Plugin]:
+        """List what other packages offer for this kind, whether it can be used or not.
+
+        Args:
+            load: import each component, to find out whether it can be used.
+        """
+        return [self._describe(point, load=load) for point in self._points()]
+
+    def _describe(self, point: PluginPoint, *, load: bool) -> Plugin:
+        state, reason = PluginState.FOUND, ""
+        rivals = [
+            other.origin for other in self._points() if other.name == point.name and other != point
+        ]
+        if reason := self._shadowed_by(point):
+            state = PluginState.SHADOWED
+        elif reason := point.name_problem():
+            state = PluginState.BROKEN
+        elif rivals:
+            state = PluginState.DUPLICATE
+            reason = f"offered by {' and '.join(rivals)} too; uninstall all but one"
+        elif load:
+            state = PluginState.USABLE
+            try:
+                self._load_point(point)
+            except PluginError as error:
+                state, reason = PluginState.BROKEN, str(error)
+        return Plugin(
+            kind=self.kind,
+            name=point.name,
+            package=point.package,
+            version=point.version,
+            group=point.group,
+            target=point.target,
+            state=state,
+            reason=reason,
+        )
 
     def names(self) -> list[str]:
         """List every name that can be built, sorted, without aliases."""
@@ -155,20 +201,20 @@ class Registry(Generic[C]):
     def _load_plugin(self, name: str, where: str) -> type[C]:
         point, *others = self._plugins[name]
         if others:
-            packages = " and ".join(map(_origin, (point, *others)))
+            packages = " and ".join(each.origin for each in (point, *others))
             raise PluginError(f"{where}: '{name}' is offered by {packages}; uninstall all but one")
-        failed = f"{where}: '{name}' of {_origin(point)} cannot be loaded: "
         try:
-            loaded = point.load()
-        except Exception as error:  # Another package's code may raise anything.
-            what = f"{point.value} raised {type(error).__name__}: {error}"
-            raise PluginError(f"{failed}{what}; fix or uninstall it") from error
-        if not (isinstance(loaded, type) and issubclass(loaded, Component)):
-            raise PluginError(f"{failed}expected {point.value} to be a component's class")
-        called = getattr(loaded, "name", None)
-        if called != name:
-            raise PluginError(f"{failed}expected {point.value}.name to be '{name}', got {called!r}")
-        return typing.cast("type[C]", loaded)
+            return self._load_point(point)
+        except PluginError as error:
+            raise PluginError(
+                f"{where}: '{name}' of {point.origin} cannot be loaded: {error}; "
+                f"fix or uninstall it"
+            ) from error
+
+    def _load_point(self, point: PluginPoint) -> type[C]:
+        module, _, name = self._base.partition(":")
+        base: type[C] = getattr(importlib.import_module(module), name)
+        return typing.cast("type[C]", point.load(base))
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Build a component from a name, or from a mapping with a `name`.
@@ -182,8 +228,3 @@ class Registry(Generic[C]):
         if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
             raise ConfigError(f"{where}: expected a name or a mapping with a name, got {spec!r}")
         return self.get(spec["name"], where=where).build({**spec, **values}, where=where)
-
-
-def _origin(point: importlib.metadata.EntryPoint) -> str:
-    assert point.dist is not None  # Entry points that were found belong to a distribution.
-    return f"package '{point.dist.name}'"

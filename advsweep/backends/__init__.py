@@ -28,6 +28,7 @@ BACKENDS: Registry[Backend] = Registry(
         "reports, plots and claims read it"
     },
     group="advsweep.backends",
+    base="advsweep.backends.base:Backend",
 )
 MODELS: Registry[Component] = Registry(
     "model",
@@ -38,7 +39,14 @@ MODELS: Registry[Component] = Registry(
     },
     group="advsweep.models",
 )
-OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", {"adamw": _SETTINGS, "sgd": _SETTINGS})
+# Optimizers, generations and models of other packages belong to a backend that reads them: each
+# backend names the optimizers that it supports.
+OPTIMIZERS: Registry[Optimizer] = Registry(
+    "optimizer",
+    {"adamw": _SETTINGS, "sgd": _SETTINGS},
+    group="advsweep.optimizers",
+    base=f"{_SETTINGS}:Optimizer",
+)
 GENERATIONS: Registry[Generation] = Registry(
     "generation",
     {
@@ -46,5 +54,8 @@ GENERATIONS: Registry[Generation] = Registry(
         "transformers": "advsweep.backends.trl.config",
         "vllm": "advsweep.backends.trl.config",
     },
+    group="advsweep.generations",
+    base=f"{_SETTINGS}:Generation",
 )
+# Closed: the evaluator and the store read exactly these fields; other defaults are a YAML file.
 EVALUATIONS: Registry[EvaluationSettings] = Registry("evaluation", {"standard": _SETTINGS})

@@ -167,7 +167,7 @@ def _check(run: Run) -> None:
         )
     provided = backend.provides | run.rollout.provides
     if missing := estimator.needs - provided:
-        giving = [name for name in ROLLOUTS if ROLLOUTS.get(name).provides & missing]
+        giving = [policy.name for policy in ROLLOUTS.classes() if policy.provides & missing]
         remedy = f"; rollout={' or '.join(giving)} does" if giving else ""
         raise ConfigError(
             f"estimator: '{estimator.name}' needs {', '.join(sorted(missing))}, which backend "
@@ -248,7 +248,7 @@ def _check_calibration(run: Run) -> None:
     """
     backend, optimizer = run.backend, run.optimizer
     if not backend.measures_changes:
-        able = [name for name in BACKENDS if BACKENDS.get(name).measures_changes]
+        able = [cls.name for cls in BACKENDS.classes() if cls.measures_changes]
         raise ConfigError(
             f"optimizer.match: backend '{backend.name}' cannot calibrate learning rates by steps; "
             f"expected match=none, or backend={' or '.join(able)}"

@@ -7,6 +7,7 @@ and the remedy); 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -31,6 +32,7 @@ from advsweep.cli.commands import (
     metrics,
     plan,
     plot,
+    plugins,
     presets,
     report,
     retry,
@@ -54,7 +56,7 @@ from advsweep.cli.shared.output import (
     stdout_has_no_reader,
     tolerate_broken_stderr,
 )
-from advsweep.errors import AdvsweepError
+from advsweep.errors import AdvsweepError, AdvsweepWarning
 from advsweep.printable import printable, printable_line
 
 
@@ -114,6 +116,7 @@ app.add_typer(estimators.app, name="estimators")
 app.command("methods")(presets.methods)
 app.command("experiments")(presets.experiments)
 app.add_typer(tasks.app, name="tasks")
+app.command("plugins")(plugins.plugins)
 app.command("merge")(merge.merge)
 app.command("import")(import_.import_)
 app.add_typer(db.app, name="db")
@@ -157,6 +160,9 @@ def main() -> None:
     open_closed_streams()
     tolerate_broken_stderr()
     warnings.formatwarning = _format_warning
+    if "_ADVSWEEP_COMPLETE" in os.environ:
+        # A shell shows them in the middle of the line that is being typed.
+        warnings.simplefilter("ignore", AdvsweepWarning)
     sys.excepthook = _print_exception
     arguments = sys.argv[1:]
     debug = "--debug" in arguments

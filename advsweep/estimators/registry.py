@@ -75,6 +75,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
     caveats=_CAVEATS,
     unavailable=_UNAVAILABLE,
     group="advsweep.estimators",
+    base="advsweep.estimators.base:Estimator",
 )
 
 

@@ -18,4 +18,5 @@ OBJECTIVES: Registry[Objective] = Registry(
         "cross_entropy": "advsweep.objectives.tokenwise",
     },
     group="advsweep.objectives",
+    base="advsweep.objectives.base:Objective",
 )

@@ -20,4 +20,5 @@ ROLLOUTS: Registry[RolloutPolicy] = Registry(
         "retry": "advsweep.rollouts.retry",
     },
     group="advsweep.rollouts",
+    base="advsweep.rollouts.base:RolloutPolicy",
 )

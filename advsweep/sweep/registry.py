@@ -35,8 +35,11 @@ EXECUTORS: Registry[Executor] = Registry(
         "slurm": "advsweep.sweep.executors.slurm",
     },
     group="advsweep.executors",
+    base="advsweep.sweep.executors.base:Executor",
 )
+# Closed: every executor reads exactly these fields.
 RESOURCES: Registry[Component] = Registry("resources", {"default": "advsweep.sweep.executors.base"})
+# Closed: a search replays its trials into a study of Optuna (search/study.py).
 SEARCHES: Registry[Component] = Registry(
     "search", {"none": __name__, "optuna": "advsweep.sweep.search.optuna"}
 )
@@ -49,6 +52,7 @@ STOPPINGS: Registry[Stopping] = Registry(
         "median": "advsweep.sweep.early_stopping.rules",
     },
     group="advsweep.stoppings",
+    base="advsweep.sweep.early_stopping.base:Stopping",
 )
 TRACKINGS: Registry[Tracking] = Registry(
     "tracking",
@@ -58,6 +62,7 @@ TRACKINGS: Registry[Tracking] = Registry(
         "wandb": "advsweep.sweep.tracking.wandb",
     },
     group="advsweep.trackings",
+    base="advsweep.sweep.tracking.base:Tracking",
 )
 
 SETTINGS: Mapping[str, Registry[Any]] = {

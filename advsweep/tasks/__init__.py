@@ -21,4 +21,5 @@ TASKS: Registry[Task] = Registry(
     },
     aliases={"file": "dataset"},
     group="advsweep.tasks",
+    base="advsweep.tasks.base:Task",
 )

@@ -149,6 +149,7 @@ REWARDS: Registry[RewardPart] = Registry(
     "reward",
     dict.fromkeys(("accuracy", "cosine", "format"), "advsweep.tasks.rewards"),
     group="advsweep.rewards",
+    base="advsweep.tasks.rewards:RewardPart",
 )
 
 

@@ -155,6 +155,8 @@ def test_says_what_its_defaults_are_held_to(name: str) -> None:
 
 def test_yaml_names_it_and_cites_its_source(name: str) -> None:
     cls = ESTIMATORS.get(name)
+    if not cls.__module__.startswith("advsweep."):
+        pytest.skip("another package's needs no file")
     text = (conf_directory() / "estimator" / f"{name}.yaml").read_text(encoding="utf-8")
     assert text.splitlines() == [
         f"# {cls.formula}",

@@ -26,6 +26,8 @@ def policy(request: pytest.FixtureRequest) -> RolloutPolicy:
 def test_it_is_described(policy: RolloutPolicy) -> None:
     assert type(policy).__doc__
     assert all(option_of(field).help for field in dataclasses.fields(policy))
+    if not type(policy).__module__.startswith("advsweep."):
+        return  # Another package's needs no file.
     text = (conf_directory() / "rollout" / f"{policy.name}.yaml").read_text(encoding="utf-8")
     comment, name = text.splitlines()
     assert comment.startswith("# ")

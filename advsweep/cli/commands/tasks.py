@@ -158,7 +158,12 @@ def _print(record: dict[str, Any]) -> None:
 
 def _verifier(node: Mapping[str, Any]) -> str:
     """Returns the name of a task's verifier; empty if the task verifies answers itself."""
+    from advsweep.errors import PluginError
     from advsweep.tasks import TASKS
 
-    spec = node.get("verifier", getattr(TASKS.get(node["name"]), "verifier", ""))
+    try:
+        spec = node.get("verifier", getattr(TASKS.get(node["name"]), "verifier", ""))
+    except PluginError as error:  # It must not hide the other tasks.
+        warn(str(error))
+        return ""
     return str(spec["name"] if isinstance(spec, dict) else spec)

@@ -61,13 +61,22 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
         key, value = words[-1] if words else "", incomplete
     chosen, comma, begun = value.rpartition(",")
     head = f"{key}=" if equals else ""
+    group = key.lstrip("+")
     try:
         with config_groups(context.params.get("config_dir") or ()) as groups:
-            group = key.lstrip("+")
-            members = groups.members(group) if group in groups.names else []
+            members = groups.members(group) if group in groups.names else _components(group)
     except AdvsweepError:
         return []  # completion cannot show an error
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
+
+
+def _components(key: str) -> list[str]:
+    """Returns the components that a field of a task can name."""
+    from advsweep.tasks.rewards import REWARDS
+    from advsweep.tasks.verifiers import VERIFIERS
+
+    registries = {"task.verifier": VERIFIERS.names, "task.reward": REWARDS.names}
+    return registries[key]() if key in registries else []
 
 
 def complete_figure(incomplete: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from advsweep.errors import ConfigError, StoreError
+from advsweep.errors import AdvsweepWarning, ConfigError, StoreError
 from advsweep.local_files import FILE_MODE, make_private_folder, open_private
 from advsweep.store import Status
 from advsweep.store.run_folders import claim_folder
@@ -169,7 +170,11 @@ def _submitted(store: Store) -> Iterator[tuple[QueueExecutor, Mapping[int, str]]
     """Yields each queue that has runs of this store, with the names of their jobs by run."""
     for name in EXECUTORS.names():
         if names := _read(store.runs_directory / name):
-            executor = EXECUTORS.build(name)
+            try:
+                executor = EXECUTORS.build(name)
+            except ConfigError as error:  # Another package's, which cannot be used here.
+                warnings.warn(f"not asking for the jobs of {error}", AdvsweepWarning, stacklevel=2)
+                continue
             # A store of unknown origin may hold such a file for any executor.
             if isinstance(executor, QueueExecutor):
                 yield executor, names

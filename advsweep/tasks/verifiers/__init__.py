@@ -20,4 +20,5 @@ VERIFIERS: Registry[Verifier] = Registry(
         "regex": f"{_PACKAGE}.short_answers",
     },
     group="advsweep.verifiers",
+    base="advsweep.tasks.verifiers.base:Verifier",
 )

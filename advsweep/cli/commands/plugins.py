@@ -1,0 +1,94 @@
+"""`advsweep plugins`: list the components that other packages add."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli.shared import options
+from advsweep.cli.shared.options import ListFormat
+
+if TYPE_CHECKING:
+    from advsweep.plugins import Plugin
+    from advsweep.registry import Registry
+
+_COLUMNS = ("kind", "name", "package", "version", "state", "reason")
+
+
+def plugins(
+    load: Annotated[
+        bool,
+        typer.Option(
+            "--load/--no-load",
+            help="Import each plug-in to find out whether it works, or import none.",
+        ),
+    ] = True,
+    output: options.Listing = ListFormat.TABLE,
+) -> None:
+    """List the plug-ins of installed packages: kind, name, package, and whether each works.
+
+    A plug-in that is broken, or whose name advsweep or another package has, is listed with the
+    reason; it does not affect other commands.
+    """
+    from advsweep.cli.shared.output import print_listing, warn
+
+    found = find_plugins(load=load)
+    if not found:
+        warn("no installed package has a plug-in; docs/plugins.md says how to write one")
+    records: list[dict[str, Any]] = [dataclasses.asdict(plugin) for plugin in found]
+    if output is not ListFormat.JSON:
+        records = [{column: record[column] for column in _COLUMNS} for record in records]
+    print_listing(records, output)
+
+
+def plugin_registries() -> dict[str, Registry[Any]]:
+    """Return the registries that other packages can add to, by entry point group."""
+    from advsweep.sweep.registry import GROUPS
+    from advsweep.tasks.rewards import REWARDS
+    from advsweep.tasks.verifiers import VERIFIERS
+
+    registries = (*GROUPS.values(), VERIFIERS, REWARDS)
+    return {registry.group: registry for registry in registries if registry.group is not None}
+
+
+def find_plugins(*, load: bool) -> list[Plugin]:
+    """List the plug-ins of all kinds, then entry points that belong to no kind.
+
+    Args:
+        load: import each plug-in, to find out whether it works.
+    """
+    from advsweep.errors import nearest
+    from advsweep.plugins import Plugin, PluginState, discover
+
+    registries, discovery = plugin_registries(), discover()
+    found = [plugin for registry in registries.values() for plugin in registry.plugins(load=load)]
+    found += [
+        Plugin(
+            kind="",
+            name=point.name,
+            package=point.package,
+            version=point.version,
+            group=point.group,
+            target=point.target,
+            state=PluginState.UNKNOWN,
+            reason=f"advsweep has no group '{point.group}'; {nearest(point.group, registries)}",
+        )
+        for point in discovery.points
+        if point.group not in registries
+    ]
+    found += [
+        Plugin(
+            kind="",
+            name="",
+            package=package,
+            version="",
+            group="",
+            target="",
+            state=PluginState.BROKEN,
+            reason=reason,
+        )
+        for package, reason in discovery.unreadable
+    ]
+    return found
