@@ -138,7 +138,7 @@ def _discover(path: tuple[str, ...]) -> Discovery:
             # Most packages have no entry points of ours: reading their metadata would take long.
             if f"[{GROUP_PREFIX}" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
-            package = distribution.metadata["Name"]
+            package = distribution.metadata["Name"] or package
             if package not in points:
                 # The first on the path is the one that Python imports.
                 points[package] = _points_of(importlib.metadata.distribution(package))

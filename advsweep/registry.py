@@ -119,6 +119,11 @@ class Registry(Generic[C]):
             reason=reason,
         )
 
+    def base(self) -> type[C]:
+        """Import the class of which other packages' components are subclasses."""
+        module, _, name = self._base.partition(":")
+        return typing.cast("type[C]", getattr(importlib.import_module(module), name))
+
     def names(self) -> list[str]:
         """List every name that can be built, sorted, without aliases."""
         return sorted({*self._modules, *self._plugins})
@@ -212,9 +217,7 @@ class Registry(Generic[C]):
             ) from error
 
     def _load_point(self, point: PluginPoint) -> type[C]:
-        module, _, name = self._base.partition(":")
-        base: type[C] = getattr(importlib.import_module(module), name)
-        return typing.cast("type[C]", point.load(base))
+        return typing.cast("type[C]", point.load(self.base()))
 
     def build(self, spec: str | Mapping[str, Any], *, where: str = "", **values: Any) -> C:
         """Build a component from a name, or from a mapping with a `name`.

@@ -29,5 +29,6 @@ IMPORTERS: Registry[Importer] = Registry(
     "importer",
     {name: f"advsweep.importing.{module}" for name, module in _MODULES.items()},
     group="advsweep.importers",
+    base="advsweep.importing.base:Importer",
 )
 """Every importer by the name of its format."""

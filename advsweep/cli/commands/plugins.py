@@ -11,6 +11,8 @@ from advsweep.cli.shared import options
 from advsweep.cli.shared.options import ListFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from advsweep.plugins import Plugin
     from advsweep.registry import Registry
 
@@ -45,11 +47,12 @@ def plugins(
 
 def plugin_registries() -> dict[str, Registry[Any]]:
     """Return the registries that other packages can add to, by entry point group."""
+    from advsweep.importing import IMPORTERS
     from advsweep.sweep.registry import GROUPS
     from advsweep.tasks.rewards import REWARDS
     from advsweep.tasks.verifiers import VERIFIERS
 
-    registries = (*GROUPS.values(), VERIFIERS, REWARDS)
+    registries = (*GROUPS.values(), VERIFIERS, REWARDS, IMPORTERS)
     return {registry.group: registry for registry in registries if registry.group is not None}
 
 
@@ -59,7 +62,6 @@ def find_plugins(*, load: bool) -> list[Plugin]:
     Args:
         load: import each plug-in, to find out whether it works.
     """
-    from advsweep.errors import nearest
     from advsweep.plugins import Plugin, PluginState, discover
 
     registries, discovery = plugin_registries(), discover()
@@ -73,7 +75,7 @@ def find_plugins(*, load: bool) -> list[Plugin]:
             group=point.group,
             target=point.target,
             state=PluginState.UNKNOWN,
-            reason=f"advsweep has no group '{point.group}'; {nearest(point.group, registries)}",
+            reason=f"advsweep has no group '{point.group}'; {_nearest(point.group, registries)}",
         )
         for point in discovery.points
         if point.group not in registries
@@ -92,3 +94,12 @@ def find_plugins(*, load: bool) -> list[Plugin]:
         for package, reason in discovery.unreadable
     ]
     return found
+
+
+def _nearest(group: str, groups: Iterable[str]) -> str:
+    from advsweep.errors import nearest
+    from advsweep.plugins import GROUP_PREFIX
+
+    # The prefix alone would make all groups alike.
+    kinds = [known.removeprefix(GROUP_PREFIX) for known in groups]
+    return nearest(group.removeprefix(GROUP_PREFIX), kinds)

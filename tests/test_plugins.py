@@ -1,0 +1,244 @@
+"""Finding entry points of other packages, and the classes that fit a kind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from advsweep.components import Component, option
+from advsweep.estimators import Estimator
+from advsweep.plugins import PluginPoint, PluginState, class_problem, discover
+from advsweep.registry import Registry
+from advsweep.tasks.verifiers.base import QuickVerifier, Verifier
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def on_path(install: Install, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """`on_path(package, entry_points, **modules)`: a package that Python finds in this test."""
+
+    def installed(package: str, points: dict[str, dict[str, str]], **modules: str) -> Path:
+        folder = install(package, points, **modules)
+        monkeypatch.syspath_prepend(folder)
+        return folder
+
+    return installed
+
+
+def points(group: str) -> list[PluginPoint]:
+    return [point for point in discover().points if point.group == group]
+
+
+# Finding
+
+
+def test_entry_points_of_our_groups_are_found_with_their_package(on_path: Install) -> None:
+    on_path(
+        "others", {"advsweep.things": {"b": "m:B", "a": "m:A"}, "console_scripts": {"x": "m:X"}}
+    )
+    assert points("advsweep.things") == [
+        PluginPoint("advsweep.things", "a", "m:A", "others", "1.0"),
+        PluginPoint("advsweep.things", "b", "m:B", "others", "1.0"),
+    ]
+    assert all(point.group.startswith("advsweep.") for point in discover().points)
+
+
+def test_of_two_installations_the_one_that_python_imports_counts(
+    on_path: Install, tmp_path: Path
+) -> None:
+    older = on_path("others", {"advsweep.things": {"old": "m:Old"}})
+    older.rename(tmp_path / "older")
+    sys.path.insert(0, str(tmp_path / "older"))  # `on_path` restores the path
+    on_path("others", {"advsweep.things": {"new": "m:New"}})
+    assert [point.name for point in points("advsweep.things")] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("entry_points.txt", b"[advsweep.things]\nno equals sign\n"),
+        ("METADATA", None),
+        ("METADATA", b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_package_is_told_and_hides_no_other(
+    on_path: Install, tmp_path: Path, file: str, content: bytes | None
+) -> None:
+    folder = on_path("damaged", {"advsweep.things": {"lost": "m:Lost"}})
+    path = folder / "damaged-1.0.dist-info" / file
+    path.unlink() if content is None else path.write_bytes(content)
+    on_path("sound", {"advsweep.things": {"found": "m:Found"}})
+    assert [point.name for point in points("advsweep.things")] == ["found"]
+    [(package, reason)] = discover().unreadable
+    assert package in ("damaged", str(folder))
+    assert "cannot be read" in reason
+
+
+# Classes
+
+
+@dataclass(kw_only=True)
+class Base(Component):
+    kind: ClassVar[str]
+
+
+@dataclass(kw_only=True)
+class Sound(Base):
+    name: ClassVar[str] = "sound"
+    kind: ClassVar[str] = "any"
+    size: int = option(1, help="size")
+
+
+class Undecorated(Base):
+    name: ClassVar[str] = "sound"
+    kind: ClassVar[str] = "any"
+    size: int = 1
+    colour: str = "red"
+    _hidden: int = 0
+
+
+@dataclass(kw_only=True)
+class Half(Estimator):
+    name: ClassVar[str] = "half"
+
+
+@dataclass(kw_only=True)
+class Silent(QuickVerifier):
+    name: ClassVar[str] = "silent"
+
+    def reads(self, reference: object) -> bool:
+        return True
+
+
+def test_a_class_that_fits_has_no_problem() -> None:
+    assert class_problem(Sound, "m:Sound", "sound", Base) == ""
+
+
+@pytest.mark.parametrize(
+    ("loaded", "name", "base", "problem"),
+    [
+        (Sound(), "sound", Base, "expected m:C to be a component's class"),
+        (int, "sound", Base, "expected m:C to be a component's class"),
+        (Sound, "other", Base, "expected m:C.name to be 'other', got 'sound'"),
+        (
+            Sound,
+            "sound",
+            Verifier,
+            "expected m:C to be a subclass of advsweep.tasks.verifiers.base.Verifier",
+        ),
+        (Half, "half", Estimator, "expected m:C to define _advantages"),
+        (Silent, "silent", Verifier, "expected m:C to define judge, solution"),
+        (
+            Undecorated,
+            "sound",
+            Base,
+            "expected @dataclass(kw_only=True) on m:C, without which its options colour, size "
+            "cannot be set",
+        ),
+    ],
+)
+def test_a_class_that_does_not_fit_says_what_is_missing(
+    loaded: object, name: str, base: type[Component], problem: str
+) -> None:
+    assert class_problem(loaded, "m:C", name, base) == problem
+
+
+def test_class_attributes_without_a_value_are_missing() -> None:
+    @dataclass(kw_only=True)
+    class Whole(Half):
+        family: ClassVar[str] = "mine"
+        formula: ClassVar[str] = "A = r"
+
+        def _advantages(self, groups: object, info: object) -> None:
+            """Nothing."""
+
+    expected = "expected m:C to set the class attributes equation, paper"
+    assert class_problem(Whole, "m:C", "half", Estimator) == expected
+
+
+# Registries
+
+
+THINGS = """
+from dataclasses import dataclass
+from typing import ClassVar
+from advsweep.components import Component
+
+@dataclass(kw_only=True)
+class Good(Component):
+    name: ClassVar[str] = "good"
+"""
+
+
+def test_a_registry_lists_plugins_with_their_state(on_path: Install) -> None:
+    offered = {
+        "good": "things_of_others:Good",
+        "gone": "nowhere_at_all:Gone",
+        "left": "leaves_at_once:Left",
+        "odd name": "things_of_others:Good",
+        "plain": "things_of_others:Good",
+        "wrong": "things_of_others Good",
+    }
+    on_path(
+        "others",
+        {"advsweep.things": {**offered, "twice": "things_of_others:Good"}},
+        things_of_others=THINGS,
+        leaves_at_once="raise SystemExit(3)",
+    )
+    on_path("more", {"advsweep.things": {"twice": "things_of_others:Good"}})
+    things: Registry[Component] = Registry(
+        "thing", {"plain": "advsweep.rollouts.policies"}, group="advsweep.things"
+    )
+    try:
+        listed = {(p.name, p.package): (p.state, p.reason) for p in things.plugins()}
+        unloaded = {(p.name, p.package): p.state for p in things.plugins(load=False)}
+    finally:
+        sys.modules.pop("things_of_others", None)
+    assert listed == {
+        ("good", "others"): (PluginState.USABLE, ""),
+        ("gone", "others"): (
+            PluginState.BROKEN,
+            "nowhere_at_all:Gone raised ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
+        ("left", "others"): (PluginState.BROKEN, "leaves_at_once:Left raised SystemExit: 3"),
+        ("odd name", "others"): (
+            PluginState.BROKEN,
+            "expected a name of at most 64 lower-case letters, digits and underscores",
+        ),
+        ("plain", "others"): (PluginState.SHADOWED, "advsweep has one of that name"),
+        ("twice", "more"): (
+            PluginState.DUPLICATE,
+            "offered by package 'others' too; uninstall all but one",
+        ),
+        ("twice", "others"): (
+            PluginState.DUPLICATE,
+            "offered by package 'more' too; uninstall all but one",
+        ),
+        ("wrong", "others"): (
+            PluginState.BROKEN,
+            "expected module:Class as the entry point, got 'things_of_others Good'",
+        ),
+    }
+    assert unloaded["good", "others"] is unloaded["gone", "others"] is PluginState.FOUND
+    assert unloaded["plain", "others"] is PluginState.SHADOWED
+
+
+def test_listing_without_loading_imports_nothing(on_path: Install) -> None:
+    on_path("others", {"advsweep.things": {"good": "never_imported:Good"}}, never_imported=THINGS)
+    things: Registry[Component] = Registry("thing", {}, group="advsweep.things")
+    assert [plugin.name for plugin in things.plugins(load=False)] == ["good"]
+    assert things.names() == ["good"]
+    assert "never_imported" not in sys.modules
+
+
+def test_a_name_that_cannot_be_used_is_no_name(on_path: Install) -> None:
+    on_path("others", {"advsweep.things": {"../up": "m:Up", "\x1b]0;x": "m:Title"}})
+    things: Registry[Component] = Registry("thing", {}, group="advsweep.things")
+    with pytest.warns(UserWarning, match="is not used: expected a name of at most 64"):
+        assert things.names() == []
