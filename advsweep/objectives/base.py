@@ -82,7 +82,12 @@ class LossOutput:
 
 
 class Objective(Component):
-    """A loss over rollouts and their advantages."""
+    """A loss over rollouts and their advantages.
+
+    A subclass implements `loss`, for advantages per rollout and per token and for any leading
+    axes of runs; `tokenwise.Tokenwise` does all this for a loss per token, with aggregation,
+    KL penalty and entropy bonus, and leaves `_token_losses` to write.
+    """
 
     @property
     def skips_exactly(self) -> bool:
@@ -118,4 +123,8 @@ class Objective(Component):
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> LossOutput:
-        """Compute the loss of one minibatch, or of each run's minibatch."""
+        """Compute the loss of one minibatch, or of each run's minibatch.
+
+        The gradient flows through `inputs.log_probs` (and `entropies`) alone. Numbers outside
+        `completion_mask` may be anything, NaN included, and must not reach loss or gradient.
+        """

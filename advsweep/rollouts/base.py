@@ -84,7 +84,11 @@ class Collected:
 
 
 class RolloutPolicy(Component):
-    """Decides how many groups a step draws and which of them go to the estimator."""
+    """Decides how many groups a step draws and which of them go to the estimator.
+
+    A subclass implements `collect`; it keeps no state between steps, so that a resumed run draws
+    the same groups. A group whose rewards are NaN in part counts by the others.
+    """
 
     provides: ClassVar[frozenset[str]] = frozenset()
     """Fields of `GroupBatch` that the policy adds to those of the backend."""

@@ -85,7 +85,13 @@ class Sampler(Protocol):
 
 
 class Task(Component):
-    """Problems and their verifier."""
+    """Problems and their verifier.
+
+    A subclass implements `problems`, `draw`, `score` and `answers`; the other methods have
+    defaults that fit a task whose rewards are its outcomes. The backend `fake` and the exports
+    write a problem's known solution, `reference["solution"]`. A task that a tiny model can be
+    trained on from scratch is a `SymbolTask`.
+    """
 
     @property
     def label(self) -> str:
@@ -150,7 +156,12 @@ class Task(Component):
 
     @abstractmethod
     def score(self, problems: Sequence[Problem], completions: Sequence[str]) -> PerCompletion:
-        """Return outcomes of completions, one problem each: 1 correct, 0 wrong, NaN unscorable."""
+        """Return outcomes of completions: 1 correct, 0 wrong, NaN unscorable.
+
+        Args:
+            problems: the problem of each completion; a problem comes several times.
+            completions: texts that a model wrote, which may be of any form and length.
+        """
 
     def rewards(
         self, completions: Sequence[str], outcomes: PerCompletion, lengths: PerCompletion
@@ -179,7 +190,11 @@ class Task(Component):
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Sequence[Problem]:
-        """Draw training problems for one step at random."""
+        """Draw training problems for one step at random.
+
+        Args:
+            rng: the only source of randomness, so that a resumed run draws the same problems.
+        """
 
     def floors(self, split: Split = Split.HELD_OUT) -> Mapping[str, Floor]:
         """Return by name what answerers without skill achieve on the problems of a split.

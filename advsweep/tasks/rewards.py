@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class RewardPart(Component):
-    """One term of a reward.
+    """One term of a reward; `task.reward` names several parts with their weights.
+
+    A subclass implements `range` and `values`. It sees texts alone, no problems: what depends on
+    the reference answer is in the flags of correct completions.
 
     Attributes:
         is_binary: whether its values are 0 and 1 alone.
@@ -43,7 +46,17 @@ class RewardPart(Component):
         correct: Bool[np.ndarray, " completions"],
         lengths: PerCompletion,
     ) -> PerCompletion:
-        """Return the part's values, before its weight; lengths are in tokens."""
+        """Return the part's values, before its weight.
+
+        Args:
+            completions: texts, in any order, of any problems.
+            correct: whether each was judged correct; false for those that could not be judged.
+            lengths: in tokens, the end mark included.
+
+        Returns:
+            A finite number per completion, within `range`. Completions that could not be judged
+            get NaN later.
+        """
 
 
 @dataclass(kw_only=True)

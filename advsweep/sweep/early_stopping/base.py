@@ -33,7 +33,11 @@ class ObservedRun:
 
 
 class Stopping(Component, ABC):
-    """Base of all rules. A rule keeps no state between its judgements."""
+    """Base of all rules. A rule keeps no state between its judgements.
+
+    A subclass implements `is_due` and `judge`. A run that a rule ends is `pruned`, not failed.
+    Rules that compare configurations by a metric build on `ComparativeRule`.
+    """
 
     @property
     def least_configurations(self) -> int:

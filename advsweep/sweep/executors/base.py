@@ -202,6 +202,10 @@ def kill_session(pid: int) -> None:
 class Executor(Component):
     """Starts workers. Their results are in the store; the executor keeps no state of runs.
 
+    A subclass implements `capacity` and `start`. The worker is `Job.start(environment)` on this
+    machine, with the variables of `worker_environment`; `RemoteJob` is the form for another one.
+    An executor whose workers outlive the command is a `QueueExecutor`.
+
     A plan calls `prepare` once. A scheduler then calls `check`, `start` once per worker, and
     `close` at its end, after which all of it may begin again.
 

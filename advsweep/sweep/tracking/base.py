@@ -83,6 +83,10 @@ class Track(ABC):
 class Tracking(Component, ABC):
     """Base of all trackers; never a part of a run's identity.
 
+    A subclass implements `destination` and `open`, and a `Track` that `open` returns. During
+    a sweep it works in a process of its own: what it raises or how long it takes ends no training.
+    What was not sent is sent later, by `advsweep sync NAME` if need be.
+
     Attributes:
         package: the package that it needs besides advsweep's own dependencies, if any; the extra
             of advsweep with the tracking's name installs it.

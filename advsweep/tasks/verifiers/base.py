@@ -54,6 +54,10 @@ _LINE = 60
 class Verifier(Component):
     """Compares completions with reference answers.
 
+    A subclass implements `reads`, `judge` and `solution`. References are those of the data's
+    rows, mostly `{"answer": TEXT}`. A verifier whose time is linear in the completion is a
+    `QuickVerifier`, with the same three methods.
+
     `judge` may hang or use all memory of the machine, so it runs in processes that can be killed
     (see `pool`). `judge_quickly` runs in the training process on text that a model wrote, so it
     takes time and memory linear in that text.
