@@ -112,7 +112,7 @@ def test_a_report_in_two_commands(
     assert "4 steps (4 new)" in capsys.readouterr().out
     command(monkeypatch, "report", "--format", "html", "--store", store)
     page = capsys.readouterr().out
-    assert page.startswith("<!doctype html>")
+    assert page.startswith("<!DOCTYPE html>")
     assert "collapse/acr" in page
     command(monkeypatch, "import", "trl", str(folder), "--set", "seed=0", "--store", store)
     assert "1 unchanged" in capsys.readouterr().out
