@@ -12,6 +12,7 @@ from typing import Any
 
 from advsweep.errors import ConfigError
 from advsweep.printable import printable_line
+from advsweep.redaction import MASK, redacted
 from advsweep.store.imported import IMPORTED, ROWS, setting_leaves
 
 UNKNOWN = "unknown"
@@ -25,6 +26,12 @@ _ENDINGS = frozenset(
     {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".wandb", ".log", ".txt"}
 )
 
+# Names of secrets, but not prompt_key, pad_token and the like, which settings are full of.
+_SECRET = re.compile(
+    r"(?:.*[_.-])?(?:(?:api|access|secret|private|auth|hub|hf|wandb)[_-]?(?:key|token)s?"
+    r"|passw(?:or)?d|passphrase|secret|credentials?)|token",
+    re.IGNORECASE,
+)
 _NAME = re.compile(r"[a-z0-9_]{1,64}")
 _FIELD = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 _KEY = re.compile(r"[A-Za-z_][\w.\-/]*")
@@ -135,11 +142,17 @@ def merged(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
 def plain(value: Any, depth: int = 0) -> Any:
     """Returns a value of a foreign file as every store accepts it: bounded plain JSON.
 
-    Control characters of texts are escaped, since keys and values are shown.
+    Control characters of texts are escaped, since keys and values are shown. Texts whose key
+    names a secret, and passwords in URLs, are masked.
     """
     if isinstance(value, Mapping) and depth < MAX_DEPTH:
-        items = list(value.items())[:MAX_KEYS]
-        return {printable_line(str(k)[:MAX_TEXT]): plain(v, depth + 1) for k, v in items}
+        items = [(str(key)[:MAX_TEXT], item) for key, item in list(value.items())[:MAX_KEYS]]
+        return {
+            printable_line(key): MASK
+            if isinstance(item, str) and item and _SECRET.fullmatch(key)
+            else plain(item, depth + 1)
+            for key, item in items
+        }
     if isinstance(value, (list, tuple)) and depth < MAX_DEPTH:
         return [plain(v, depth + 1) for v in value[:MAX_KEYS]]
     if isinstance(value, float) and not math.isfinite(value):
@@ -148,7 +161,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         return float(value) if abs(value) < 10**300 else None
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return printable_line(str(value)[:MAX_TEXT])
+    text = str(value)[:MAX_TEXT]
+    return printable_line(redacted(text) if "://" in text else text)
 
 
 def estimator_node(value: Any) -> dict[str, Any]:

@@ -136,3 +136,21 @@ def test_any_config_becomes_one_that_every_store_accepts(theirs):
 
 def test_infinities_are_texts():
     assert plain({"a": math.inf, "b": [math.nan, -math.inf]}) == {"a": "inf", "b": [None, "-inf"]}
+
+
+def test_secrets_are_masked() -> None:
+    """Settings of trainers hold the environment of their processes."""
+    theirs = {
+        "ray": {"env_vars": {"WANDB_API_KEY": "k", "HF_TOKEN": "t", "DB_PASSWORD": "p"}},
+        "hub_token": None,
+        "token": "x",
+        "data": {"prompt_key": "prompt", "pad_token": "<pad>", "max_tokens": 5},
+        "tracking": "https://me:secret@host/a",
+    }
+    assert plain(theirs) == {
+        "ray": {"env_vars": {"WANDB_API_KEY": "***", "HF_TOKEN": "***", "DB_PASSWORD": "***"}},
+        "hub_token": None,
+        "token": "***",
+        "data": {"prompt_key": "prompt", "pad_token": "<pad>", "max_tokens": 5},
+        "tracking": "https://me:***@host/a",
+    }
