@@ -87,8 +87,9 @@ class StoreReporter:
         self.step = max(self.step, step)
         self._points += [(name, step, float(value)) for name, value in values.items()]
         if step % max(1, self._run.steps // LOG_LINES) == 0 or step == self._run.steps:
-            numbers = (f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values)
-            self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
+            numbers = [f"{label} {values[n]:.3f}" for n, label in _LOGGED.items() if n in values]
+            if numbers or not self._run.backend.external:
+                self.log(f"step {step} of {self._run.steps}: {', '.join(numbers)}")
         every = self._run.backend.checkpoint_every
         checkpoint = step == self._run.steps or (every > 0 and step % every == 0)
         patience = max(BATCH_SECONDS, (self._runs_in_process - 1) / WRITES_PER_SECOND)
