@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advsweep.backends.base import NODE_KEYS, PARAMETERS
-from advsweep.backends.command.placeholders import Values, as_text, fill
+from advsweep.backends.command.placeholders import Values, as_text, fill, names_in
 from advsweep.backends.command.template import OUTPUT, Template
 from advsweep.errors import ConfigError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from advsweep.backends.base import Run
 
 _SHELL = ("/bin/sh", "-c")
+_PLAIN_TEXT = re.compile(r"[A-Za-z/._][A-Za-z0-9_/.@-]*")
+_OTHER_VALUES = frozenset({"true", "false", "null", "none", "nan", "inf"})
 _PRIVATE = ("ADVSWEEP_STORE", "ADVSWEEP_COMMANDS", "ADVSWEEP_COMMAND")
 """Variables that a command does not get: the store's URL may hold a password."""
 
@@ -51,14 +54,42 @@ def arguments(parts: Iterable[Any], values: Values, template: Template, where: s
     found: list[str] = []
     for part in parts:
         if not isinstance(part, Mapping):
-            quoted = _Quoted(values) if template.shell else values
-            found.append(fill(part, quoted, where))
+            found.append(_argument(part, values, template, where))
             continue
         texts = part["as"] if isinstance(part["as"], list) else [part["as"]]
         for key, value in values.fields(part["each"]).items():
-            own = values.with_runtime(key=key, value=as_text(value))
-            found += [fill(str(text), own, where) for text in texts]
+            own = values.with_runtime(key=key, value=value)
+            found += [_argument(str(text), own, template, where) for text in texts]
     return found
+
+
+def _argument(text: str, values: Values, template: Template, where: str) -> str:
+    if template.shell:
+        return fill(text, _Quoted(values), where)
+    if template.quoting == "none":
+        return fill(text, values, where)
+    key, sign, right = text.partition("=")
+    names = names_in(right, where)
+    filled = fill(right, values, where)
+    # Numbers, lists and null stay what they are.
+    is_whole = len(names) == 1 and right == f"{{{names[0]}}}"
+    if names and not (is_whole and not isinstance(values.value(names[0], where), str)):
+        filled = hydra_text(filled)
+    return f"{fill(key, values, where)}{sign}{filled}"
+
+
+def hydra_text(text: str) -> str:
+    """Return a text as a value of an override of Hydra, which reads it as this text.
+
+    >>> [hydra_text(text) for text in ("a/b-c", "~/x", "it's", "1", "true")]
+    ['a/b-c', "'~/x'", "'it\\\\'s'", "'1'", "'true'"]
+    """
+    if _PLAIN_TEXT.fullmatch(text) and text.lower() not in _OTHER_VALUES:
+        return text
+    # Backslashes count as such except before a quote, or at the end.
+    quoted = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text)
+    quoted = quoted.replace("${", "\\${")
+    return f"'{quoted}'"
 
 
 def command_line(

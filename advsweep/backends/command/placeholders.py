@@ -113,7 +113,7 @@ class Values:
         Raises:
             ConfigError: the run has no such key, or the text cannot be an argument.
         """
-        text = as_text(self._value(name, where))
+        text = as_text(self.value(name, where))
         if "\0" in text:
             raise ConfigError(f"{where}: expected {{{name}}} without a NUL character")
         return text
@@ -127,7 +127,12 @@ class Values:
         """Return values with further names."""
         return Values(self._config, self._parameters, {**self._runtime, **values})
 
-    def _value(self, name: str, where: str) -> Any:
+    def value(self, name: str, where: str) -> Any:
+        """Return the value of a placeholder.
+
+        Raises:
+            ConfigError: the run has no such key.
+        """
         if name in self._runtime:
             return self._runtime[name]
         head, _, rest = name.partition(".")

@@ -128,6 +128,7 @@ class Template(Component):
 
     command: tuple[Any, ...] | str = option(help="program and arguments, or one text")
     shell: bool = option(False, help="give the text to /bin/sh, with quoted values")
+    quoting: str = option("none", help="hydra: quote values for overrides KEY=VALUE of Hydra")
     workdir: str = option("", help="working folder; empty: that of the advsweep command")
     environment: dict[str, Any] = option({}, help="variables to set; null: to remove")
     parameters: dict[str, Any] = option({}, help="values of one's own, with their defaults")
@@ -266,6 +267,10 @@ class Template(Component):
                     "progress: expected the groups (?P<done>...) and (?P<total>...), got "
                     f"{self.progress!r}"
                 )
+        if self.quoting not in ("none", "hydra") or (self.shell and self.quoting != "none"):
+            raise ConfigError(
+                f"quoting: expected none, or hydra without shell, got {self.quoting!r}"
+            )
         if self.metric_options.file == OUTPUT and self.metric_options.kind != "pattern":
             raise ConfigError(
                 f"metrics.kind: expected pattern, as the file is the command's output, got "

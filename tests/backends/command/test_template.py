@@ -15,7 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advsweep.backends.base import Run
-from advsweep.backends.command.arguments import command_line, values_of, variables
+from advsweep.backends.command.arguments import (
+    command_line,
+    hydra_text,
+    values_of,
+    variables,
+)
 from advsweep.backends.command.placeholders import Values, as_text, fill, names_in
 from advsweep.backends.command.template import (
     Template,
@@ -200,6 +205,26 @@ def test_a_shell_is_given_what_it_quotes(command_run: MakeRun) -> None:
     )
     done = subprocess.run(line_of(run), capture_output=True, text=True, check=True)
     assert done.stdout == hostile
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs", "Cc"], max_codepoint=0x2FF)))
+def test_hydra_reads_a_text_as_it_was(value: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    [parsed] = OverridesParser.create().parse_overrides([f"key={hydra_text(value)}"])
+    read = parsed.value()
+    assert OmegaConf.create({"key": getattr(read, "text", read)}).key == value
+
+
+def test_values_of_overrides_of_hydra(command_run: MakeRun) -> None:
+    line = ["x", "a={parameters.a}", "b={directory}/~c", "{parameters.d}", "e=[~x]", *NEEDED]
+    parameters = {"a": "~/my data", "d": "~f"}
+    changes = {"command": line, "parameters": parameters, "quoting": "hydra"}
+    found = line_of(command_run({**changes, "checkpoints": None}))
+    assert found[1:5] == ["a='~/my data'", "b='/runs/1/output/~c'", "~f", "e=[~x]"]
+    number = command_run({**changes, "checkpoints": None}, None, a=0.5)
+    assert line_of(number)[1] == "a=0.5"
 
 
 def test_a_text_is_split_before_values_are_filled_in(command_run: MakeRun) -> None:
