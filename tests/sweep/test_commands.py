@@ -85,14 +85,15 @@ def test_a_sweep_of_a_command_is_reported(
         [1, 1],
     )
     assert [c.step for c in store.checkpoints.select(ids[0])] == [2, 4, 6]
-    columns = "reward/mean,collapse/acr,pass@1"
-    arguments = ["advsweep", "report", "--store", store.url, "--columns", columns]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        cli()
-    assert not ended.value.code
-    shown = capsys.readouterr().out
-    assert "dr_grpo" in shown
+    columns = ["--columns", "reward/mean,collapse/acr,pass@1"]
+    for more in ([], columns):
+        monkeypatch.setattr(sys, "argv", ["advsweep", "report", "--store", store.url, *more])
+        with pytest.raises(SystemExit) as ended:
+            cli()
+        assert not ended.value.code
+        shown = capsys.readouterr().out
+        assert "dr_grpo" in shown
+        assert "nan" not in shown
     # 1 of 4 samples of each problem is right after step 6.
     assert shown.count("0.25") >= 2
     # Done before: nothing is started again.

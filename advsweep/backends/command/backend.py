@@ -142,10 +142,10 @@ class Command(Backend):
         fixed = {key: value for key, value in self._fixed.items() if key in config}
         kept: Plain = {}
         for key, node in {**config, **fixed}.items():
-            if key in ("backend", "evaluation") or key in fixed or key in spec.used:
+            if key == "backend" or key in fixed or key in spec.used:
                 kept[key] = node
             elif isinstance(node, Mapping):
-                fields = {k: v for k, v in node.items() if spec.reaches(f"{key}.{k}")}
+                fields = {k: v for k, v in node.items() if self._reaches(f"{key}.{k}")}
                 if fields or any(used.startswith(f"{key}.") for used in spec.used):
                     own = {k: v for k, v in node.items() if k in ("name", "revision")}
                     kept[key] = {**own, **fields}
@@ -173,6 +173,11 @@ class Command(Backend):
                     f"template '{Path(self.template).name}' takes {', '.join(self._takes())}"
                 )
 
+    def _reaches(self, key: str) -> bool:
+        """Return whether a key reaches the command, or the way in which its counts are read."""
+        counted = key == "evaluation.k" and self.spec.evaluation_options is not None
+        return counted or self.spec.reaches(key)
+
     def _unused(self, key: str) -> str:
         """Say why a key that was set reaches nothing; empty if it does."""
         head, _, rest = key.partition(".")
@@ -187,11 +192,9 @@ class Command(Backend):
             return "that sets several groups; give estimator=NAME and what else the template takes"
         if head not in NODE_KEYS and head not in PARAMETERS:
             return ""
-        if key == "evaluation.k" and spec.evaluation_options is not None:
-            return ""
         if not rest and any(used.startswith(f"{head}.") for used in spec.used):
             return ""
-        return "" if spec.reaches(key) else "that no placeholder of the template uses"
+        return "" if self._reaches(key) else "that no placeholder of the template uses"
 
     def _takes(self) -> Iterator[str]:
         keys = {used for used in self.spec.used if used.partition(".")[0] in NODE_KEYS}

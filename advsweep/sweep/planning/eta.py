@@ -189,7 +189,9 @@ def _steps_left(
 def _status(planned: PlannedRun, record: RunOutline | None, store: Store | None) -> str:
     if record is None or store is None:
         return MISSING
-    if record.status is Status.DONE and planned.config["evaluation"] != record.config["evaluation"]:
+    if record.status is Status.DONE and planned.config.get("evaluation") != record.config.get(
+        "evaluation"
+    ):
         evaluator = Evaluator(store, planned.run, record.id, record.attempt)
         if evaluator.missing():
             return UNEVALUATED

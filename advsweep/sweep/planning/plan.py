@@ -282,7 +282,7 @@ def _unique(
     evaluations: dict[int, str] = {}
     for run, (where, assignment, published) in zip(built, listed, strict=True):
         config = run.plain(nodes)
-        node = config["evaluation"]
+        node = config.get("evaluation")
         if id(node) not in evaluations:
             evaluations[id(node)] = repr(node)
         key = (run.identity, evaluations[id(node)])

@@ -55,8 +55,10 @@ class ScheduledRun:
 
     def evaluations(self, record: RunRecord) -> tuple[Plain, ...]:
         """Returns the evaluation settings; empty if they are those of the run's record."""
-        settings = tuple(planned.config["evaluation"] for planned in self.planned)
-        return () if settings == (record.config["evaluation"],) else settings
+        settings = tuple(planned.config.get("evaluation") for planned in self.planned)
+        if settings == (record.config.get("evaluation"),):
+            return ()
+        return tuple(own for own in settings if own is not None)
 
     def is_done(self, record: RunRecord, store: Store) -> bool:
         """Returns whether the run is trained and has every evaluation of the plan."""

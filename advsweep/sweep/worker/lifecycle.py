@@ -87,8 +87,8 @@ def make_evaluators(
     from advsweep.evaluation.run_evaluator import Evaluator
 
     runs = [
-        build_run(record.config | {"evaluation": settings})
-        for settings in evaluations or [record.config["evaluation"]]
+        build_run(record.config | ({} if settings is None else {"evaluation": settings}))
+        for settings in evaluations or [None]
     ]
     runs[0].task.check_consent()
     runs[0].backend.check_consent()

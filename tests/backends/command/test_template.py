@@ -121,7 +121,7 @@ def test_only_what_reaches_the_command_is_in_the_config_and_the_identity(
 ) -> None:
     plain = command_run()
     config = plain.plain()
-    assert set(config) == {"estimator", "evaluation", "backend", "steps", "seed"}
+    assert set(config) == {"estimator", "backend", "steps", "seed"}
     assert config["estimator"] == {"name": "grpo"}
     assert config["backend"]["parameters"] == {"mode": "", "delay": 0.02}
     others = {"optimizer": {"name": "adamw", "lr": 1.0}, "group_size": 4, "task": "gsm8k"}
