@@ -137,7 +137,7 @@ class _RunWriter:
         config = stored_config(settings, form=form, rows=self._rows, seed=seed_of(settings))
         identifier = found.key
         if identifier is None:
-            identifier = str(self._root) + "\n" + found.source
+            identifier = _full_path(self._root, found.source)
         content = gather(form, identifier, config, found.steps, found.evaluations)
         summary.left_out.update(found.left_out)
         summary.notes |= dict.fromkeys(found.notes)
@@ -162,7 +162,7 @@ class _RunWriter:
             self._shorter.append(
                 f"{_shown(found.source)} ends at step {content.last_step}, and run "
                 f"{written.run_id} at step {written.stored_step}: it stays as it is; if the log "
-                f"was written anew, `advsweep rm {written.run_id}` first"
+                f"was written anew, `advsweep rm {written.run_id} --force` first"
             )
 
     def _describe(self, found: ImportedRun) -> dict[str, Any]:
@@ -189,6 +189,16 @@ class _RunWriter:
                 "that seeds of two rows are no pairs"
             )
         return remarks
+
+
+def _full_path(root: Path | None, source: str) -> str:
+    """Returns the place of a run, the same whether its file or a folder above it was named."""
+    if root is None:
+        return source
+    # Of a single file, or a folder that is a run itself, the source has its name.
+    if source == root.name or not root.is_dir():
+        return (root.parent / source).as_posix()
+    return (root / source).as_posix()
 
 
 def _full_name(root: Path | None, source: str) -> str:

@@ -83,13 +83,21 @@ def test_importing_twice_adds_nothing_and_a_longer_log_what_is_new(store, logs):
     ]  # fmt: skip
 
 
+def test_a_run_is_the_same_by_its_file_or_its_folder(store, logs):
+    _import(store, logs, pattern=PATTERN)
+    again = _import(store, logs / "rloo-s1" / "metrics.jsonl", settings={"seed": 1})
+    assert [written.run_id for _, written in again.runs] == [5]
+    one = _import(store, logs / "rloo-s1", settings={"estimator": "rloo", "seed": 1})
+    assert [(w.run_id, w.action) for _, w in one.runs] == [(5, ImportAction.UPDATED)]
+
+
 def test_a_log_that_became_shorter_changes_nothing_and_says_so(store, logs):
     _import(store, logs, pattern=PATTERN)
     before = _contents(store)
     (logs / "grpo-s0" / "metrics.jsonl").write_text('{"step": 2, "reward": 1}\n')
     summary = _import(store, logs, pattern=PATTERN)
     assert summary.count(ImportAction.SHORTER) == 1
-    assert any("`advsweep rm 1` first" in note for note in summary.notes)
+    assert any("`advsweep rm 1 --force` first" in note for note in summary.notes)
     assert _contents(store) == before
 
 

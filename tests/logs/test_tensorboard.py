@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from advsweep.logs import LoggedStep, open_metric_log, read_all
 from advsweep.logs.tensorboard import _masked_crc32c, event_files
@@ -89,6 +91,28 @@ def test_a_damaged_record_is_left_out(tmp_path, place):
     steps = read_all(log)
     assert [step for step, _ in steps] in ([0, 1, 2], [0, 1, 3])
     assert sum(log.left_out.values()) >= 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> bytes:
+    return _write(tmp_path_factory.mktemp("events"), 6).read_bytes()
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 10**6))
+def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, whole, place, byte, end):
+    data = bytearray(whole)
+    data[place % len(data)] = byte
+    file = tmp_path / "events.out.tfevents.1.host.1.0"
+    file.write_bytes(data[: end % (len(data) + 1)])
+    for step, values in read_all(open_metric_log("tensorboard", file)):
+        for name, value in values.items():
+            assert value == step + {"m0": 0.0, "m1": 0.25}[name]
 
 
 @pytest.mark.parametrize("content", [b"", b"not an event file at all", b"\xff" * 40])

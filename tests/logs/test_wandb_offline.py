@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from advsweep.errors import ConfigError
 from advsweep.logs import LoggedStep, open_metric_log, read_all
@@ -106,6 +108,22 @@ def test_a_cut_record_is_counted_at_the_end(tmp_path):
     log = open_metric_log("wandb", file)
     assert read_all(log) == [LoggedStep(0, {"a": 1.0})]
     assert log.left_out == {"incomplete records": 1}
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.integers(7, 10**6), st.integers(0, 255), st.integers(7, 10**6))
+def test_a_mutated_or_cut_file_has_no_wrong_value(tmp_path, place, byte, end):
+    data = bytearray(_frames(_rows([{"a": step / 4} for step in range(5)])))
+    data[7 + place % (len(data) - 7)] = byte
+    file = tmp_path / "run-abc.wandb"
+    file.write_bytes(data[: 7 + end % (len(data) - 6)])
+    for step, values in read_all(open_metric_log("wandb", file)):
+        assert values == {"a": step / 4}
 
 
 def test_another_file_is_refused(tmp_path):
