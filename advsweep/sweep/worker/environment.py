@@ -136,6 +136,8 @@ class ProcessCosts:
 
 
 def _peak_memory() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # A run may be a command, or have processes of its own: the largest counts.
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak = max(resource.getrusage(each).ru_maxrss for each in whose)
     # macOS counts bytes, other systems kilobytes.
     return float(peak if sys.platform == "darwin" else peak * 1024)

@@ -86,10 +86,8 @@ def make_evaluators(
     from advsweep.backends.build import build_run
     from advsweep.evaluation.run_evaluator import Evaluator
 
-    runs = [
-        build_run(record.config | ({} if settings is None else {"evaluation": settings}))
-        for settings in evaluations or [None]
-    ]
+    changes: Sequence[Plain] = [{"evaluation": settings} for settings in evaluations]
+    runs = [build_run(record.config | change) for change in changes or [{}]]
     runs[0].task.check_consent()
     runs[0].backend.check_consent()
     return [Evaluator(store, run, record.id, record.attempt) for run in runs]
