@@ -68,14 +68,18 @@ def test_many_curves_have_distinct_styles():
     assert len({(line.get_color(), line.get_linewidth()) for line in lines}) == 28
 
 
-def test_long_names_stay_within_the_figure(tmp_path):
-    names = [f"a_grae base={{name:grpo,std:sample,tolerance:0.0{i}}}" for i in range(4)]
+@pytest.mark.parametrize("options", [1, 8])
+def test_long_names_stay_within_the_figure(options, tmp_path):
+    option = "base={name:grpo,std:sample,tolerance:0.0"
+    names = [" ".join(["a_grae", *[f"{option}{i}}}"] * options]) for i in range(4)]
     figure = draw_masses([curve(n, [0.1] * 3, [0.1] * 3) for n in names], title="", compare=True)
     save(figure, tmp_path / "a.png")
     (legend,) = figure.legends
     box = legend.get_window_extent()
     assert figure.bbox.x0 <= box.x0
     assert box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0
+    assert box.y1 < figure.axes[0].bbox.y0
 
 
 @pytest.mark.parametrize("drawn", [BALANCED, BIASED, ONE_SIDED, STEEP])

@@ -55,7 +55,7 @@ GREY = "#555555"
 _CAPTION = 7.5  # points
 _LINE = _CAPTION * 1.3 / 72  # inches
 _LETTERS = 135  # of a caption, to a line
-_LEGEND_LETTER = 0.068  # inches
+_LEGEND_LETTERS = int((WIDTH - 0.3) / 0.068) - 7  # of a label, beside its sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def _show_plainly(canvas: FigureBase) -> None:
 def legend_columns(labels: Sequence[str]) -> int:
     """Returns the number of columns of a legend."""
     longest = max((len(label) for label in labels), default=0)
-    fitting = int((WIDTH - 0.3) / ((longest + 7) * _LEGEND_LETTER))
+    fitting = (_LEGEND_LETTERS + 7) // (longest + 7)
     columns = max(1, min(fitting, len(labels)))
     # Columns that the rows do not need would leave the last row nearly empty.
     return math.ceil(len(labels) / math.ceil(len(labels) / columns)) if labels else 1
@@ -178,14 +178,22 @@ def legend_columns(labels: Sequence[str]) -> int:
 
 def legend_height(labels: Sequence[str]) -> float:
     """Returns the height of a legend below the axes, in inches."""
-    return 0.1 + 0.2 * math.ceil(len(labels) / legend_columns(labels))
+    columns = legend_columns(labels)
+    # A label that needs several lines has a row of its own.
+    lines = sum(_legend_text(label).count("\n") for label in labels)
+    return 0.1 + 0.2 * (math.ceil(len(labels) / columns) + lines)
+
+
+def _legend_text(label: str) -> str:
+    """Returns a label in lines that are no longer than the figure is wide."""
+    return textwrap.fill(label, _LEGEND_LETTERS)
 
 
 def add_legend(canvas: FigureBase, handles: Mapping[str, Artist]) -> None:
     """Adds a legend below all axes."""
     canvas.legend(
         list(handles.values()),
-        list(handles),
+        [_legend_text(label) for label in handles],
         loc="outside lower center",
         ncols=legend_columns(list(handles)),
         handlelength=3.2,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from advsweep.report.figures.chart import RC_PARAMS, WIDTH, add_legend, legend_height
 from advsweep.report.figures.style import COLOURS, house_style
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 # The axis of ratios is logarithmic if a ratio is further from 1 than the first factor; it ends at
 # the second.
 _WIDE, _WIDEST = 10.0, 100.0
-# Characters that fit into the width of a legend.
-_LEGEND = 100
 _RATIO = "$m_S\\,/\\,m_F$"
 
 
@@ -74,7 +73,7 @@ def draw_masses(
             a row, with the masses in the first axes and the ratio in the second.
         points: mark the values, for rates that have no others between them.
     """
-    with house_style():
+    with house_style(RC_PARAMS):
         return (_overlaid if compare else _in_rows)(curves, title, points)
 
 
@@ -105,9 +104,8 @@ def _in_rows(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
 def _overlaid(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
     from matplotlib.figure import Figure
 
-    longest = max(len(curve.label) for curve in curves)
-    columns = max(1, min(len(curves), 3, _LEGEND // (longest + 6)))
-    figure = Figure(figsize=(8, 6 + 0.25 * -(-len(curves) // columns)), layout="constrained")
+    height = 6 + legend_height([curve.label for curve in curves])
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
     figure.suptitle(title)
     panels = list(figure.subplots(2, 2, sharex=True).flat)
     quantities = {
@@ -126,12 +124,8 @@ def _overlaid(curves: Sequence[MassCurve], title: str, points: bool) -> Figure:
         axes.set_xlabel("solve rate $p$")
     for axes in panels[::2]:
         axes.set_ylabel("per rollout")
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-    )
+    handles, labels = panels[0].get_legend_handles_labels()
+    add_legend(figure, dict(zip(labels, handles, strict=True)))
     return figure
 
 
