@@ -18,7 +18,7 @@ def test_help_names_every_command(finished):
     for command in (
         *("run", "sweep", "plan", "worker", "report", "ls", "show", "logs"),
         *("status", "watch", "stop", "retry", "rm"),
-        *("metrics", "export", "estimators", "methods", "experiments", "merge", "db"),
+        *("metrics", "export", "estimators", "methods", "experiments", "merge", "db", "plugins"),
         "import",
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)

@@ -26,6 +26,8 @@ LIGHT = {
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "tasks": tuple(module for module in HEAVY if module != "hydra"),
     "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "plugins --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "plugins --no-load": ("pandas", "rich", *HEAVY),
     "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
