@@ -127,10 +127,15 @@ def _ending(name: str) -> str:
 
 
 def merged(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config with other settings in it, node by node."""
+    """Returns a config with other settings in it, node by node.
+
+    A name that a node has already leaves the node as it is, with its options.
+    """
     result = dict(config)
     for key, value in settings.items():
         old = result.get(key)
+        if isinstance(value, str) and isinstance(old, Mapping) and old.get("name") == value:
+            continue
         if isinstance(value, Mapping):
             base = old if isinstance(old, Mapping) else {} if old is None else {"name": old}
             result[key] = merged(base, value)

@@ -103,8 +103,8 @@ def _imported(folder: Path, source: str, options: ImportOptions) -> ImportedRun:
     given = options.settings_of(source)
     if folder.is_dir() and _has_completions(folder):
         rollouts, hidden = _rollouts(folder, given, left_out, notes, logged)
-        if "estimator" not in given:
-            _recognise(rollouts, config, notes)
+        if _recognise(rollouts, config) and "estimator" not in given:
+            notes.append("the estimator was recognised by the logged advantages")
         dump = metrics_of_dump(
             rollouts,
             merged(config, given),
@@ -173,12 +173,12 @@ def _rollouts(
     return trained, hidden
 
 
-def _recognise(rollouts: Sequence[RolloutStep], config: dict[str, Any], notes: list[str]) -> None:
+def _recognise(rollouts: Sequence[RolloutStep], config: dict[str, Any]) -> bool:
     """Sets the estimator whose advantages are the logged ones, if there is exactly one."""
     fitting = [node for node in _table()["estimators"] if estimator_of(node, rollouts)]
     if len(fitting) == 1:
-        config["estimator"] = fitting[0]
-        notes.append("the estimator was recognised by the logged advantages")
+        config["estimator"] = dict(fitting[0])
+    return len(fitting) == 1
 
 
 def _logs_every_step(

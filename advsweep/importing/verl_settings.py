@@ -15,6 +15,13 @@ _OURS = "advsweep"
 """The value of adv_estimator that names an estimator of ours in algorithm.advsweep."""
 
 
+_OF_ESTIMATOR = (
+    "algorithm.adv_estimator",
+    "algorithm.norm_adv_by_std_in_grpo",
+    f"algorithm.{_OURS}",
+)
+
+
 class Settings:
     """Settings of one run.
 
@@ -43,14 +50,15 @@ class Settings:
         return _lookup(self.theirs, key)
 
     def config(self) -> dict[str, Any]:
-        """Returns the config of the run: our keys, and theirs as they are."""
+        """Returns the config of the run: our keys, and those of theirs that have none of ours."""
         table = _table()
         config = {
             key: value
             for key, value in self.theirs.items()
             if key not in table["of_one_run"] and key not in _our_nodes(table)
         }
-        config = _without(config, frozenset(table["of_one_run"]))
+        translated = [*table["keys"].values(), *_OF_ESTIMATOR]
+        config = _without(config, frozenset([*table["of_one_run"], *translated]))
         for ours, theirs in table["keys"].items():
             value = self.get(theirs)
             if _is_known(value):

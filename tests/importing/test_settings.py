@@ -154,3 +154,11 @@ def test_secrets_are_masked() -> None:
         "data": {"prompt_key": "prompt", "pad_token": "<pad>", "max_tokens": 5},
         "tracking": "https://me:***@host/a",
     }
+
+
+def test_a_name_that_agrees_keeps_the_options() -> None:
+    node = {"estimator": {"name": "grpo", "preset": "trl"}}
+    assert merged(node, {"estimator": "grpo"}) == node
+    assert merged(node, {"estimator": "rloo"}) == {"estimator": "rloo"}
+    changed = {"estimator": {"name": "grpo", "preset": "trl", "eps": 0.1}}
+    assert merged(node, {"estimator": {"eps": 0.1}}) == changed

@@ -93,10 +93,13 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert found[4]["collapse/acr"] == found[1]["collapse/acr"] == 0.5
     assert found[4]["optim/grad_norm"] == 1.0
     assert not run.left_out
-    assert run.notes == [
-        "the estimator was recognised by the logged advantages",
-        "masses and other metrics of advantages are of the logged advantages",
-    ]
+    of_logged = "masses and other metrics of advantages are of the logged advantages"
+    assert run.notes == ["the estimator was recognised by the logged advantages", of_logged]
+    # A name that agrees keeps the options that were recognised; another is told apart.
+    (run,) = read(tmp_path, estimator="grpo")
+    assert run.notes == [of_logged]
+    (run,) = read(tmp_path, estimator="rloo")
+    assert run.notes[1].startswith("the logged advantages are not those of estimator 'rloo'")
 
 
 def test_the_state_alone(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert (run.config["prompts_per_step"], run.config["group_size"]) == (2, 4)
     assert (run.config["seed"], run.config["optimizer"]) == (3, {"lr": 1e-6})
     assert run.config["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == 2
-    assert "_target_" not in run.config["algorithm"]
+    # What has a key of ours is there once; names of classes are no settings.
+    assert run.config["algorithm"] == {"filter_groups": {"enable": False}}
+    assert "train_batch_size" not in run.config["data"]
     assert "steps" not in run.config
     found = values(run)
     assert found[3]["reward/mean"] == 0.5
