@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +12,8 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_tracker
 from advsweep.cli.shared.options import RecordFormat
-from advsweep.cli.shared.output import echo_line, progress_bar, warn
+from advsweep.cli.shared.output import progress_bar, warn
+from advsweep.cli.shared.tracking_options import parse_fields, print_synced, without_prompts
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
     from advsweep.sweep.tracking.base import Tracking
     from advsweep.sweep.tracking.sender import SyncResult
 
-LISTED = 20
-
 
 def sync(
     tracker: Annotated[
         str,
         typer.Argument(
-            metavar="TRACKER", help="wandb or tensorboard.", autocompletion=complete_tracker
+            metavar="TRACKER",
+            help="wandb, trackio, mlflow or tensorboard.",
+            autocompletion=complete_tracker,
         ),
     ],
     targets: options.Targets,
@@ -64,7 +63,7 @@ def sync(
     from advsweep.store import open_store
     from advsweep.sweep.tracking.sender import sync as sync_runs
 
-    given = _given(fields or [])
+    given = parse_fields(fields or [])
     with open_store(store, create=False) as opened:
         tracking_of = _trackings(opened, tracker, given, trusted=trust_store)
         runs = find_targets(opened, targets).runs
@@ -72,7 +71,7 @@ def sync(
         for run in runs:
             tracking_of(run)
         try:
-            with _without_prompts(), progress_bar("runs", len(runs)) as on_run:
+            with without_prompts(), progress_bar("runs", len(runs)) as on_run:
                 synced = sync_runs(opened, runs, tracking_of, on_run)
         except KeyboardInterrupt:
             # A normal exit would wait for the tracker's server in its exit handlers.
@@ -80,28 +79,8 @@ def sync(
     if output is RecordFormat.JSON:
         print_json(_record(tracker, synced))
     else:
-        _print(tracker, synced)
+        print_synced(tracker, synced)
     raise typer.Exit(1 if synced.failed else 0)
-
-
-def _given(texts: Sequence[str]) -> Plain:
-    """Parses `FIELD=VALUE` options in Hydra's grammar.
-
-    Raises:
-        ConfigError: an option has no value or several.
-    """
-    if not texts:
-        return {}
-    from advsweep.config.overrides import parse_overrides
-
-    for text in texts:
-        if "=" not in text:
-            raise ConfigError(f"'{text}': expected FIELD=VALUE, such as project=mine")
-    overrides = parse_overrides(texts)
-    for override in overrides:
-        if override.swept or override.deleted or override.key == "name":
-            raise ConfigError(f"{override.text}: expected FIELD=VALUE with one value")
-    return {override.key: override.values[0] for override in overrides}
 
 
 def _trackings(
@@ -144,17 +123,6 @@ def _trackings(
     return tracking_of
 
 
-@contextmanager
-def _without_prompts() -> Iterator[None]:
-    """Closes stdin, so that a tracker that would prompt for a key fails with a message."""
-    stdin = sys.stdin
-    with open(os.devnull) as sys.stdin:
-        try:
-            yield
-        finally:
-            sys.stdin = stdin
-
-
 def _record(tracker: str, synced: SyncResult) -> dict[str, Any]:
     return {
         "tracking": tracker,
@@ -163,17 +131,3 @@ def _record(tracker: str, synced: SyncResult) -> dict[str, Any]:
         "left_out": [{"id": i, "reason": why} for i, why in synced.left_out.items()],
         "failed": [{"id": i, "error": error} for i, error in synced.failed.items()],
     }
-
-
-def _print(tracker: str, synced: SyncResult) -> None:
-    counts = (
-        (len(synced.sent), "sent"),
-        (len(synced.before), "sent before"),
-        (len(synced.left_out), "left out"),
-        (len(synced.failed), "failed"),
-    )
-    echo_line(f"{tracker}: " + (", ".join(f"{n} {what}" for n, what in counts if n) or "no runs"))
-    for run_id, reason in list(synced.left_out.items())[:LISTED]:
-        echo_line(f"  skipped run {run_id}: {reason}", err=True)
-    for run_id, error in list(synced.failed.items())[:LISTED]:
-        echo_line(f"  run {run_id} failed: {error}", err=True)

@@ -6,13 +6,14 @@ import importlib.util
 import math
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
+from advsweep.printable import printable, printable_line
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -58,6 +59,14 @@ class Ledger:
 
 class Track(ABC):
     """One run in a tracker, while it is sent. Its methods may take long and raise anything."""
+
+    def last_steps(self, names: Sequence[str]) -> dict[str, int]:
+        """Returns the last step that the tracker has of each of these metrics, if it can tell.
+
+        Rows up to there are not sent again, also if the ledger of the run was lost. A tracker
+        that ignores rows that it has need not answer.
+        """
+        return {}
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -130,11 +139,26 @@ class Tracking(Component, ABC):
             runs: the folder of the runs' folders.
         """
 
+    def in_folder(self, folder: Path) -> Self:
+        """Returns the same tracking that keeps everything in a local folder, without an account.
+
+        `advsweep export` calls it; the folder may not exist yet.
+
+        Raises:
+            ConfigError: the tracker cannot write to a folder.
+        """
+        raise ConfigError(
+            f"tracking: '{self.name}' cannot write to a folder; `advsweep sync {self.name}` sends "
+            "runs to it"
+        )
+
     @abstractmethod
     def open(self, record: RunRecord, ledger: Ledger) -> Track:
         """Opens a run, or resumes it after the rows that were sent before.
 
-        It may import what it needs, take long and raise anything.
+        It may import what it needs, take long and raise anything. Texts of the record come from
+        a store: `printable_config`, `run_tags` and `error_text` have them without control
+        characters.
         """
 
 
@@ -175,4 +199,51 @@ def sync_command(tracking: Tracking, target: str) -> str:
 
 def group_of(record: RunRecord) -> str:
     """Returns a name that the replicates of a configuration share, in any sweep."""
-    return f"{record.estimator}-{record.config_hash[:8]}"
+    return printable_line(f"{record.estimator}-{record.config_hash[:8]}")
+
+
+def run_key(record: RunRecord) -> str:
+    """Returns the id of a run in every tracker: the same for the same run of any store."""
+    return f"{record.identity[:32]}-{record.attempt}"
+
+
+def printable_config(record: RunRecord) -> Plain:
+    """Returns the config of a run, without control characters."""
+    config: Plain = _printable(record.config)
+    return config
+
+
+def identifiers(record: RunRecord) -> Plain:
+    """Returns what identifies a run, for trackers that show it beside the config."""
+    return {
+        "identity": record.identity,
+        "config_hash": printable_line(record.config_hash),
+        "attempt": record.attempt,
+    }
+
+
+def run_tags(record: RunRecord, tags: Iterable[str] = ()) -> list[str]:
+    """Returns the tags of a run, sorted: the names of its sweeps, and those given."""
+    return sorted({printable_line(tag) for tag in (*tags, *record.sweeps)})
+
+
+def error_text(record: RunRecord) -> str | None:
+    """Returns the error that a run ended with, without control characters; None without one."""
+    return printable(record.error) if record.error else None
+
+
+def leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted keys and values of a config."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable_line(str(key)): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import option
 from advsweep.local_files import make_private_folder
+from advsweep.printable import printable_line
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Ledger, Track, Tracking, group_of
+from advsweep.sweep.tracking.base import (
+    Ledger,
+    Track,
+    Tracking,
+    group_of,
+    leaves,
+    printable_config,
+)
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -37,6 +45,9 @@ class TensorboardTracking(Tracking):
 
     def destination(self, runs: Path) -> str:
         return str(self._folder(runs))
+
+    def in_folder(self, folder: Path) -> Self:
+        return replace(self, directory=str(folder.absolute()))
 
     def open(self, record: RunRecord, ledger: Ledger) -> Track:
         folder = self._folder(record.directory.parent) / record.directory.name
@@ -65,7 +76,10 @@ class TensorboardTrack(Track):
             self._add_config(record)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        scalars = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]
+        scalars = [
+            self._summary.Value(tag=printable_line(name), simple_value=value)
+            for name, value in values.items()
+        ]
         self._add(step=step, summary=self._summary(value=scalars))
 
     def flush(self) -> bool:
@@ -93,14 +107,15 @@ class TensorboardTrack(Track):
         from tensorboard.plugins.text.metadata import create_summary_metadata
         from tensorboard.util.tensor_util import make_tensor_proto
 
-        text = f"```json\n{json.dumps(record.config, indent=2)}\n```"
+        config = printable_config(record)
+        text = f"```json\n{json.dumps(config, indent=2)}\n```"
         self._add_value(
             tag="config",
             metadata=create_summary_metadata(display_name=None, description=None),
             tensor=make_tensor_proto(text),
         )
         start = SessionStartInfo(group_name=group_of(record), start_time_secs=time.time())
-        for key, value in _leaves(record.config):
+        for key, value in leaves(config):
             field = _FIELDS.get(type(value), "string_value")
             setattr(start.hparams[key], field, value if type(value) in _FIELDS else str(value))
         self._add_session(SESSION_START_INFO_TAG, session_start_info=start)
@@ -118,12 +133,3 @@ class TensorboardTrack(Track):
 
     def _add(self, **parts: Any) -> None:
         self._writer.add_event(self._event(wall_time=time.time(), **parts))
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted keys and values of a config."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

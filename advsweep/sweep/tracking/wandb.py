@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import option
 from advsweep.local_files import outside_working_folder
+from advsweep.printable import printable_line
 from advsweep.store import Status
-from advsweep.sweep.tracking.base import Ledger, Track, Tracking, group_of
+from advsweep.sweep.tracking.base import (
+    Ledger,
+    Track,
+    Tracking,
+    error_text,
+    group_of,
+    identifiers,
+    printable_config,
+    run_key,
+    run_tags,
+)
 
 if TYPE_CHECKING:
     from advsweep.store import RunRecord
@@ -63,6 +74,9 @@ class WandbTracking(Tracking):
         server = os.environ.get("WANDB_BASE_URL", "")
         return f"{self._mode} {server} {self._entity} {self._project}"
 
+    def in_folder(self, folder: Path) -> Self:
+        return replace(self, mode=Mode.OFFLINE, directory=str(folder.absolute()))
+
     def open(self, record: RunRecord, ledger: Ledger) -> Track:
         with outside_working_folder():
             import wandb
@@ -82,7 +96,7 @@ class WandbTracking(Tracking):
             x_disable_machine_info=True,
         )
         run = wandb.init(
-            id=f"{record.identity[:32]}-{record.attempt}",
+            id=run_key(record),
             resume="allow",
             reinit="create_new",
             mode=mode,
@@ -91,14 +105,9 @@ class WandbTracking(Tracking):
             dir=os.path.abspath(self._directory),
             name=record.directory.name,
             group=group_of(record),
-            job_type=record.backend,
-            tags=sorted({tag[:_TAG_CHARACTERS] for tag in (*self.tags, *record.sweeps)}),
-            config={
-                **record.config,
-                "identity": record.identity,
-                "config_hash": record.config_hash,
-                "attempt": record.attempt,
-            },
+            job_type=printable_line(record.backend),
+            tags=sorted({tag[:_TAG_CHARACTERS] for tag in run_tags(record, self.tags)}),
+            config=printable_config(record) | identifiers(record),
             settings=settings,
         )
         return WandbTrack(run, ledger.last_step + 1)
@@ -136,9 +145,12 @@ class WandbTrack(Track):
     def log(self, step: int, values: Mapping[str, float]) -> None:
         # Late values, of an evaluation that a stop interrupted, go into the next row.
         self._row = max(step, self._row)
-        self._run.log({**values, "step": step}, step=self._row)
+        named = {printable_line(name): value for name, value in values.items()}
+        self._run.log({**named, "step": step}, step=self._row)
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
-        state = {"status": record.status.value, **summaries}
-        self._run.summary.update(state | ({"error": record.error} if record.error else {}))
+        named = {printable_line(name): value for name, value in summaries.items()}
+        error = error_text(record)
+        state = {"status": record.status.value, **named}
+        self._run.summary.update(state | ({"error": error} if error else {}))
         self._run.finish(exit_code=_EXIT_CODES.get(record.status, 1))

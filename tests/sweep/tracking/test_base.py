@@ -43,9 +43,14 @@ def test_a_missing_package_is_refused_with_the_extra_that_has_it(is_folder, tmp_
         Lacking().check()
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard", "trackio", "wandb"])
 def test_ours_can_be_had_here(name):
     TRACKINGS.build(name).check()
+
+
+def test_a_tracker_without_files_is_no_target_of_an_export(tmp_path):
+    with pytest.raises(ConfigError, match="`advsweep sync none`"):
+        NoTracking().in_folder(tmp_path)
 
 
 def test_the_command_to_send_runs_later_has_all_fields():

@@ -10,12 +10,13 @@ from typing import ClassVar
 import pytest
 from filelock import Timeout
 
-from advsweep.store import Owner, RunRecord, Status
+from advsweep.store import NewEvaluation, Owner, ProblemCounts, RunRecord, Status
 from advsweep.sweep.tracking.base import Ledger, Track, Tracking
-from advsweep.sweep.tracking.sender import MAX_FAILURES, Sender, sync
+from advsweep.sweep.tracking.sender import MAX_FAILURES, Sender, last_scores, sync
 
 LOGGED: list[tuple[int, dict[str, float]]] = []
 ENDS: list[Status] = []
+SUMMARIES: list[dict[str, float]] = []
 
 
 class Noted(Track):
@@ -30,6 +31,7 @@ class Noted(Track):
 
     def close(self, record: RunRecord, summaries: Mapping[str, float]) -> None:
         ENDS.append(record.status)
+        SUMMARIES.append(dict(summaries))
 
 
 @dataclass(kw_only=True)
@@ -52,6 +54,7 @@ class Noting(Tracking):
 def _nothing_logged():
     LOGGED.clear()
     ENDS.clear()
+    SUMMARIES.clear()
 
 
 @pytest.fixture
@@ -214,3 +217,93 @@ def test_sync_does_not_go_on_for_ever_with_a_tracker_that_is_out_of_reach(store,
     assert list(synced.left_out) == ids[MAX_FAILURES:]
     # Nothing was noted as sent.
     assert sync(store, store.runs.select(ids=ids), lambda run: Noting()).sent == ids
+
+
+def evaluate(store, run_id, step, solved, **settings):
+    """Evaluates two problems with four samples each; returns the identity."""
+    settings = {"n": 4, "k": [1, 2], "temperature": 1.0, **settings}
+    identity = f"{run_id} {step} {settings}"
+    problems = [
+        ProblemCounts(
+            problem_id=f"{i}",
+            prompt=f"{i}=",
+            level=0,
+            n=4,
+            c=c,
+            distinct=1,
+            unscorable=0,
+            answer_entropy=0.25,
+        )
+        for i, c in enumerate(solved)
+    ]
+    store.evaluations.add(
+        NewEvaluation(
+            identity=identity,
+            subject=f"{run_id}@{step}",
+            run_id=run_id,
+            step=step,
+            task="countdown",
+            settings=settings,
+            problems=problems,
+        )
+    )
+
+
+def test_scores_are_those_of_the_newest_evaluation_of_each_protocol(store, training):
+    evaluate(store, training, 0, (0, 0))
+    evaluate(store, training, 5, (4, 2))
+    evaluate(store, training, 5, (4, 0), temperature=0.0)
+    scores = last_scores(store.evaluations.select([training]))
+    one, other = sorted({name.rpartition("/pass@")[0] for name in scores if "/pass@1" in name})
+    assert one.startswith("evaluation/countdown-")
+    # 4 and 2 of 4 samples: pass@1 is (1 + 1/2) / 2, pass@2 is (1 + (1 - 1/6)) / 2.
+    values = {(scores[f"{p}/pass@1"], round(scores[f"{p}/pass@2"], 9)) for p in (one, other)}
+    assert values == {(0.75, round((1 + 5 / 6) / 2, 9)), (0.5, 0.5)}
+    assert {scores[f"{p}/step"] for p in (one, other)} == {5.0}
+
+
+def test_settings_without_scores_are_left_out(store, training):
+    evaluate(store, training, 5, (4, 2), k=["x"])
+    evaluate(store, training, 5, (4, 2), k=0)
+    assert last_scores(store.evaluations.select([training])) == {}
+
+
+def test_an_evaluation_after_the_end_is_sent_once_more(store, training):
+    store.metrics.record(training, points([1]))
+    evaluate(store, training, 1, (4, 4))
+    store.leases.finish(training, Status.DONE)
+    assert send_all(store, training)
+    evaluate(store, training, 1, (2, 2), temperature=0.5)
+    assert send_all(store, training)
+    assert not send_all(store, training)
+    assert len(LOGGED) == 1
+    [first, second] = [
+        sorted(value for name, value in sent.items() if name.endswith("/pass@1"))
+        for sent in SUMMARIES
+    ]
+    assert (first, second) == ([1.0], [0.5, 1.0])
+
+
+def test_ledgers_of_an_export_are_in_its_folder(store, training, tmp_path):
+    store.leases.finish(training, Status.DONE)
+    runs = [record_of(store, training)]
+    folder = tmp_path / "ledgers"
+    assert sync(store, runs, lambda run: Noting(), ledgers=folder).sent == [training]
+    assert sync(store, runs, lambda run: Noting(), ledgers=folder).before == [training]
+    assert sync(store, runs, lambda run: Noting()).sent == [training]
+    assert [path.name for path in folder.iterdir()] == [runs[0].directory.name]
+
+
+class Telling(Noted):
+    """Has the first three steps already."""
+
+    def last_steps(self, names):
+        return dict.fromkeys(names, 3)
+
+
+def test_what_the_tracker_has_is_not_sent_again(store, training, monkeypatch):
+    monkeypatch.setattr(Noting, "open", lambda self, record, sent: Telling(True))
+    store.metrics.record(training, points(range(1, 6)))
+    store.leases.finish(training, Status.DONE)
+    assert send_all(store, training)
+    assert [step for step, _ in LOGGED] == [4, 5]

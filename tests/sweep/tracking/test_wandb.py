@@ -143,6 +143,30 @@ def test_what_was_written_offline_is_a_run_when_wandb_syncs_it(
     assert [value for *_, value in metrics(wandb_server, run)] == [1.0] * 5 + [2.0] * 3
 
 
+@pytest.mark.security
+def test_an_export_is_one_run_when_wandb_syncs_it(
+    store, new_run, wandb_server, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    hostile = "../x\x1b]52;c;eA==\x07"
+    config = {"estimator": {"name": "grpo"}, hostile: hostile}
+    [run_id] = store.runs.add([new_run(config=config)])
+    train(store, run_id, 1, 5, 1.0, Status.DONE)
+    program = "from advsweep.cli import main; main()"
+    export = [sys.executable, "-c", program, "export", str(run_id), "out", "--store", store.url]
+    for _ in range(2):
+        assert call(*export, "--to", "wandb", "-o", "project=there") == "out\n"
+    assert wandb_server.requests == 0
+    [run] = store.runs.select(ids=[run_id])
+    [folder] = (tmp_path / "out" / "wandb").glob("offline-run-*")
+    call(sys.executable, "-m", "wandb", "sync", "--yes", str(folder))
+    said = wandb_server.runs[wandb_id(run)]
+    assert said["project"] == "there"
+    assert said["first_config"]["../x\\x1b]52;c;eA==\\x07"]["value"] == "../x\\x1b]52;c;eA==\\x07"
+    assert metrics(wandb_server, run) == store.metrics.points(run.id)
+    assert wandb_server.ends[wandb_id(run)] == 0
+
+
 def test_a_server_that_never_answers_leaves_the_sweep_alone(
     plan, store, wandb_server, tmp_path, monkeypatch
 ):

@@ -1,0 +1,232 @@
+"""Trackers that keep runs in a folder, read back with the readers of their own packages."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advsweep.store import Owner, RunRecord, Status
+from advsweep.sweep.registry import TRACKINGS
+from advsweep.sweep.tracking.base import run_key
+from advsweep.sweep.tracking.sender import sync
+
+HOSTILE = "../../x\x1b]52;c;eA==\x07\u202e"
+KEPT = "../../x\\x1b]52;c;eA==\\x07\\u202e"  # what trackers may have of it
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a tracker shows of a run: points (name, step, value), one config key, and its state."""
+
+    points: list[tuple[str, int, float]]
+    epsilon: float
+    estimator: str
+    state: str
+    texts: str
+
+
+def read_tensorboard(folder: Path, run: RunRecord) -> Shown:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    events = EventAccumulator(str(folder / run.directory.name), size_guidance={"scalars": 0})
+    events.Reload()
+    points = [
+        (name, event.step, event.value)
+        for name in events.Tags()["scalars"]
+        for event in events.Scalars(name)
+    ]
+    plugin = events.PluginTagToContent("hparams")
+    params = HParamsPluginData.FromString(plugin["_hparams_/session_start_info"])
+    hparams = params.session_start_info.hparams
+    [config] = events.Tensors("config")[0].tensor_proto.string_val
+    return Shown(
+        points=points,
+        epsilon=hparams["estimator.epsilon"].number_value,
+        estimator=hparams["estimator.name"].string_value,
+        state="done" if "_hparams_/session_end_info" in plugin else "not done",
+        texts=config.decode(),
+    )
+
+
+def read_trackio(folder: Path, run: RunRecord) -> Shown:
+    import trackio
+
+    project = trackio.Api().runs("advsweep")
+    [found] = [shown for shown in project if shown.id == run_key(run)]
+    assert found.name == run.directory.name
+    assert trackio.SQLiteStorage.get_project_db_path("advsweep").parent == folder
+    points = [
+        (name, row["step"], value)
+        for row in trackio.SQLiteStorage.get_logs("advsweep", run_id=found.id)
+        for name, value in row.items()
+        if name not in ("step", "timestamp")
+    ]
+    config = found.config
+    return Shown(
+        points=points,
+        epsilon=config["estimator"]["epsilon"],
+        estimator=config["estimator"]["name"],
+        state="done" if config["status"] == "done" else "not done",
+        texts=json.dumps(config, ensure_ascii=False),
+    )
+
+
+def read_mlflow(folder: Path, run: RunRecord) -> Shown:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("advsweep").experiment_id
+    [found] = client.search_runs([experiment], f"tags.`advsweep.run` = '{run_key(run)}'")
+    assert found.info.run_name == run.directory.name
+    points = [
+        (name, metric.step, metric.value)
+        for name in found.data.metrics
+        for metric in client.get_metric_history(found.info.run_id, name)
+    ]
+    params, tags = found.data.params, found.data.tags
+    return Shown(
+        points=points,
+        epsilon=float(params["estimator.epsilon"]),
+        estimator=params["estimator.name"],
+        state="done" if found.info.status == "FINISHED" else "not done",
+        texts=json.dumps([params, tags], ensure_ascii=False),
+    )
+
+
+READERS: dict[str, Callable[[Path, RunRecord], Shown]] = {
+    "tensorboard": read_tensorboard,
+    "trackio": read_trackio,
+    "mlflow": read_mlflow,
+}
+FORGETFUL = ("tensorboard",)
+NAMES = {"mlflow": {"pass@8": "pass_at_8"}}
+
+each = pytest.mark.parametrize(
+    "name", ["tensorboard", "trackio", pytest.param("mlflow", marks=pytest.mark.slow)]
+)
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of MLflow's without runs: it makes its tables one by one, which takes seconds."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def tracking(name, request, tmp_path, monkeypatch):
+    """The tracker of the test's name, for the folder `out`."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    if name == "trackio":
+        # A process has one folder, which trackio takes from the environment.
+        import trackio.sqlite_storage
+        import trackio.utils
+
+        for module in (trackio.utils, trackio.sqlite_storage):
+            monkeypatch.setattr(module, "TRACKIO_DIR", folder)
+    if name == "mlflow":
+        shutil.copy(request.getfixturevalue("empty_database"), folder / "mlflow.db")
+    return TRACKINGS.build(name).in_folder(folder)
+
+
+def send(store, runs, tracking, tmp_path):
+    records = store.runs.select(ids=runs)
+    return sync(store, records, lambda run: tracking, ledgers=tmp_path / "out" / ".advsweep")
+
+
+def train(store, run_id, first, last, value, status):
+    assert store.leases.claim(run_id, Owner.current())
+    store.metrics.truncate(run_id, after_step=first - 1)
+    points = [("reward/mean", s, value) for s in range(first, last + 1)]
+    store.metrics.record(run_id, [*points, ("pass@8", last, value / 4)], step=last)
+    store.leases.finish(run_id, status)
+
+
+def curve(shown, name):
+    return sorted((step, value) for own, step, value in shown.points if own == name)
+
+
+def files(folder: Path) -> Iterator[str]:
+    return (str(path) for path in folder.rglob("*"))
+
+
+def test_every_tracker_that_keeps_a_folder_is_read_here():
+    assert {*READERS, "wandb", "none"} == set(TRACKINGS)
+
+
+@each
+def test_a_run_that_was_resumed_is_there_once_whatever_was_lost(
+    name, tracking, store, new_run, tmp_path
+):
+    [run_id] = store.runs.add([new_run()])
+    train(store, run_id, 1, 5, 1.0, Status.INTERRUPTED)
+    assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
+    train(store, run_id, 4, 8, 2.0, Status.DONE)
+    shutil.rmtree(tmp_path / "out" / ".advsweep")  # the ledger
+    assert send(store, [run_id], tracking, tmp_path).sent == [run_id]
+    assert send(store, [run_id], tracking, tmp_path).before == [run_id]
+    [run] = store.runs.select(ids=[run_id])
+    shown = READERS[name](tmp_path / "out", run)
+    # The steps 4 and 5 were sent before they were trained again. A tracker that cannot tell what
+    # it has gets all steps again, and shows the new ones.
+    first = 4 if name in FORGETFUL else 6
+    assert curve(shown, "reward/mean") == [(s, 1.0 if s < first else 2.0) for s in range(1, 9)]
+    passed = NAMES.get(name, {}).get("pass@8", "pass@8")
+    assert curve(shown, passed) == ([] if name in FORGETFUL else [(5, 0.25)]) + [(8, 0.5)]
+    assert (shown.epsilon, shown.estimator, shown.state) == (1e-4, "grpo", "done")
+    assert not list(run.directory.glob("tracking/*"))  # nothing is written beside the store
+
+
+@each
+def test_numbers_that_are_none_and_runs_without_steps_are_taken(
+    name, tracking, store, new_run, tmp_path
+):
+    ids = store.runs.add([new_run(seed=0), new_run(seed=1)])
+    train(store, ids[0], 1, 1, math.nan, Status.DONE)
+    assert store.leases.claim(ids[1], Owner.current())
+    store.leases.finish(ids[1], Status.FAILED, error="no module")
+    assert send(store, ids, tracking, tmp_path).sent == ids
+    done, failed = store.runs.select(ids=ids)
+    [(step, value)] = curve(READERS[name](tmp_path / "out", done), "reward/mean")
+    assert (step, math.isnan(float(value))) == (1, True)
+    shown = READERS[name](tmp_path / "out", failed)
+    assert (shown.points, shown.state) == ([], "not done")
+
+
+@each
+@pytest.mark.security
+def test_texts_of_a_store_stay_texts(name, tracking, store, new_run, tmp_path):
+    config: dict[str, Any] = {"estimator": {"name": HOSTILE, "epsilon": 1e-4}, HOSTILE: HOSTILE}
+    config |= {"_private": 1, "step": 3}
+    store.sweeps.add(HOSTILE, {})
+    [run_id] = store.runs.add([new_run(config=config)], HOSTILE)
+    assert store.leases.claim(run_id, Owner.current())
+    names = [HOSTILE, "../../../y", "/etc/passwd", "step", "time", "", ".", "a" * 500]
+    store.metrics.record(run_id, [(own, 1, float(i)) for i, own in enumerate(names)])
+    store.leases.finish(run_id, Status.FAILED, error=HOSTILE)
+    before = set(files(tmp_path))
+    synced = send(store, [run_id], tracking, tmp_path)
+    assert synced.failed == {}
+    [run] = store.runs.select(ids=[run_id])
+    shown = READERS[name](tmp_path / "out", run)
+    assert sorted(value for _, _, value in shown.points) == [float(i) for i in range(len(names))]
+    assert shown.estimator == KEPT
+    for text in (shown.texts, *(point[0] for point in shown.points)):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    made = {path for path in set(files(tmp_path)) - before if ".db" not in path}
+    allowed = (str(tmp_path / "out"), str(store.runs_directory))
+    assert all(path.startswith(allowed) and "x1b" not in path for path in made), made
