@@ -23,6 +23,7 @@ LIGHT = {
     "logs last --follow": ("pandas", *HEAVY),
     "stop two": ("pandas", *HEAVY),
     "sync --help": ("pandas", "sqlalchemy", "rich", "numpy", "wandb", "tensorboard", *HEAVY),
+    "export --help": ("pandas", "pyarrow", "sqlalchemy", "rich", "numpy", "wandb", *HEAVY),
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "tasks": tuple(module for module in HEAVY if module != "hydra"),
     "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),

@@ -1,45 +1,163 @@
-"""`advsweep export`: write a run's weights in a format that other programs load."""
+"""`advsweep export`: write weights, or the data of runs, in a format that other programs load."""
 
 from __future__ import annotations
 
-from enum import Enum
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from advsweep.cli.shared import options
-from advsweep.cli.shared.output import echo, echo_line
+from advsweep.cli.shared.completion import complete_export_format, complete_target
+from advsweep.cli.shared.output import echo, echo_line, progress_bar
+from advsweep.errors import ConfigError, nearest
 
+if TYPE_CHECKING:
+    from advsweep.components import Plain
+    from advsweep.store import RunRecord, Store
+    from advsweep.sweep.tracking.base import Tracking
 
-class ExportFormat(Enum):
-    """Format of an export."""
+WEIGHTS = "hf"
 
-    HF = "hf"
+_LEDGERS = ".advsweep"
+"""The folder, within the target, with the records of what trackers have of each run."""
 
 
 def export(
-    run: options.RunKey,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to create.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|SWEEP",
+            help="A run's id, the start of its identity, or 'last'; or a sweep's name.",
+            autocompletion=complete_target,
+        ),
+    ],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder to create or to add to.")
+    ],
     to: Annotated[
-        ExportFormat, typer.Option("--to", help="hf: a folder that transformers loads.")
-    ] = ExportFormat.HF,
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="hf: a run's weights, in a folder that transformers loads. parquet, csv: tables "
+            "of runs, metrics, evaluations and problems. wandb, trackio, mlflow, tensorboard: "
+            "the runs in the tracker's own files.",
+            autocompletion=complete_export_format,
+        ),
+    ] = WEIGHTS,
     step: Annotated[
         int | None,
         typer.Option(
-            "--step", min=0, help="Use the weights after this step (default: last; 0: base model)."
+            "--step",
+            min=0,
+            help="hf: use the weights after this step (default: last; 0: base model).",
+        ),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--option",
+            metavar="FIELD=VALUE",
+            help="Trackers: set a field of tracking=FORMAT, such as project=mine; may be "
+            "repeated (default: the tracker's defaults).",
         ),
     ] = None,
     store: options.Store = None,
 ) -> None:
-    """Write a checkpoint as a folder that transformers loads."""
-    from advsweep.backends.build import build_run
-    from advsweep.store import open_store
+    """Write weights or data of runs to a folder, for other programs.
 
+    Tables are replaced when a sweep is exported again; trackers get what they lack, each run
+    once. No tracker needs an account or a network; `advsweep sync` sends runs to servers.
+    Trackers get no pending and running runs. Exits with code 1 if a run cannot be exported.
+    """
+    from advsweep.cli.shared.runs import find_targets
+    from advsweep.report.data.table_files import TABLE_FILES
+    from advsweep.store import open_store
+    from advsweep.sweep.registry import TRACKINGS
+
+    if step is not None and to != WEIGHTS:
+        raise ConfigError(f"--step: expected --to {WEIGHTS}, got --to {to}")
+    if fields and to not in TRACKINGS:
+        raise ConfigError(f"--option: expected --to with a tracker, got --to {to}")
     opened = open_store(store, create=False)
-    record = opened.runs.find(run)
+    if to == WEIGHTS:
+        _export_weights(opened, target, directory, step)
+        return
+    if to in TABLE_FILES:
+        _export_tables(opened, find_targets(opened, [target]).runs, directory, to)
+        return
+    names = [WEIGHTS, *TABLE_FILES, *(name for name in TRACKINGS if name != "none")]
+    if to not in names:
+        raise ConfigError(f"--to: no format is called '{to}'; {nearest(to, names)}")
+    tracking = _tracking(to, fields or [], directory)
+    failed = _export_runs(opened, find_targets(opened, [target]).runs, tracking, directory)
+    raise typer.Exit(1 if failed else 0)
+
+
+def _export_weights(store: Store, key: str, directory: Path, step: int | None) -> None:
+    from advsweep.backends.build import build_run
+
+    record = store.runs.find(key)
     spec = build_run(record.config)
     last = record.step if step is None else step
     spec.backend.export(spec, record.directory, last, directory)
     echo_line(f"Wrote run {record.id} after step {last} to {directory}.", err=True)
     echo(str(directory))
+
+
+def _export_tables(store: Store, runs: Sequence[RunRecord], directory: Path, form: str) -> None:
+    from advsweep.report.data.table_files import write_tables
+    from advsweep.report.data.tidy_tables import tidy_tables
+
+    with progress_bar("runs", len(runs)) as on_run:
+        rows = write_tables(tidy_tables(store, runs, on_run), directory, form)
+    counts = ", ".join(f"{count} {name}" for name, count in rows.items())
+    echo_line(f"Wrote {counts} to {directory}.", err=True)
+    echo(str(directory))
+
+
+def _tracking(name: str, fields: Sequence[str], directory: Path) -> Tracking:
+    """Returns the tracking that writes to a folder.
+
+    Raises:
+        ConfigError: a field does not exist, or the folder decides it.
+    """
+    from advsweep.cli.shared.tracking_options import parse_fields
+    from advsweep.sweep.registry import TRACKINGS
+
+    given: Plain = parse_fields(fields)
+    plain = TRACKINGS.build({"name": name, **given}, where="tracking")
+    tracking = plain.in_folder(directory)
+    before, after = plain.plain(), tracking.plain()
+    decided = sorted(key for key in given if before[key] != after[key])
+    if decided:
+        raise ConfigError(
+            f"--option {decided[0]}: expected other fields, as DIR decides where runs go; "
+            f"`advsweep sync {name}` sends them elsewhere"
+        )
+    tracking.check()
+    return tracking
+
+
+def _export_runs(
+    store: Store, runs: Sequence[RunRecord], tracking: Tracking, directory: Path
+) -> bool:
+    """Returns whether a run could not be exported."""
+    from advsweep.cli.shared.tracking_options import print_synced, without_prompts
+    from advsweep.sweep.tracking.sender import sync
+
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with without_prompts(), progress_bar("runs", len(runs)) as on_run:
+            ledgers = directory.absolute() / _LEDGERS
+            synced = sync(store, runs, lambda run: tracking, on_run, ledgers)
+    except KeyboardInterrupt:
+        # A normal exit would wait for the tracker's service in its exit handlers.
+        os._exit(130)
+    print_synced(tracking.name, synced, err=True)
+    echo(str(directory))
+    return bool(synced.failed)

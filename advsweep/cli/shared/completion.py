@@ -41,6 +41,11 @@ def complete_tracker(incomplete: str) -> list[str]:
     return _starting([name for name in TRACKINGS if name != "none"], incomplete)
 
 
+def complete_export_format(incomplete: str) -> list[str]:
+    """Completes a format of `advsweep export`."""
+    return _starting(["hf", "parquet", "csv", *complete_tracker("")], incomplete)
+
+
 def complete_claims(incomplete: str) -> list[str]:
     """Completes the name of a shipped list of claims, or `theory`."""
     from advsweep.report.claims.lists import claim_lists

@@ -1,0 +1,103 @@
+"""`advsweep export`, as a user has it, and the example of docs/tracking.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from advsweep.cli.shared.completion import complete_export_format
+from advsweep.sweep.registry import TRACKINGS
+
+PAGE = Path(__file__).parents[3] / "docs" / "tracking.md"
+
+
+@pytest.fixture
+def two(fake_folder, tmp_path, monkeypatch):
+    """The finished sweep, in the test's folder."""
+    shutil.copytree(fake_folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(two, monkeypatch, capsys, in_process, tmp_path):
+    """`call(*ARGUMENTS)` in the folder of the test: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)  # `in_process` went to the folder that must not change
+    return in_process
+
+
+def test_the_example_of_the_page_runs(call, tmp_path, capsys):
+    assert call("export", "two", "tables", "--to", "parquet")[0] == 0
+    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    exec(compile(example, str(PAGE), "exec"), {})
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["estimator", "fade", "grpo"]
+    assert [row.split()[0] for row in rows] == ["8", "9", "10", "11", "12"]
+
+
+def test_the_page_describes_every_column(call):
+    assert call("export", "two", "tables", "--to", "csv")[0] == 0
+    tables = json.loads(Path("tables/tables.json").read_text())["tables"]
+    sections = re.split(r"^`(\w+)`: a row per", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    described = dict(zip(sections[1::2], sections[2::2], strict=True))
+    assert described.keys() == tables.keys()
+    for name, table in tables.items():
+        assert len(pd.read_csv(f"tables/{name}.csv")) == table["rows"] > 0
+        names = {column["name"] for column in table["columns"]}
+        fixed = {n for n in names if not n.startswith(("config.", "summary.", "score."))}
+        listed = re.findall(r"^\| (`.*?) \|", described[name], re.MULTILINE)
+        words = {word for cell in listed for word in re.findall(r"`([^`]+)`", cell)}
+        assert {word for word in words if "." not in word} == fixed
+
+
+def test_tables_go_to_a_folder_and_counts_to_stderr(call):
+    code, out, err = call("export", "two", "out", "--to", "csv")
+    assert (code, out) == (0, "out\n")
+    assert re.fullmatch(r"Wrote 6 runs, \d+ metrics, \d+ problems, 18 evaluations to out.\n", err)
+    assert call("export", "two", "out", "--to", "csv")[0] == 0
+    assert call("export", "1", "one", "--to", "csv")[0] == 0
+    assert pd.read_csv("one/runs.csv")["run"].tolist() == [1]
+    assert sorted(path.name for path in Path("one").iterdir()) == [
+        *("evaluations.csv", "metrics.csv", "problems.csv", "runs.csv", "tables.json"),
+    ]
+
+
+def test_a_tracker_gets_each_run_once(call):
+    for counts in ("6 sent", "6 sent before"):
+        code, out, err = call("export", "two", "out", "--to", "tensorboard")
+        assert (code, out, err) == (0, "out\n", f"tensorboard: {counts}\n")
+    events = sorted(str(path) for path in Path("out").glob("*/events.out.*"))
+    assert len(events) == 6
+    # The folder's own ledger decides, not that of `sync`: another folder gets everything.
+    assert call("export", "two", "more", "--to", "tensorboard")[2] == "tensorboard: 6 sent\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["two", "out", "--to", "parket"], ["no format is called 'parket'", "did you mean"]),
+        (["two", "out", "--to", "none"], ["no format is called 'none'"]),
+        (["twoo", "out", "--to", "csv"], ["twoo"]),
+        (["two", "out", "--to", "csv", "--step=3"], ["--step", "--to hf"]),
+        (["two", "out", "--to", "csv", "-o", "project=x"], ["--option", "tracker"]),
+        (["two", "out", "--to", "wandb", "-o", "projcet=x"], ["did you mean 'project'"]),
+        (["two", "out", "--to", "wandb", "-o", "mode=online"], ["--option mode", "sync wandb"]),
+        (["two", "out", "--to", "trackio", "-o", "project=a/b"], ["tracking.project"]),
+        (["two", "advsweep-runs", "--to", "csv"], ["expected a new or empty folder"]),
+    ],
+)
+def test_mistakes_are_refused(call, arguments, words):
+    code, out, err = call("export", *arguments)
+    assert (code, out) == (2, "")
+    assert all(word in err for word in words), err
+    assert not Path("out").exists()
+
+
+def test_every_format_is_offered():
+    trackers = [name for name in TRACKINGS if name != "none"]
+    assert complete_export_format("") == ["hf", "parquet", "csv", *trackers]
+    assert complete_export_format("p") == ["parquet"]
