@@ -34,6 +34,7 @@ from advsweep.cli.commands import (
     plot,
     plugins,
     presets,
+    replay,
     report,
     retry,
     rm,
@@ -107,6 +108,7 @@ app.command("logs")(logs.logs)
 app.command("stop")(stop.stop)
 app.command("retry")(retry.retry)
 app.command("rm")(rm.rm)
+app.command("replay")(replay.replay)
 app.command("metrics")(metrics.metrics)
 app.command("weights")(weights.weights)
 app.command("hidden-states")(hidden_states.hidden_states)

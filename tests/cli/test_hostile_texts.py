@@ -183,6 +183,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log.write_bytes(HOSTILE.encode() + b"\xff\n")
     row = {"question": f"{HOSTILE}\ud800", "answer": "1", "id": HOSTILE}
     (folder / "data.jsonl").write_text(json.dumps(row) + "\n")
+    rollouts = {"step": 1, "prompt": f"{HOSTILE}\ud800", "rewards": [1, 0], HOSTILE: HOSTILE}
+    (folder / "rollouts.jsonl").write_text(f"{json.dumps(rollouts)}\n{HOSTILE}\n")
     claim = {"says": HOSTILE, "source": HOSTILE, "setting": HOSTILE, "seeds": 2}
     claims = {
         "title": HOSTILE,
@@ -367,6 +369,7 @@ READ: dict[str, list[list[str]]] = {
     "hidden-states": [["1"]],
     "sync": [[HOSTILE, "--to", "tensorboard"]],
     "estimators": [[]],
+    "replay": [["rollouts.jsonl", "-e", "grpo,dcpo,fade"]],
     "export": [["1", "out"]],
     "eval": [["1"]],
     "retry": [["5"]],

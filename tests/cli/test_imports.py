@@ -31,6 +31,7 @@ LIGHT = {
     "plugins --no-load": ("pandas", "rich", *HEAVY),
     "plan --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "replay --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "estimators plot --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     # These need torch; nothing of it is drawn, composed or stored.
     "estimators": ("matplotlib", "hydra", "pandas", "sqlalchemy", "rich"),

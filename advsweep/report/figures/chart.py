@@ -144,21 +144,22 @@ def _caption_height(chart: Chart) -> float:
 
 
 def compose(chart: Chart, canvas: FigureBase) -> None:
-    """Draws a figure with its title and its caption.
-
-    Texts are literal: a dollar sign starts no formula, and control characters, which an SVG must
-    not have, are escaped.
-    """
+    """Draws a figure with its title and its caption; texts are literal."""
     ratios = [chart.height, _caption_height(chart)]
     body, below = canvas.subfigures(2, 1, height_ratios=ratios, squeeze=False)[:, 0]
     body.suptitle(chart.title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
     chart.draw(body)
     # A point's width from the left edge, in line with the title.
     below.text(0.012, 1.0, caption(chart), ha="left", va="top", fontsize=_CAPTION, color=GREY)
-    _show_plainly(canvas)
+    show_plainly(canvas)
 
 
-def _show_plainly(canvas: FigureBase) -> None:
+def show_plainly(canvas: FigureBase) -> None:
+    """Makes all texts literal.
+
+    A dollar sign starts no formula, and control characters, which an SVG must not have, are
+    escaped.
+    """
     from matplotlib.text import Text
 
     for text in canvas.findobj(Text):

@@ -111,7 +111,7 @@ def plot(
         from advsweep.report.figures.style import check_path
 
         check_path(target)
-    given = _numbers(parse_inputs(inputs or []))
+    given = single_numbers(parse_inputs(inputs or []))
     estimators = {}
     for spec in dict.fromkeys(part for text in names for part in split(text, ", ")):
         name, *fields = split(spec, ":")
@@ -159,7 +159,12 @@ def split(text: str, separators: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _numbers(given: Mapping[str, Rows | int]) -> dict[str, float]:
+def single_numbers(given: Mapping[str, Rows | int]) -> dict[str, float]:
+    """Returns inputs that are one number for all rollouts.
+
+    Raises:
+        BatchError: an input has several.
+    """
     numbers = {}
     for name, rows in given.items():
         cells = [rows] if isinstance(rows, int) else [cell for row in rows for cell in row]

@@ -1,0 +1,375 @@
+"""`advsweep replay`: what every estimator would have done with rollouts that were dumped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from advsweep.cli.commands.estimators.describe import TableFormat
+from advsweep.cli.shared.output import echo, echo_line, warn
+from advsweep.errors import ConfigError
+
+if TYPE_CHECKING:
+    from advsweep.diagnostics.replay import Replay, Replayed
+    from advsweep.diagnostics.replay_statistics import Statistics
+    from advsweep.estimators import Estimator
+    from advsweep.logs.rollouts import RolloutNotes, RolloutStep
+
+NAMES = {
+    "zero_groups": "no_gradient",
+    "mass_success": "m_S",
+    "mass_failure": "m_F",
+    "sign_ratio": "sign_ratio",
+    "effective_prompts": "effective_prompts",
+    "weight_variance": "weight_variance",
+    "cosine": "cosine_grpo",
+    "largest": "largest",
+}
+"""Name of each statistic in tables, CSV, JSON and figures."""
+
+
+class Parts(Enum):
+    """Parts of the rollouts that numbers are of."""
+
+    STEP = "step"
+    SOLVE_RATE = "solve_rate"
+
+
+class Form(Enum):
+    """Values of `logs.rollouts.FORMS`, repeated here because its module imports numpy."""
+
+    VERL = "verl"
+    TRL = "trl"
+    JSONL = "jsonl"
+
+
+def replay(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH",
+            help="Rollouts: verl's rollout_data_dir, TRL's output folder with completions, or "
+            "JSON lines {step, prompt, rewards}.",
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--estimators",
+            "-e",
+            metavar="NAME,...",
+            help="Replay these; options follow colons: grpo,power_alpha:alpha=3 (default: all).",
+        ),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A:B", help="Use steps A to B, both included; either may be left out."
+        ),
+    ] = None,
+    by: Annotated[
+        Parts | None,
+        typer.Option(help="Show the numbers of each step or solve rate (default: of all steps)."),
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option(help="Form of the rollouts (default: recognised by the files)."),
+    ] = None,
+    rewards: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            metavar="NAME[=WEIGHT],...",
+            help="Use the weighted sum of these fields or columns as reward (default: verl's "
+            "score; the sum of TRL's reward functions).",
+        ),
+    ] = None,
+    success_at: Annotated[
+        float | None,
+        typer.Option(
+            metavar="REWARD",
+            help="Count rollouts with at least this reward as successes (default: the larger of "
+            "two rewards; of more, those at or above the mean of their group).",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=NUMBER",
+            help="Assume an input that the rollouts lack, one number for all: token_entropy=0.3; "
+            "may be repeated.",
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Draw into this .png, .svg or .pdf file."
+        ),
+    ] = None,
+    output: Annotated[
+        TableFormat | None,
+        typer.Option("--format", help="Print the numbers in this format, in addition to a figure."),
+    ] = None,
+) -> None:
+    """Show what every estimator would have done with recorded rollouts.
+
+    Nothing is trained: each estimator computes the advantages of the same rollouts, step by step.
+
+    advsweep replay rollouts
+
+    advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
+    """
+    from advsweep.cli.commands.estimators.inputs import parse_inputs
+    from advsweep.cli.commands.estimators.plot import single_numbers
+    from advsweep.logs.rollouts import RolloutNotes, read_rollouts
+
+    if target is not None:
+        from advsweep.report.figures.style import check_path
+
+        check_path(target)
+    first, last = _parse_steps(steps)
+    weights = _parse_rewards(rewards or [])
+    assumed = single_numbers(parse_inputs(inputs or []))
+    notes = RolloutNotes()
+    dump = list(
+        read_rollouts(path, None if form is None else form.value, rewards=weights, notes=notes)
+    )
+    chosen = [step for step in dump if first <= step.step <= last]
+    if not chosen:
+        raise ConfigError(
+            f"--steps {steps}: expected steps of the rollouts, which are {dump[0].step} to "
+            f"{dump[-1].step}"
+        )
+    result = _replay(chosen, _build(names), success_at, assumed)
+    for line in filter(None, (notes.message(), *notes.remarks, *result.remarks)):
+        warn(line)
+    if by is Parts.SOLVE_RATE and result.rates is None:
+        raise ConfigError(
+            "--by solve_rate: expected rewards of two values, or --success-at REWARD to say what "
+            "a success is"
+        )
+    records = _records(result, by)
+    if target is not None:
+        _draw(result, by, target, path)
+        echo_line(f"Wrote {target}.", err=True)
+    if target is None or output is not None:
+        _print(result, records, by, output or TableFormat.TABLE, notes)
+    else:
+        echo_line(str(target))
+
+
+def _replay(
+    steps: Sequence[RolloutStep],
+    estimators: Mapping[str, Estimator],
+    success_at: float | None,
+    assumed: Mapping[str, float],
+) -> Replay:
+    from advsweep.cli.shared.output import progress_bar
+    from advsweep.diagnostics import replay as module
+
+    unread = assumed.keys() - {n for e in estimators.values() for n in e.needs | e.uses}
+    for name in sorted(unread):
+        raise ConfigError(f"--input {name}: no chosen estimator reads it; omit it")
+    with progress_bar("Replaying", len(estimators)) as update:
+        return module.replay(
+            steps, estimators, success_at=success_at, assumed=assumed, progress=update
+        )
+
+
+def _parse_steps(text: str | None) -> tuple[float, float]:
+    """Returns the first and the last step."""
+    if text is None:
+        return 0, float("inf")
+    start, colon, end = (part.strip() for part in text.partition(":"))
+    if not all(part.isdecimal() or not part for part in (start, end)) or not (start or end):
+        raise ConfigError(f"--steps: expected A:B, A:, :B or a step, got '{text}'")
+    if not colon:
+        return int(start), int(start)
+    return int(start or 0), int(end) if end else float("inf")
+
+
+def _parse_rewards(texts: Iterable[str]) -> dict[str, float] | None:
+    """Returns names and weights of rewards; None if there are none."""
+    weights = {}
+    for text in (part.strip() for given in texts for part in given.split(",")):
+        name, equals, weight = text.rpartition("=")
+        name, weight = (name, weight) if equals else (text, "1")
+        try:
+            weights[name.strip()] = float(weight)
+        except ValueError:
+            raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'") from None
+        if not name.strip():
+            raise ConfigError(f"--reward: expected NAME or NAME=WEIGHT, got '{text}'")
+    return weights or None
+
+
+def _build(names: Sequence[str] | None) -> dict[str, Estimator]:
+    """Returns estimators by label, with those options that were given."""
+    from advsweep.cli.commands.estimators.inputs import build_from_options
+    from advsweep.cli.commands.estimators.plot import split
+    from advsweep.estimators import ESTIMATORS, build_estimator
+
+    if names is None:
+        return {n: build_estimator(n) for n in sorted(c.name for c in ESTIMATORS.classes())}
+    built = {}
+    for spec in dict.fromkeys(part for text in names for part in split(text, ", ")):
+        name, *fields = split(spec, ":")
+        built[" ".join((name, *fields))] = build_from_options(name, fields)
+    if not built:
+        raise ConfigError("--estimators: expected at least one name, got none")
+    return built
+
+
+def _by_cosine(result: Replay) -> dict[str, Replayed]:
+    """Returns the estimators, those first that are most like GRPO."""
+
+    def place(label: str) -> float:
+        cosine = float(result.estimators[label].overall.cosine[0])
+        return 2.0 if cosine != cosine else -cosine
+
+    return {label: result.estimators[label] for label in sorted(result.estimators, key=place)}
+
+
+def _numbers(statistics: Statistics, place: int) -> dict[str, float]:
+    return {
+        name: float(values[place]) for name, values in zip(NAMES.values(), statistics, strict=True)
+    }
+
+
+def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
+    """Returns a record per estimator, or per estimator and step or solve rate."""
+    records: list[dict[str, Any]] = []
+    for label, own in _by_cosine(result).items():
+        if by is None:
+            records.append({"estimator": label, **_numbers(own.overall, 0)})
+            continue
+        statistics, places, groups = _parts(result, own, by)
+        records += [
+            {
+                "estimator": label,
+                by.value: place,
+                "groups": count,
+                **_numbers(statistics, number),
+            }
+            for number, (place, count) in enumerate(zip(places, groups, strict=True))
+        ]
+    return records
+
+
+def _parts(result: Replay, own: Replayed, by: Parts) -> tuple[Statistics, list[float], list[int]]:
+    """Returns the statistics of the parts, the parts, and their numbers of groups."""
+    if by is Parts.STEP:
+        return own.by_step, result.steps.tolist(), result.groups.tolist()
+    assert own.by_rate is not None
+    assert result.rates is not None
+    assert result.rate_groups is not None
+    return own.by_rate, result.rates.tolist(), result.rate_groups.tolist()
+
+
+def _heading(result: Replay) -> str:
+    groups, rollouts, reward, solve_rate, collapse = result.total()
+    count = len(result.steps)
+    solved = "" if result.rates is None else f", solve rate {solve_rate:.3g}"
+    return (
+        f"{count:,} step{'s' * (count != 1)}, {groups:,} groups, {rollouts:,} rollouts; mean "
+        f"reward {reward:.3g}{solved}; {100 * collapse:.1f} % of the groups have equal rewards"
+    )
+
+
+def _unable(result: Replay) -> dict[str, str]:
+    """Returns why estimators are not replayed, or not in all steps, by label."""
+    lacking = {label: f"needs {', '.join(names)}" for label, names in result.lacking.items()}
+    return lacking | result.refused
+
+
+def _print(
+    result: Replay,
+    records: list[dict[str, Any]],
+    by: Parts | None,
+    output: TableFormat,
+    notes: RolloutNotes,
+) -> None:
+    from advsweep.cli.shared.output import print_columns, print_csv, print_json, to_markdown
+    from advsweep.printable import markdown_text
+
+    columns = ["estimator", *([by.value, "groups"] if by else []), *NAMES.values()]
+    if output is TableFormat.JSON:
+        groups, rollouts, reward, solve_rate, collapse = result.total()
+        print_json(
+            {
+                "steps": result.steps,
+                "groups": groups,
+                "rollouts": rollouts,
+                "mean_reward": reward,
+                "solve_rate": None if result.rates is None else solve_rate,
+                "equal_rewards": collapse,
+                "by": by,
+                "estimators": records,
+                "lacking": result.lacking,
+                "refused": result.refused,
+                "left_out": notes.left_out,
+                "remarks": [*notes.remarks, *result.remarks],
+            }
+        )
+        return
+    if output is TableFormat.CSV:
+        print_csv(columns, [[record[name] for name in columns] for record in records])
+        return
+    rows = [[_cell(record[name]) for name in columns] for record in records]
+    unable = list(_unable(result).items())
+    if output is TableFormat.MARKDOWN:
+        echo(
+            to_markdown(columns, [[markdown_text(cell) for cell in row] for row in rows]), nl=False
+        )
+        return
+    echo_line(_heading(result))
+    if rows:
+        echo()
+        print_columns(columns, rows)
+    if unable:
+        echo()
+        print_columns(("not replayed", "why"), unable)
+
+
+def _cell(value: Any) -> str:
+    """Returns a number with three digits."""
+    if not isinstance(value, float):
+        return str(value)
+    if value != value:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _draw(result: Replay, by: Parts | None, target: Path, path: Path) -> None:
+    from advsweep.report.figures.replay import ReplayFigure, draw_replay, step_ranges
+    from advsweep.report.figures.style import save
+
+    numbers: dict[str, dict[str, list[float]]] = {}
+    x: list[float] | None = None
+    for label, own in _by_cosine(result).items():
+        statistics = own.overall
+        if by is not None:
+            statistics, x, _ = _parts(result, own, by)
+        numbers[label] = {
+            name: values.tolist() for name, values in zip(NAMES.values(), statistics, strict=True)
+        }
+    if not numbers:
+        raise ConfigError(f"{target}: no estimator can be replayed, so there is nothing to draw")
+    note = _heading(result)
+    if by is Parts.STEP and (width := step_ranges(len(result.steps))) > 1:
+        note += f"; a point is the mean of {width} steps"
+    figure = draw_replay(
+        ReplayFigure(
+            title=f"Advantages on the rollouts of {path.name or path}",
+            note=note,
+            numbers=numbers,
+            x=x,
+            x_label="" if by is None else by.value.replace("_", " "),
+        )
+    )
+    save(figure, target)

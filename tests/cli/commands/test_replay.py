@@ -1,0 +1,206 @@
+"""`advsweep replay`: what it prints and draws, and which mistakes it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advsweep.cli import main
+from advsweep.cli.commands.replay import NAMES, Form
+from advsweep.diagnostics.replay_statistics import Statistics
+from advsweep.logs.rollouts import FORMS
+
+Run = Callable[..., tuple[str, str]]
+ROWS = {1: [[1, 0, 0, 1], [0, 0, 0, 1]], 2: [[1, 1, 1, 1], [0, 1, 1, 1]], 5: [[1, 0, 0, 0]]}
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """Rollouts of three steps, and a line that is cut."""
+    path = tmp_path / "rollouts.jsonl"
+    lines = [
+        json.dumps({"step": step, "prompt": f"p{i}", "rewards": row})
+        for step, rows in ROWS.items()
+        for i, row in enumerate(rows)
+    ]
+    path.write_text("\n".join([*lines, '{"step": 6, "pro']))
+    return path
+
+
+@pytest.fixture
+def called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dump: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """`advsweep ARGUMENTS` in the folder of the rollouts: exit code, stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(dump.parent)
+        monkeypatch.setattr("sys.argv", ["advsweep", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        printed = capsys.readouterr()
+        return int(exit_.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def run(called: Callable[..., tuple[int, str, str]]) -> Run:
+    """`advsweep replay rollouts.jsonl ARGUMENTS`: stdout and stderr of a success."""
+
+    def succeeded(*arguments: str) -> tuple[str, str]:
+        code, out, err = called("replay", "rollouts.jsonl", *arguments)
+        assert code == 0, err
+        return out, err
+
+    return succeeded
+
+
+def test_names_follow_the_statistics_and_forms_the_readers() -> None:
+    assert tuple(NAMES) == Statistics._fields
+    assert tuple(form.value for form in Form) == FORMS
+
+
+def test_every_estimator_is_replayed_or_listed_with_what_it_lacks(run: Run) -> None:
+    out, err = run()
+    assert out.startswith(
+        "3 steps, 5 groups, 20 rollouts; mean reward 0.55, solve rate 0.55; 20.0 % of the groups "
+        "have equal rewards\n"
+    )
+    assert err == "advsweep: left out: lines that are cut or damaged (1)\n"
+    replayed, missing = out.split("\nnot replayed")
+    # Those like GRPO come first.
+    rows = [line.split() for line in replayed.splitlines()[3:]]
+    cosines = [-9 if row[-2] == "-" else float(row[-2]) for row in rows]
+    assert cosines == sorted(cosines, reverse=True)
+    assert re.search(r"^fade +needs token_entropy$", missing, re.MULTILINE)
+    assert re.search(r"^t2t +needs lengths$", missing, re.MULTILINE)
+    from advsweep.estimators import ESTIMATORS
+
+    listed = {row[0] for row in rows} | {line.split()[0] for line in missing.splitlines()[1:]}
+    assert listed == {cls.name for cls in ESTIMATORS.classes()}
+
+
+def test_a_group_is_what_estimators_apply_computes(run: Run, called, dump: Path) -> None:
+    chosen = "grpo,asym_grpo:delta=0.5,maxrl"
+    for steps, reward in (("5", "1,0,0,0"), (":1", "1,0,0,1;0,0,0,1")):
+        found = json.loads(run("-e", chosen, "--steps", steps, "--format", "json")[0])
+        for record in found["estimators"]:
+            name, *options = record["estimator"].split()
+            extra = [text for option in options for text in ("-o", option)]
+            code, out, _ = called(
+                *("estimators", "apply", name, "--rewards", reward, *extra, "--format", "json")
+            )
+            assert code == 0
+            applied = json.loads(out)
+            values = [value for row in applied["advantages"] for value in row]
+            assert record["largest"] == pytest.approx(max(map(abs, values)))
+            for mass, key in (("success", "m_S"), ("failure", "m_F")):
+                masses = [group[mass] for group in applied["masses"]]
+                assert record[key] == pytest.approx(sum(masses) / len(masses))
+
+
+def test_json_has_the_numbers_and_what_was_left_out(run: Run) -> None:
+    found = json.loads(run("-e", "grpo,fade", "--format", "json")[0])
+    (record,) = found.pop("estimators")
+    assert found == {
+        "steps": [1, 2, 5],
+        "groups": 5,
+        "rollouts": 20,
+        "mean_reward": pytest.approx(0.55),
+        "solve_rate": pytest.approx(0.55),
+        "equal_rewards": pytest.approx(0.2),
+        "by": None,
+        "lacking": {"fade": ["token_entropy"]},
+        "refused": {},
+        "left_out": {"lines that are cut or damaged": 1},
+        "remarks": [],
+    }
+    assert list(record) == ["estimator", *NAMES.values()]
+    assert record["no_gradient"] == pytest.approx(0.2)
+    assert record["cosine_grpo"] == pytest.approx(1)
+
+
+def test_numbers_by_step_and_by_solve_rate(run: Run) -> None:
+    def table(by: str) -> list[dict[str, str]]:
+        out, _ = run("-e", "grpo", "--by", by, "--format", "csv")
+        return list(csv.DictReader(io.StringIO(out)))
+
+    rows = table("step")
+    assert [(row["step"], row["groups"]) for row in rows] == [("1", "2"), ("2", "2"), ("5", "1")]
+    assert [float(row["no_gradient"]) for row in rows] == [0, 0.5, 0]
+    rows = table("solve_rate")
+    assert [(float(row["solve_rate"]), row["groups"]) for row in rows] == [
+        (0.25, "2"),
+        (0.5, "1"),
+        (0.75, "1"),
+        (1, "1"),
+    ]
+    # GRPO's masses are √(pq).
+    assert [float(row["m_S"]) for row in rows] == pytest.approx([0.1875**0.5, 0.5, 0.1875**0.5, 0])
+    out, _ = run("-e", "grpo,maxrl", "--by", "step", "--format", "markdown")
+    assert len(out.splitlines()) == 2 + 2 * 3
+
+
+def test_inputs_may_be_assumed(run: Run) -> None:
+    out, _ = run("-e", "fade", "--input", "token_entropy=0.3")
+    assert "fade" in out
+    assert "not replayed" not in out
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        pytest.param((), marks=pytest.mark.slow),
+        pytest.param(("--by", "step"), marks=pytest.mark.slow),
+        ("--by", "solve_rate"),
+    ],
+)
+def test_figures_are_drawn_the_same_each_time(run: Run, dump: Path, by: tuple[str, ...]) -> None:
+    pictures = []
+    for _ in range(2):
+        out, err = run("-e", "grpo,maxrl,passk_loo", *by, "-o", "figure.svg")
+        assert out == "figure.svg\n"
+        assert err.endswith("Wrote figure.svg.\n")
+        pictures.append((dump.parent / "figure.svg").read_bytes())
+    assert pictures[0] == pictures[1]
+    assert b"maxrl" in pictures[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere",), ("expected a file or folder of rollouts", "nowhere")),
+        (("rollouts.jsonl", "--steps", "7:9"), ("--steps 7:9", "1 to 5")),
+        (("rollouts.jsonl", "--steps", "a:b"), ("expected A:B", "'a:b'")),
+        (("rollouts.jsonl", "--steps", ":"), ("expected A:B", "':'")),
+        (("rollouts.jsonl", "-e", "grop"), ("did you mean 'grpo'",)),
+        (("rollouts.jsonl", "-e", ","), ("expected at least one name",)),
+        (("rollouts.jsonl", "--reward", "x=y"), ("expected NAME or NAME=WEIGHT", "'x=y'")),
+        (("rollouts.jsonl", "--reward", "acc"), ("got none", "lines without a reward")),
+        (("rollouts.jsonl", "-e", "grpo", "--input", "lengths=3"), ("--input lengths",)),
+        (("rollouts.jsonl", "-e", "fade", "-o", "f.png"), ("no estimator can be replayed",)),
+        (("rollouts.jsonl", "-o", "figure.gif"), (".png, .svg, .pdf",)),
+        (("graded.jsonl", "--by", "solve_rate"), ("--success-at",)),
+    ],
+)
+def test_mistakes_are_refused(called, dump: Path, arguments, words) -> None:
+    row = {"step": 1, "prompt": "a", "rewards": [0, 0.5, 1]}
+    (dump.parent / "graded.jsonl").write_text(json.dumps(row))
+    code, out, err = called("replay", *arguments)
+    assert (code, out) == (2, "")
+    line = err.splitlines()[-1]
+    for word in words:
+        assert word in line
+
+
+def test_too_many_lines_for_a_figure_are_refused(called) -> None:
+    code, _, err = called("replay", "rollouts.jsonl", "--by", "step", "-o", "figure.png")
+    assert code == 2
+    assert "choose some with --estimators" in err
