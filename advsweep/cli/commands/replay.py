@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli.commands.estimators.describe import TableFormat
+from advsweep.cli.shared import options
+from advsweep.cli.shared.completion import complete_run
 from advsweep.cli.shared.output import echo, echo_line, warn
 from advsweep.errors import ConfigError
 
@@ -49,13 +51,14 @@ class Form(Enum):
 
 def replay(
     path: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="PATH",
             help="Rollouts: verl's rollout_data_dir, TRL's output folder with completions, or "
             "JSON lines {step, prompt, rewards}.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,6 +66,14 @@ def replay(
             "-e",
             metavar="NAME,...",
             help="Replay these; options follow colons: grpo,power_alpha:alpha=3 (default: all).",
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Replay a run of the store instead of PATH: its groups, rebuilt from solved/K.",
+            autocompletion=complete_run,
         ),
     ] = None,
     steps: Annotated[
@@ -115,6 +126,7 @@ def replay(
         TableFormat | None,
         typer.Option("--format", help="Print the numbers in this format, in addition to a figure."),
     ] = None,
+    store: options.Store = None,
 ) -> None:
     """Show what every estimator would have done with recorded rollouts.
 
@@ -123,6 +135,8 @@ def replay(
     advsweep replay rollouts
 
     advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
+
+    advsweep replay --run last
     """
     from advsweep.cli.commands.estimators.inputs import parse_inputs
     from advsweep.cli.commands.estimators.plot import single_numbers
@@ -136,9 +150,14 @@ def replay(
     weights = _parse_rewards(rewards or [])
     assumed = single_numbers(parse_inputs(inputs or []))
     notes = RolloutNotes()
-    dump = list(
-        read_rollouts(path, None if form is None else form.value, rewards=weights, notes=notes)
-    )
+    if (path is None) == (run is None):
+        raise ConfigError("expected a PATH of rollouts or --run RUN, and not both")
+    if path is not None:
+        kind = None if form is None else form.value
+        dump = list(read_rollouts(path, kind, rewards=weights, notes=notes))
+    else:
+        assert run is not None
+        dump = _of_run(run, store, notes)
     chosen = [step for step in dump if first <= step.step <= last]
     if not chosen:
         raise ConfigError(
@@ -155,12 +174,21 @@ def replay(
         )
     records = _records(result, by)
     if target is not None:
-        _draw(result, by, target, path)
+        _draw(result, by, target, f"run {run}" if path is None else path.name or str(path))
         echo_line(f"Wrote {target}.", err=True)
     if target is None or output is not None:
         _print(result, records, by, output or TableFormat.TABLE, notes)
     else:
         echo_line(str(target))
+
+
+def _of_run(key: str, url: str | None, notes: RolloutNotes) -> list[RolloutStep]:
+    """Returns the groups of a run of the store."""
+    from advsweep.report.data.solved_groups import solved_groups
+    from advsweep.store import open_store
+
+    with open_store(url, create=False) as store:
+        return solved_groups(store, store.runs.find(key).id, notes)
 
 
 def _replay(
@@ -236,9 +264,7 @@ def _by_cosine(result: Replay) -> dict[str, Replayed]:
 
 
 def _numbers(statistics: Statistics, place: int) -> dict[str, float]:
-    return {
-        name: float(values[place]) for name, values in zip(NAMES.values(), statistics, strict=True)
-    }
+    return dict(zip(NAMES.values(), (float(part[place]) for part in statistics), strict=True))
 
 
 def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
@@ -250,12 +276,7 @@ def _records(result: Replay, by: Parts | None) -> list[dict[str, Any]]:
             continue
         statistics, places, groups = _parts(result, own, by)
         records += [
-            {
-                "estimator": label,
-                by.value: place,
-                "groups": count,
-                **_numbers(statistics, number),
-            }
+            {"estimator": label, by.value: place, "groups": count, **_numbers(statistics, number)}
             for number, (place, count) in enumerate(zip(places, groups, strict=True))
         ]
     return records
@@ -345,7 +366,7 @@ def _cell(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _draw(result: Replay, by: Parts | None, target: Path, path: Path) -> None:
+def _draw(result: Replay, by: Parts | None, target: Path, source: str) -> None:
     from advsweep.report.figures.replay import ReplayFigure, draw_replay, step_ranges
     from advsweep.report.figures.style import save
 
@@ -355,9 +376,8 @@ def _draw(result: Replay, by: Parts | None, target: Path, path: Path) -> None:
         statistics = own.overall
         if by is not None:
             statistics, x, _ = _parts(result, own, by)
-        numbers[label] = {
-            name: values.tolist() for name, values in zip(NAMES.values(), statistics, strict=True)
-        }
+        lists = (values.tolist() for values in statistics)
+        numbers[label] = dict(zip(NAMES.values(), lists, strict=True))
     if not numbers:
         raise ConfigError(f"{target}: no estimator can be replayed, so there is nothing to draw")
     note = _heading(result)
@@ -365,7 +385,7 @@ def _draw(result: Replay, by: Parts | None, target: Path, path: Path) -> None:
         note += f"; a point is the mean of {width} steps"
     figure = draw_replay(
         ReplayFigure(
-            title=f"Advantages on the rollouts of {path.name or path}",
+            title=f"Advantages on the rollouts of {source}",
             note=note,
             numbers=numbers,
             x=x,

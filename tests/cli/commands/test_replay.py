@@ -204,3 +204,39 @@ def test_too_many_lines_for_a_figure_are_refused(called) -> None:
     code, _, err = called("replay", "rollouts.jsonl", "--by", "step", "-o", "figure.png")
     assert code == 2
     assert "choose some with --estimators" in err
+
+
+def test_a_run_of_our_own_has_the_numbers_that_it_recorded(
+    in_process: Callable[..., tuple[int, str, str]],
+) -> None:
+    # The first run is GRPO's.
+    code, out, err = in_process(
+        "replay", "--run", "1", "-e", "grpo,dcpo", "--by", "step", "--format", "json"
+    )
+    assert code == 0, err
+    assert err == (
+        "advsweep: groups are rebuilt from solved/K: verdicts without prompts, in no order within "
+        "a group\n"
+    )
+    found = json.loads(out)
+    assert found["lacking"] == {"dcpo": ["prompt_ids"]}
+    recorded = json.loads(in_process("metrics", "1", "--format", "json")[1])
+    for metric, name in [
+        ("collapse/acr_after", "no_gradient"),
+        ("mass/success", "m_S"),
+        ("mass/failure", "m_F"),
+        ("mass/sign_ratio", "sign_ratio"),
+        ("weight/effective_prompts", "effective_prompts"),
+        ("weight/variance", "weight_variance"),
+    ]:
+        points = {p["step"]: p["value"] for p in recorded if p["name"] == metric}
+        own = {r["step"]: r[name] for r in found["estimators"] if r[name] is not None}
+        assert points
+        assert own == pytest.approx(points), metric
+
+
+def test_a_run_or_rollouts_but_not_both(in_process: Callable[..., tuple[int, str, str]]) -> None:
+    for arguments in ((), ("rollouts", "--run", "1")):
+        code, _, err = in_process("replay", *arguments)
+        assert code == 2
+        assert "expected a PATH of rollouts or --run RUN" in err
