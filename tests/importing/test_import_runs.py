@@ -290,3 +290,24 @@ def test_a_hundred_thousand_steps_take_at_most_20_seconds(store, tmp_path: Path)
     summary = _import(store, file)
     assert time.process_time() - began < 20
     assert summary.runs[0][1].points == 800_000
+
+
+@pytest.mark.slow
+def test_imports_into_postgresql(postgres_url, logs):
+    from advsweep.store import open_store
+
+    with open_store(postgres_url) as store:
+        _import(store, logs, pattern=PATTERN, sweep="theirs")
+        before = _contents(store)
+        assert len(before) == 6
+        assert _import(store, logs, pattern=PATTERN).count(ImportAction.UNCHANGED) == 6
+        config = {"backend": {"name": "imported", "format": "x"}, "estimator": {"name": "grpo"}}
+        for correct in (1, 2):
+            results = [ProblemResult(1, "p", 4, correct)]
+            write_run(
+                store,
+                gather("x", "a", config, [LoggedStep(1, {"a": 0.5})], results),
+                environment={},
+            )
+        (record,) = store.evaluations.select([7])
+        assert record.c.tolist() == [2]
