@@ -63,6 +63,7 @@ def planned(file: Path, *overrides: str, executor: str = "debug") -> Plan:
     return make_plan([*fixed, *overrides])
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_command_is_reported(
     template: MakeTemplate,
     store: Store,
@@ -71,7 +72,9 @@ def test_a_sweep_of_a_command_is_reported(
 ) -> None:
     from advsweep.cli import main as cli
 
-    plan = planned(template(), "estimator=grpo,dr_grpo", "seed=0,1")
+    file = template()
+    texts = ["backend=command", f"backend.template={file}", "steps=6", "estimator=grpo,dr_grpo"]
+    plan = planned(file, "estimator=grpo,dr_grpo", "seed=0,1")
     assert [p.run.seed for p in plan.runs] == [0, 1, 0, 1]
     assert not plan.warnings
     outcome = execute(plan, store, jobs=1)
@@ -96,6 +99,16 @@ def test_a_sweep_of_a_command_is_reported(
         assert "nan" not in shown
     # 1 of 4 samples of each problem is right after step 6.
     assert shown.count("0.25") >= 2
+    for command in (["eval", str(ids[0])], ["export", str(ids[0])], ["weights", str(ids[0])]):
+        monkeypatch.setattr(sys, "argv", ["advsweep", *command, "--store", store.url])
+        with pytest.raises(SystemExit) as ended:
+            cli()
+        assert ended.value.code == 2
+        assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["advsweep", "plan", *texts, "--store", store.url])
+    with pytest.raises(SystemExit) as ended:
+        cli()
+    assert not ended.value.code
     # Done before: nothing is started again.
     assert execute(plan, store, jobs=1).skipped == 4
 
@@ -123,6 +136,7 @@ def test_a_template_is_needed() -> None:
         make_plan(["backend=command", "backend.template=missing.yaml"])
 
 
+@pytest.mark.slow
 def test_failures_have_classes(template: MakeTemplate, store: Store) -> None:
     modes = {"exits": Failure.ERROR, "memory": Failure.OOM, "killed": Failure.KILLED}
     plan = planned(template(), f"backend.parameters.mode={','.join(modes)}")

@@ -139,6 +139,12 @@ def parse_request(
     backend = BACKENDS.get(
         run_config["backend"]["name"] if run_config else chosen.get("backend", "trl")
     )
+    if backend.external:
+        raise ConfigError(
+            f"backend: advsweep cannot sample from the weights of a run of '{backend.name}', which "
+            f"belong to its program; evaluate them with it, or a folder that transformers loads "
+            f"with --model"
+        )
     samples_with = backend.samples_with()
     if "generation" in chosen:
         if run_config is not None and not samples_with:

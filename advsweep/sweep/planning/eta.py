@@ -207,7 +207,7 @@ def _makespan(durations: Iterable[float], slots: int) -> float:
 
 
 def _shape(config: Mapping[str, Any]) -> str:
-    return repr([config[key] for key in _SHAPE])
+    return repr([config.get(key) for key in _SHAPE])
 
 
 def _rates(store: Store, records: Sequence[RunRecord | RunOutline]) -> dict[str, list[float]]:
