@@ -207,7 +207,9 @@ def _add(
         run.left_out["tasks without a metric that says what is correct"] += 1
         return
     counts, note = chosen
-    run.notes.append(f"{task}, step {step}: {note}" if step else f"{task}: {note}")
+    # Checkpoints of a run usually have the same.
+    if (line := f"{task}: {note}") not in run.notes:
+        run.notes.append(line)
     run.evaluations += [
         ProblemResult(step, problem, count.n, count.correct, task)
         for problem, count in counts.items()

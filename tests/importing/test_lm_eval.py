@@ -141,6 +141,7 @@ def test_checkpoints_are_steps_of_a_run(tmp_path: Path) -> None:
     (run,) = read(tmp_path)
     assert run.source == "out/grpo-s0"
     assert [(r.step, r.correct) for r in run.evaluations] == [(100, 0), (200, 1)]
+    assert run.notes == ["aime: exact_match of filter none, one response"]
 
 
 @pytest.mark.parametrize(
