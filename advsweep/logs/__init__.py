@@ -34,7 +34,7 @@ def open_metric_log(kind: str, path: Path, **options: Any) -> MetricLog:
 
     Args:
         kind: one of `KINDS`.
-        options: options of the kind's class, such as `step_keys`.
+        options: options of the kind's class, such as `step_keys`; `step_key` for a single one.
 
     Raises:
         UnknownNameError: there is no such kind.
@@ -43,6 +43,9 @@ def open_metric_log(kind: str, path: Path, **options: Any) -> MetricLog:
     if kind not in KINDS:
         raise UnknownNameError(f"log: no kind of log is called '{kind}'; {nearest(kind, KINDS)}")
     module, name, fixed = KINDS[kind]
+    if "step_key" in options:
+        options = {**options, "step_keys": [options["step_key"]]}
+        del options["step_key"]
     opened = getattr(importlib.import_module(f"advsweep.logs.{module}"), name)
     try:
         log: MetricLog = opened(path, **{**fixed, **options})

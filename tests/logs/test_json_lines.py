@@ -123,6 +123,13 @@ def test_a_folder_is_no_log(tmp_path):
         open_metric_log("jsonl", tmp_path).read_new()
 
 
+def test_the_step_may_have_another_key(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1, "epoch": 7, "a": 1}\n')
+    log = open_metric_log("jsonl", file, step_key="epoch")
+    assert read_all(log) == [LoggedStep(7, {"step": 1.0, "a": 1.0})]
+
+
 def test_unknown_kinds_and_options_are_refused(tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'jsonl'"):
         open_metric_log("json", tmp_path)
