@@ -37,6 +37,8 @@ class RecordedGroup(Protocol):
     def lengths(self) -> Sequence[int] | None: ...
     @property
     def inputs(self) -> Mapping[str, Sequence[float]] | None: ...
+    @property
+    def advantages(self) -> Sequence[float] | None: ...
 
 
 class RecordedStep(Protocol):
@@ -60,6 +62,7 @@ class Block:
         rewards: rewards, 0 where masked.
         inputs: other numbers per rollout by name, 0 where masked.
         prompts: names of each step's prompts; empty where masked.
+        logged: the advantages that the trainer logged, 0 where masked; None without them.
     """
 
     places: Int[np.ndarray, " steps"]
@@ -69,6 +72,7 @@ class Block:
     rewards: Float[np.ndarray, "steps groups rollouts"]
     inputs: Mapping[str, Float[np.ndarray, "steps groups rollouts"]]
     prompts: Sequence[tuple[str, ...]]
+    logged: Float[np.ndarray, "steps groups rollouts"] | None
 
     def batch(self, rates: Float[np.ndarray, "steps groups"] | None) -> GroupBatch:
         """Return all steps as one batch, for estimators that see a group at a time."""
@@ -160,6 +164,7 @@ class Recording:
             raise BatchError("expected rollouts of at least one step, got none")
         self.steps = np.array([step.step for step in kept])
         groups = [group for step in kept for group in step.groups]
+        self._logged = all(len(group.advantages or ()) == len(group.rewards) for group in groups)
         self.inputs = _shared_inputs(groups)
         for name in sorted(assumed.keys() & (COUNTERS | PER_PROMPT | PER_TOKEN)):
             raise BatchError(f"{name}: expected an input with one number per rollout to assume")
@@ -213,7 +218,11 @@ class Recording:
             for step in steps:
                 own = tuple(names[group.prompt] for group in step.groups)
                 prompts.append(own + ("",) * (shape[1] - len(own)))
+        logged = None
+        if self._logged:
+            logged = np.where(mask, table(group.advantages or () for group in groups), 0.0)
         return Block(
+            logged=logged,
             places=np.array(places),
             numbers=np.array([step.step for step in steps]),
             groups=counts,

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 # More solve rates than a group of 16 has are merged into tenths.
 _MOST_RATES = 17
 
+LOGGED = "(logged)"
+"""Label of the advantages that the trainer itself logged with the rollouts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
@@ -69,7 +72,7 @@ class Replay:
             rewards.
         rates, rate_groups: solve rates that groups have, and the number of groups of each; None
             if successes have no common threshold.
-        estimators: what each did, by label.
+        estimators: what each did, by label, and what the trainer logged, under `LOGGED`.
         lacking: inputs that the recording lacks, by label of an estimator that needs them.
         refused: in how many steps an estimator cannot use the rewards, and why; its statistics
             are of the other steps.
@@ -133,6 +136,10 @@ def replay(
     outcomes = _Outcomes(recording, success_at)
     found = outcomes.result()
     reference, _ = _advantages(GRPO(), recording, outcomes)
+    logged = [block.logged for block in recording.blocks if block.logged is not None]
+    if logged:
+        own = [_Values(table, np.abs(table), np.abs(table)) for table in logged]
+        found.estimators[LOGGED] = outcomes.statistics(own, reference)
     for done, (label, estimator) in enumerate(estimators.items()):
         progress(done, len(estimators))
         lacking = sorted(estimator.needs - recording.inputs - {"step", "total_steps"})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.diagnostics.difficulty import weight_variance, weight_variance_of_parts
-from advsweep.diagnostics.replay import Replay, replay
+from advsweep.diagnostics.replay import LOGGED, Replay, replay
 from advsweep.errors import BatchError
 from advsweep.estimators import ESTIMATORS, GroupBatch, build_estimator
 from advsweep.logs.rollouts import RolloutGroup, RolloutStep
@@ -287,6 +287,22 @@ def test_inputs_of_the_dump_or_assumed_ones_are_given() -> None:
     assert_equal(found, replayed(own, "fade", assumed={"token_entropy": 9.0}))
     with pytest.raises(BatchError, match="token_entropies: expected an input with one number"):
         replayed(bare, "entropy_shaped", assumed={"token_entropies": 0.3})
+
+
+def test_advantages_that_the_trainer_logged_are_compared_too() -> None:
+    # Dr. GRPO's, in groups of two sizes; the unscorable rollout had 0.
+    groups = [
+        RolloutGroup("a", [1.0, 0.0, 0.0, 0.0], advantages=[0.75, -0.25, -0.25, -0.25]),
+        RolloutGroup("b", [1.0, 0.0, NAN], advantages=[0.5, -0.5, 0.0]),
+    ]
+    found = replayed([RolloutStep(1, groups)], "dr_grpo")
+    assert list(found.estimators) == [LOGGED, "dr_grpo"]
+    own, expected = found.estimators[LOGGED], found.estimators["dr_grpo"]
+    for a, b in zip(own.by_step, expected.by_step, strict=True):
+        assert a == pytest.approx(b)
+    # One group without them: then they are not what the trainer did.
+    groups.append(RolloutGroup("c", [1.0, 0.0]))
+    assert list(replayed([RolloutStep(1, groups)], "dr_grpo").estimators) == ["dr_grpo"]
 
 
 def test_estimators_that_refuse_the_rewards_are_listed_with_the_reason() -> None:

@@ -254,9 +254,12 @@ def _build(names: Sequence[str] | None) -> dict[str, Estimator]:
 
 
 def _by_cosine(result: Replay) -> dict[str, Replayed]:
-    """Returns the estimators, those first that are most like GRPO."""
+    """Returns what was logged, then the estimators, those first that are most like GRPO."""
+    from advsweep.diagnostics.replay import LOGGED
 
     def place(label: str) -> float:
+        if label == LOGGED:
+            return -2.0
         cosine = float(result.estimators[label].overall.cosine[0])
         return 2.0 if cosine != cosine else -cosine
 
