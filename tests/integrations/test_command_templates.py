@@ -190,6 +190,8 @@ for step in range(start + 1, steps + 1):
     write(step, {
         "critic/score/mean": (step + seed) / 100, "actor/entropy": 1 / step,
         "actor/grad_norm": float("nan") if step == 3 else 0.5, "training/global_step": step,
+        # The trainer of advsweep.integrations.verl logs it under our name.
+        "collapse/acr": 0.25,
     })
 """
 
@@ -224,6 +226,7 @@ def test_verls_command_line_and_logs(stand_in: None, store: Store) -> None:
     assert execute(plan, store, jobs=1).done == 1
     assert curve(store, run_id, "reward/mean") == {s: (s + 1) / 100 for s in range(1, 9)}
     assert curve(store, run_id, "entropy/token")[8] == 1 / 8
+    assert set(curve(store, run_id, "collapse/acr").values()) == {0.25}
     # NaN is left out, and said.
     assert list(curve(store, run_id, "optim/grad_norm")) == [1, 2, 4, 5, 6, 7, 8]
     [record] = store.runs.select(ids=[run_id])
