@@ -185,6 +185,7 @@ def test_results_per_problem_become_an_evaluation(store):
     assert record.problem_ids == ("p1",)
 
 
+@pytest.mark.security
 def test_hostile_logs_stay_text_that_every_store_accepts(store, tmp_path):
     evil = "\x1b]52;c;eA==\x07\n=1+1|<script>\u202e../../x"
     folder = tmp_path / "logs"
