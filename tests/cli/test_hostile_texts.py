@@ -341,6 +341,7 @@ NO_TEXTS = {
     "estimators apply",
     "estimators plot",
     "methods",
+    "plugins",
     "db upgrade",
     "db version",
 }
