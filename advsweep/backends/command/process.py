@@ -78,7 +78,10 @@ class RunningCommand:
             raise TrainingError(f"workdir: expected a folder, got '{folder}'")
         self._grace = grace
         self.output = Output(on_line)
-        control, self._control = os.pipe()
+        control, written = os.pipe()
+        # A file closes with its object: if a request to stop interrupts this method, the
+        # supervisor then ends the command.
+        self._control = os.fdopen(written, "wb", buffering=0)
         self._status, status = os.pipe()
         read, write = os.pipe()
         options = [str(control), str(status), str(grace), str(stop_signal)]
@@ -94,7 +97,8 @@ class RunningCommand:
                 start_new_session=True,
             )
         except OSError as error:
-            for descriptor in (self._control, self._status, read):
+            self._control.close()
+            for descriptor in (self._status, read):
                 os.close(descriptor)
             raise TrainingError(
                 f"the command cannot be started: {error.strerror}; an argument may be too long"
@@ -122,14 +126,14 @@ class RunningCommand:
         if self._stop_deadline is None:
             self._stop_deadline = time.monotonic() + self._grace + _MARGIN_SECONDS
             with contextlib.suppress(OSError):
-                os.write(self._control, b"s")
+                self._control.write(b"s")
 
     def close(self) -> None:
         """End the command if it still runs, and wait until all of its processes have ended."""
         self.stop()
         while self.wait(0.2) is None:
             pass
-        os.close(self._control)
+        self._control.close()
         os.close(self._status)
 
     def _end(self) -> Ended:

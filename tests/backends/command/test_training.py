@@ -293,3 +293,55 @@ def test_progress_is_read_from_the_output(command_run: MakeRun, train: Any, tmp_
         command_run({"progress": "(?P<done>x)"})
     # A total that is no number is passed over.
     train(command_run({"progress": pattern}), tmp_path)
+
+
+def test_a_shell_its_folder_and_its_variables(
+    command_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """The working folder is beside the template; the shell's own words work."""
+    (tmp_path / "work").mkdir()
+    line = (
+        'echo "$(pwd) $GREETING" && for i in 1 2 3; do '
+        'echo "{{\\"step\\": $i, \\"reward\\": $i}}" >> {directory}/metrics.jsonl; done '
+        "# {estimator.name} {seed} {steps}"
+    )
+    run = command_run(
+        {
+            "shell": True,
+            "command": line,
+            "workdir": "work",
+            "environment": {"GREETING": "hello {seed}"},
+            "parameters": None,
+            "checkpoints": None,
+        },
+        {"steps": 3},
+    )
+    reporter = train(run, tmp_path / "a run")
+    assert [values["reward/mean"] for values in reporter.points.values()] == [1.0, 2.0, 3.0]
+    assert f"| {tmp_path / 'work'} hello 1" in reporter.lines
+
+
+def test_a_working_folder_that_does_not_exist(
+    command_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingError, match="workdir: expected a folder"):
+        train(command_run({"workdir": "missing"}), tmp_path / "run")
+
+
+def test_damaged_lines_of_the_log_are_left_out_and_counted(
+    command_run: MakeRun, train: Any, tmp_path: Path
+) -> None:
+    """Cut lines, NaN, repeated steps and steps past the last one."""
+    rows = ['{{"step": 1, "reward": NaN, "loss": 1}}', '{{"step": 1, "reward": 0.5}}', '{{"st']
+    rows += ['{{"step": 2, "reward": 1}}', '{{"step": 1, "reward": 0.25}}', '{{"step": 9, "x": 1}}']
+    code = f"open('{{directory}}/metrics.jsonl', 'w').write({chr(10).join(rows)!r})"
+    line = ["{python}", "-I", "-S", "-c", code, "{estimator.name}", "{seed}", "{steps}"]
+    run = command_run({"command": line, "parameters": None, "checkpoints": None}, {"steps": 2})
+    reporter = train(run, tmp_path)
+    assert reporter.points == {
+        1: {"loss/policy": 1.0, "reward/mean": 0.25},
+        2: {"reward/mean": 1.0},
+    }
+    (told,) = [text for text in reporter.lines if text.startswith("left out of metrics.jsonl")]
+    assert "NaN" in told
+    assert "steps after the last one, 2 (1)" in told
