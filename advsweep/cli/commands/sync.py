@@ -28,7 +28,7 @@ def sync(
         str,
         typer.Argument(
             metavar="TRACKER",
-            help="wandb, trackio, mlflow or tensorboard.",
+            help="wandb, trackio, mlflow, tensorboard, or the tracker of a plug-in.",
             autocompletion=complete_tracker,
         ),
     ],
