@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advsweep.errors import ReportError
+from advsweep.report.data.last_evaluations import read_evaluations
 from advsweep.store import EvaluationRecord, RunRecord, Store
 from advsweep.store.imported import is_imported
 
@@ -118,7 +119,7 @@ def select_evaluations(
         ReportError: no task has a shared protocol; the message names the keys that differ.
     """
     of_models = store.evaluations.of_models()
-    of_runs, steps = _read_evaluations(store, runs, along=along)
+    of_runs, steps = read_evaluations(store, runs, along=along)
     tasks, differing = _by_task(of_runs, of_models, steps, mixed=mixed)
     if differing and not tasks:
         raise ReportError(next(iter(differing.values())))
@@ -126,30 +127,6 @@ def select_evaluations(
     on_training = store.evaluations.select(list(steps), ends_only=not along, split="train")
     train, _ = _by_task(on_training, [], steps, mixed=mixed)
     return replace(_with_main(runs, tasks, differing, mixed=mixed), train=train)
-
-
-def _read_evaluations(
-    store: Store, runs: Sequence[RunRecord], *, along: bool
-) -> tuple[list[EvaluationRecord], dict[int, int]]:
-    """Returns the evaluations of some runs, and the step of each run's last one.
-
-    Our own runs are evaluated after their last step. Other trainers may evaluate before it, so
-    that the last evaluation of an imported run counts.
-    """
-    steps = {run.id: run.steps for run in runs}
-    imported = [run.id for run in runs if is_imported(run.config)]
-    own = list(steps.keys() - set(imported))
-    found = store.evaluations.select(own, ends_only=not along)
-    if imported:
-        of_imported = store.evaluations.select(imported)
-        last: dict[int, int] = {}
-        for record in of_imported:
-            assert record.run_id is not None
-            last[record.run_id] = max(last.get(record.run_id, 0), record.step)
-        steps |= last
-        ends = [r for r in of_imported if along or r.step in (0, last[r.run_id or 0])]
-        found = sorted([*found, *ends], key=lambda r: (r.run_id or 0, r.step))
-    return found, steps
 
 
 def _by_task(
