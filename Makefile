@@ -100,7 +100,7 @@ gpu-study: $(if $(filter small,$(SIZE)),$(VENV)/.dev,$(GPU_VENV)/.study)  ## fiv
 test: $(VENV)/.dev  ## the tests of the development loop: nearly every mistake, in about 5 minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m 'not slow' $(PYTEST_ARGS)
 
-test-all: test-slow test-vllm test-verl test-portable  ## every other test: slow, PostgreSQL, Ray, browser, TRL, vLLM, verl
+test-all: test-slow smoke test-vllm test-verl test-portable  ## every other test: slow, studies, PostgreSQL, Ray, browser, TRL, vLLM, verl
 
 test-slow: $(VENV)/.dev  ## the tests that `make test` leaves out, but for those of vLLM and verl
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
