@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from advsweep.errors import ReportError
-from advsweep.report.data.last_evaluations import read_evaluations
+from advsweep.report.data.last_evaluations import own_runs, read_evaluations
 from advsweep.store import EvaluationRecord, RunRecord, Store
-from advsweep.store.imported import is_imported
 
 # Settings that do not change how samples were drawn.
 _NO_PROTOCOL = frozenset({"name", "k", "every", "model"})
@@ -178,9 +177,7 @@ def model_evaluations(store: Store) -> dict[str, tuple[Protocol, list[Evaluation
 
 def _configs(runs: Sequence[RunRecord], name: str, task: TaskEvaluations) -> list[str]:
     """Returns the settings of a task in the configs of its evaluated runs, as JSON."""
-    # Nothing of an imported config is built.
-    judged = [run for run in runs if run.id in task.final and not is_imported(run.config)]
-    nodes = [run.config.get("task", {}) for run in judged]
+    nodes = [run.config.get("task", {}) for run in own_runs(runs) if run.id in task.final]
     own = [json.dumps(node, sort_keys=True) for node in nodes if node.get("name") == name]
     return list(dict.fromkeys(own))
 

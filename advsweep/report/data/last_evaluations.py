@@ -30,3 +30,8 @@ def read_evaluations(
         ends = [r for r in of_imported if along or r.step in (0, last[r.run_id or 0])]
         found = sorted([*found, *ends], key=lambda r: (r.run_id or 0, r.step))
     return found, steps
+
+
+def own_runs(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Returns the runs that advsweep trained: nothing of an imported config is ever built."""
+    return [run for run in runs if not is_imported(run.config)]
