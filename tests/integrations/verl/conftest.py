@@ -5,6 +5,8 @@ What needs GPUs is missing, so one part stands in: the workers that hold the wei
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -25,11 +27,12 @@ def compose() -> Compose:
 
     folder = str(Path(verl.__file__).parent / "trainer" / "config")
 
-    def composed(*overrides: str) -> Any:
+    @functools.cache  # Composing hundreds of keys takes a second.
+    def cached(*overrides: str) -> Any:
         with initialize_config_dir(config_dir=folder, version_base=None):
             return compose_config("ppo_trainer", overrides=list(overrides))
 
-    return composed
+    return lambda *overrides: copy.deepcopy(cached(*overrides))
 
 
 @pytest.fixture(scope="session")
@@ -89,10 +92,10 @@ def make_trainer(compose: Compose, tmp_path: Path) -> MakeTrainer:
         config = compose(
             "algorithm.adv_estimator=advsweep",
             "trainer.v1.trainer_mode=advsweep_sync",
-            f"trainer.default_local_dir={tmp_path / 'checkpoints'}",
             "actor_rollout_ref.rollout.n=4",
             *overrides,
         )
+        config.trainer.default_local_dir = str(tmp_path / "checkpoints")
         OmegaConf.resolve(config)
         trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
         trainer.actor_rollout_wg = Workers()
