@@ -46,14 +46,12 @@ def cells(row: Row, target: str) -> list[str]:
     """The four cells of an estimator in one range; without a rank, those of a floor or a base."""
     trained = bool(row["rank_low"])
     matched = f"pass@32@pass@1={target}"
-    return [
-        places(row) if trained else "",
-        difference(row, "pass@1") if row.get("pass@1_difference") else number(row, "pass@1"),
-        difference(row, matched) if row.get(f"{matched}_difference") else number(row, matched),
-        difference(row, "entropy/right")
-        if row.get("entropy/right_difference")
-        else number(row, "entropy/right", 2),
-    ]
+    # RLOO has places and no difference to itself. One run alone has no difference either.
+    if trained and row["pass@1_difference"]:
+        shown = [difference(row, name) for name in ("pass@1", matched, "entropy/right")]
+    else:
+        shown = [number(row, "pass@1"), number(row, matched), number(row, "entropy/right", 2)]
+    return [places(row) if trained else "", *shown]
 
 
 def main() -> None:
