@@ -196,7 +196,7 @@ def test_refuses_runs_of_several_tasks_unless_mixed(lab):
         ("pass@1[gsm8k]", NotFoundError, "was evaluated on 'gsm8k'; known: countdown"),
         ("pass@1[level=9]", NotFoundError, "no problem is of level 9; known: 0, 1"),
         ("pass@5", ReportError, "expected k up to the 4 samples per problem, got 5"),
-        ("pas@1", NotFoundError, "no column is called 'pas@1'.*did you mean 'pass@1'"),
+        ("pas@1", NotFoundError, "a metric 'pas@1'; did you mean 'pass@1'"),
         ("pass@1[a,b]", NotFoundError, "no column is called"),
         ("group_siz", NotFoundError, "a metric 'group_siz'; did you mean 'group_size'"),
     ],
