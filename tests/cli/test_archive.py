@@ -100,5 +100,6 @@ def test_commands_that_read_need_no_folder_that_can_be_written(archive: Path, ho
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout.splitlines()[-1])
     for command, own, other in zip(COMMANDS, before, after, strict=True):
-        assert own[0] in (0, 1), (command, own)
+        # 2: the claims name rows that the runs here do not have.
+        assert own[0] in (0, 1, 2), (command, own)
         assert other == own, command

@@ -50,11 +50,11 @@ READING = (
     *("estimators show grpo", "estimators apply grpo --rewards 1,0,0,1", "methods", "tasks"),
     *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade", "db version"),
     *("watch", "weights 1", "hidden-states 1", "experiments", "tasks show bandit"),
-    "estimators plot grpo --output masses.svg",
+    *("estimators plot grpo --output masses.svg", "plugins --no-load", "replay --run 1 -e grpo"),
 )
 WRITING = (
     *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select 1", "export 1 out"),
-    *("sync tensorboard 1", "rm 1 --yes"),
+    *("sync tensorboard 1", "rm 1 --yes", "import jsonl log.jsonl"),
 )
 TRAINING = ("run", "sweep")
 """Commands that tests of their own start."""

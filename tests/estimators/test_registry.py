@@ -89,7 +89,8 @@ from advsweep.estimators import GroupBatch, build_estimator, estimator_names
 some = torch.rand(4, 8)
 batch = GroupBatch(
     rewards=(some < 0.5).float(), lengths=1 + some, ref_rewards=some, token_entropy=some,
-    token_entropy_exact=some, self_certainty=some, step=1, total_steps=2,
+    token_entropy_exact=some, token_entropies=torch.stack([some, 0 * some], -1),
+    self_certainty=some, step=1, total_steps=2,
     prompt_ids=("a", "b", "c", "d"),
 )
 for name in estimator_names():

@@ -353,7 +353,7 @@ def test_a_run_that_falls_silent_is_killed_and_goes_on(
     def disturb(event: Event) -> None:
         if not stopped and (running := training(store, step=8)):
             stopped.append(running[0])
-            kill(running[0], signal.SIGSTOP)
+            stop_between_writes(running[:1], store)
 
     forty = forked(plan(*SLOW, "seed=0,1"))
     messages: list[str] = []

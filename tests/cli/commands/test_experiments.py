@@ -34,5 +34,5 @@ def test_every_sweep_file_is_listed_with_its_folder(tmp_path: Path) -> None:
         "description": "Mine: two seeds.",
     }
     assert rows["avspo/table1_qwen25_math_1_5b"]["model"] == "Qwen/Qwen2.5-Math-1.5B"
-    assert rows["demo"]["description"].startswith("Five estimators")
+    assert rows["demo"]["description"].startswith("Four estimators")
     assert not any(name.rpartition("/")[2].startswith("_") for name in rows)
