@@ -8,7 +8,7 @@
 A sweep that was interrupted is resumed. `experiments/NAME/study.yaml` says what belongs to a study:
 
     experiments: {fade/study: tiny, fade/study_bandit: bandit}   # sweep files and their backends;
-                                         # null for one that is too large for a piece
+                                         # null: no piece of it, as it is large or like another
     claims: fade                         # a list of claims, whose verdicts are written
     page: study-fade                     # the sweep that report.html shows
     smoke: {study-fade: 'entropy/token[dr_grpo] > 0'}         # what a piece of a sweep must show
@@ -40,7 +40,7 @@ SMOKE = {
         *("model.pretraining_steps=300", "task.held_out_per_level=2", "task.train_per_level=30"),
         *("evaluation.every=0", "evaluation.n=4", "evaluation.n_between=null", "evaluation.k=[1]"),
     ),
-    "bandit": ("steps=4", "sweep.seeds=2", "executor=debug", "evaluation.n=4", "evaluation.k=[1]"),
+    "bandit": ("steps=30", "sweep.seeds=2", "executor=debug", "evaluation.n=4", "evaluation.k=[1]"),
 }
 """Overrides that make a piece of a sweep, by backend."""
 
