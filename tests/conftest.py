@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from advsweep.store import open_store
 from advsweep.tasks.verifiers.consent import RUN_CODE, RUN_CODE_AS_ROOT
 
 settings.register_profile("advsweep", max_examples=60, deadline=None, derandomize=True)
@@ -42,6 +43,14 @@ def _own_environment(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # Set, so that consent given in a test ends with the test.
     monkeypatch.setenv(RUN_CODE, "")
     monkeypatch.setenv(RUN_CODE_AS_ROOT, "1" if os.geteuid() == 0 else "")
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty store: copying it is quicker than running the migrations for each test."""
+    path = tmp_path_factory.mktemp("empty") / "advsweep.db"
+    open_store(str(path)).close()
+    return path
 
 
 Install = Callable[..., Path]

@@ -29,7 +29,8 @@ from typing import Any, ClassVar, NamedTuple
 from advsweep.errors import ConfigError, NotFoundError, nearest
 from advsweep.importing.base import ImportedRun, Importer, ImportOptions, ProblemResult
 from advsweep.local_files import open_regular
-from advsweep.logs.base import LAST_STEP, MAX_LINE, unreadable
+from advsweep.logs.base import LAST_STEP
+from advsweep.logs.json_lines import json_objects
 from advsweep.printable import printable_line
 from advsweep.redaction import redacted
 
@@ -218,27 +219,11 @@ def _add(
 
 def _read(path: Path) -> _Samples:
     samples = _Samples()
-    try:
-        stream = open_regular(path.resolve())
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with stream:
-        while line := stream.readline(MAX_LINE):
-            cut = len(line) == MAX_LINE and not line.endswith(b"\n")
-            while cut and (rest := stream.readline(MAX_LINE)):
-                line, cut = b"-", not rest.endswith(b"\n")
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                samples.left_out["lines that are cut or damaged"] += 1
-            elif "doc_id" not in row:
-                samples.left_out["lines without a problem (doc_id)"] += 1
-            else:
-                _take(row, samples)
+    for row in json_objects(path, samples.left_out):
+        if "doc_id" in row:
+            _take(row, samples)
+        else:
+            samples.left_out["lines without a problem (doc_id)"] += 1
     return samples
 
 

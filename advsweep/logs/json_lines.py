@@ -10,14 +10,44 @@ One object per line:
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from advsweep.logs.base import STEP_KEYS, LoggedStep, TextLog, whole_step
+from advsweep.local_files import open_regular
+from advsweep.logs.base import MAX_LINE, STEP_KEYS, LoggedStep, TextLog, unreadable, whole_step
 
+DAMAGED = "lines that are cut or damaged"
 _DEPTH = 16
 _MISSING = object()
+
+
+def json_objects(path: Path, left_out: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file of JSON lines, and count other lines in `left_out`.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    try:
+        stream = open_regular(path.resolve())
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with stream:
+        while line := stream.readline(MAX_LINE):
+            ended = len(line) < MAX_LINE or line.endswith(b"\n")
+            while not ended and (rest := stream.readline(MAX_LINE)):
+                line, ended = b"-", rest.endswith(b"\n")  # Too long: damaged.
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                row = None
+            if isinstance(row, dict):
+                yield row
+            else:
+                left_out[DAMAGED] += 1
 
 
 class JsonLines(TextLog):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from advsweep.errors import ConfigError
-from advsweep.local_files import open_regular
-from advsweep.logs.base import MAX_LINE, unreadable, whole_step
+from advsweep.logs.base import whole_step
+from advsweep.logs.json_lines import json_objects
 from advsweep.logs.rollout_groups import (
     INPUTS,
     NO_STEP,
@@ -30,7 +30,6 @@ from advsweep.printable import printable_line
 # verl's V1 trainer: PROMPT_SESSION_OUTPUT, and rows without a reward that fill up a batch.
 _SESSION = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _PADDING = re.compile(r"pad[0-9a-f]{32}")
-DAMAGED = "lines that are cut or damaged"
 NO_REWARD = "lines without a reward"
 
 
@@ -54,7 +53,7 @@ _JSONL = _Fields(
 
 def form_of_lines(files: Iterable[Path], shown: str) -> str:
     """Recognises lines by the first that is readable."""
-    row = next((row for file in files for row in _rows(file, RolloutNotes())), None)
+    row = next((row for file in files for row in json_objects(file, Counter())), None)
     if row is None:
         raise ConfigError(f"{shown}: expected JSON lines, got no line with an object")
     if "score" in row and ("input" in row or "output" in row):
@@ -72,29 +71,6 @@ def named_step(file: Path) -> int | None:
     return whole_step(file.stem) if file.stem.isdecimal() else None
 
 
-def _rows(file: Path, notes: RolloutNotes) -> Iterator[dict[str, Any]]:
-    """Yields the objects of a file of JSON lines; counts other lines."""
-    try:
-        stream = open_regular(file.resolve())
-    except OSError as error:
-        raise unreadable(file, error) from error
-    with stream:
-        while line := stream.readline(MAX_LINE):
-            ended = len(line) < MAX_LINE or line.endswith(b"\n")
-            while not ended and (rest := stream.readline(MAX_LINE)):
-                line, ended = b"-", rest.endswith(b"\n")  # Too long: damaged.
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                yield row
-            else:
-                notes.left_out[DAMAGED] += 1
-
-
 def read_lines(file: Path, form: str, wanted: Wanted, notes: RolloutNotes) -> Iterator[RolloutPart]:
     """Yields the rollouts of a file of lines."""
     fields = _VERL if form == "verl" else _JSONL
@@ -102,7 +78,7 @@ def read_lines(file: Path, form: str, wanted: Wanted, notes: RolloutNotes) -> It
         fields = fields._replace(reward=tuple(wanted.rewards))
     named = named_step(file)
     texts: dict[str, str] = {}
-    rows = ((_step_of(row, named), row) for row in _rows(file, notes))
+    rows = ((_step_of(row, named), row) for row in json_objects(file, notes.left_out))
     for serial, (step, block) in enumerate(groupby(rows, key=lambda pair: pair[0])):
         if step is None:
             notes.left_out[NO_STEP] += sum(1 for _ in block)

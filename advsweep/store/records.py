@@ -361,6 +361,13 @@ class EvaluationRecord:
     right_entropy: Float[np.ndarray, " problems"]
 
     @property
+    def columns(self) -> dict[str, Int[np.ndarray, " problems"] | Float[np.ndarray, " problems"]]:
+        """The numbers of each problem, as columns of a table."""
+        names = ["n", "c", "distinct", "unscorable"]
+        names += ["answer_entropy", "token_entropy", "right_entropy"]
+        return {"level": self.levels, **{name: getattr(self, name) for name in names}}
+
+    @property
     def unjudged(self) -> tuple[str, ...]:
         """The ids of problems without scored samples."""
         return tuple(self.problem_ids[i] for i in np.flatnonzero(self.n == 0))

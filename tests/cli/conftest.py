@@ -186,3 +186,28 @@ def refused(
         assert list(tmp_path.iterdir()) == []
 
     return called
+
+
+@pytest.fixture
+def advsweep_with(tmp_path: Path, install: Callable[..., Path]) -> Callable[..., Advsweep]:
+    """`advsweep_with(entry_points, **modules)` returns a command that sees such a package.
+
+    Each call is a new interpreter: registries look for other packages once in a process.
+    """
+
+    def make(
+        points: dict[str, dict[str, str]], *, package: str = "package-of-others", **modules: str
+    ) -> Advsweep:
+        folder = install(package, points, **modules)
+        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return lambda *arguments: subprocess.run(
+            [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    return make

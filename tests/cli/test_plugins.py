@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,29 +39,18 @@ Advsweep = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def plugged(tmp_path: Path, install: Callable[..., Path]) -> Advsweep:
+def plugged(advsweep_with: Callable[..., Advsweep]) -> Advsweep:
     """`advsweep ARGUMENTS` with three estimators of another package, of which one can be used."""
     points = {
         "halved": "halved_estimator:Halved",
         "lost": "lost_estimator:Lost",
         "grpo": "lost_estimator:GRPO",
     }
-    folder = install(
-        "advsweep-halved",
+    return advsweep_with(
         {"advsweep.estimators": points},
+        package="advsweep-halved",
         halved_estimator=HALVED,
         lost_estimator="import a_module_that_is_nowhere",
-    )
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    # A new interpreter: registries look for other packages once in a process.
-    return lambda *arguments: subprocess.run(
-        [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
     )
 
 

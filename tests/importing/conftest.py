@@ -6,17 +6,13 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.logs.names import NameMap
 from advsweep.store import Store, open_store
-
-
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("empty") / "advsweep.db"
-    open_store(str(path)).close()
-    return path
 
 
 @pytest.fixture
@@ -51,3 +47,17 @@ def write_logs(folder: Path, *, steps: int = 20, seeds: int = 3) -> Path:
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     return write_logs(tmp_path / "logs")
+
+
+def read(form: str, source: Path, **given: Any) -> list[ImportedRun]:
+    """The runs of a source, with settings as `--set` gives them."""
+    options = ImportOptions(names=NameMap.load(form), settings=given)
+    return list(IMPORTERS.build(form).read(source, options))
+
+
+def values(run: ImportedRun) -> dict[int, dict[str, float]]:
+    """The metrics of a run by step."""
+    found: dict[int, dict[str, float]] = {}
+    for step, own in run.steps:
+        found.setdefault(step, {}).update(own)
+    return found

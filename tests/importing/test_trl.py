@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 from advsweep.errors import ConfigError
 from advsweep.estimators import build_estimator
-from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
-from advsweep.logs.names import NameMap
+from tests.importing.conftest import read as read_runs
+from tests.importing.conftest import values
 
 pytest.importorskip("pyarrow")
 REWARDS = [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
@@ -59,16 +60,7 @@ def completions(
     pd.DataFrame(table).to_parquet(path)
 
 
-def read(source: Path, **given: Any) -> list[ImportedRun]:
-    options = ImportOptions(names=NameMap.load("trl"), settings=given)
-    return list(IMPORTERS.build("trl").read(source, options))
-
-
-def values(run: ImportedRun) -> dict[int, dict[str, float]]:
-    found: dict[int, dict[str, float]] = {}
-    for step, own in run.steps:
-        found.setdefault(step, {}).update(own)
-    return found
+read = functools.partial(read_runs, "trl")
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

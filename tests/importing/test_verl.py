@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable
@@ -12,8 +13,10 @@ import pytest
 import yaml
 
 from advsweep.errors import ConfigError
-from advsweep.importing import IMPORTERS, ImportedRun, ImportOptions
+from advsweep.importing import IMPORTERS, ImportOptions
 from advsweep.logs.names import NameMap
+from tests.importing.conftest import read as read_runs
+from tests.importing.conftest import values
 
 SETTINGS = {
     "data": {"train_batch_size": 2, "seed": 3, "max_response_length": 512},
@@ -76,16 +79,7 @@ def settings(folder: Path, **changes: Any) -> None:
     (folder / ".hydra" / "config.yaml").write_text(yaml.safe_dump(content))
 
 
-def read(source: Path, **given: Any) -> list[ImportedRun]:
-    options = ImportOptions(names=NameMap.load("verl"), settings=given)
-    return list(IMPORTERS.build("verl").read(source, options))
-
-
-def values(run: ImportedRun) -> dict[int, dict[str, float]]:
-    found: dict[int, dict[str, float]] = {}
-    for step, own in run.steps:
-        found.setdefault(step, {}).update(own)
-    return found
+read = functools.partial(read_runs, "verl")
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

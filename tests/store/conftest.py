@@ -45,14 +45,6 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty store: copying it is quicker than running the migrations for each test."""
-    path = tmp_path_factory.mktemp("empty") / "advsweep.db"
-    open_store(str(path)).close()
-    return path
-
-
 @pytest.fixture
 def store(store_url: str, clock: Clock, empty_file: Path) -> Iterator[Store]:
     if "://" not in store_url:

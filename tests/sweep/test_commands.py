@@ -21,27 +21,14 @@ from advsweep.sweep.planning.plan import Plan, make_plan
 from advsweep.sweep.planning.resume import plan_again
 from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
+from tests.backends.command.conftest import TEMPLATE, processes_with
 
-TRAINER = Path(__file__).parents[1] / "backends" / "command" / "trainer.py"
 MakeTemplate = Callable[..., Path]
 
 BASE: dict[str, Any] = {
-    "command": [
-        *("{python}", "-I", "-S", str(TRAINER)),
-        *("--estimator", "{estimator.name}", "--seed", "{seed}", "--steps", "{steps}"),
-        *("--output", "{directory}", "--mode", "{parameters.mode}"),
-        *("--delay", "{parameters.delay}"),
-    ],
+    **TEMPLATE,
     "parameters": {"mode": "", "delay": 0},
-    "metrics": {"names": "trl"},
-    "checkpoints": {
-        "glob": "checkpoint-*",
-        "step": r"^checkpoint-(\d+)$",
-        "complete": "state.json",
-        "resume": ["--resume", "{checkpoint}"],
-    },
     "evaluations": {"file": "{directory}/evaluations.jsonl", "task": "sums"},
-    "stop": {"grace": 3},
 }
 
 
@@ -186,16 +173,7 @@ def parent(file: Path, overrides: tuple[str, ...], url: str) -> None:
 
 def commands(store: Store) -> list[int]:
     """The living processes that write below the folder of runs."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(store.runs_directory).encode() in line and b"trainer.py" in line:
-                found.append(int(entry.name))
-    return found
+    return processes_with(str(store.runs_directory), "trainer.py")
 
 
 def curves(store: Store) -> dict[tuple[str, int], dict[str, list[list[float]]]]:

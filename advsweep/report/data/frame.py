@@ -159,14 +159,7 @@ def _problems(record: EvaluationRecord) -> pd.DataFrame:
             "task": record.task,
             "evaluation": record.identity[:_EVALUATION],
             "problem": record.problem_ids,
-            "level": record.levels,
-            "n": record.n,
-            "c": record.c,
-            "distinct": record.distinct,
-            "unscorable": record.unscorable,
-            "answer_entropy": record.answer_entropy,
-            "token_entropy": record.token_entropy,
-            "right_entropy": record.right_entropy,
+            **record.columns,
         }
     )
 

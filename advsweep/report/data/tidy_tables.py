@@ -184,14 +184,7 @@ def _problems(
                 "evaluation": [record.identity] * count,
                 "task": [printable_line(record.task)] * count,
                 "problem": [printable_line(problem) for problem in record.problem_ids],
-                "level": record.levels,
-                "n": record.n,
-                "c": record.c,
-                "distinct": record.distinct,
-                "unscorable": record.unscorable,
-                "answer_entropy": record.answer_entropy,
-                "token_entropy": record.token_entropy,
-                "right_entropy": record.right_entropy,
+                **record.columns,
             }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,29 @@ TEMPLATE: dict[str, Any] = {
     },
     "stop": {"grace": 3},
 }
+
+
+def lives(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return False
+    return fields[0] not in "ZX"
+
+
+def processes_with(*texts: str) -> list[int]:
+    """The living processes whose command line holds all texts."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if all(text.encode() in line for text in texts) and lives(int(entry.name)):
+                found.append(int(entry.name))
+    return found
 
 
 @pytest.fixture

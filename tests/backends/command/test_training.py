@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,17 +14,9 @@ import pytest
 
 from advsweep.backends.base import Run
 from advsweep.errors import ConfigError, NoMemoryError, ProcessKilledError, TrainingError
+from tests.backends.command.conftest import lives, processes_with
 
 MakeRun = Callable[..., Run]
-
-
-def lives(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return False
-    return fields[0] not in "ZX"
 
 
 def ends(pid: int, seconds: float = 20.0) -> bool:
@@ -33,20 +24,6 @@ def ends(pid: int, seconds: float = 20.0) -> bool:
     while lives(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not lives(pid)
-
-
-def processes_with(text: str) -> list[int]:
-    """The living processes whose command line holds a text."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if text.encode() in line and lives(int(entry.name)):
-                found.append(int(entry.name))
-    return found
 
 
 def test_metrics_checkpoints_and_output_are_reported(

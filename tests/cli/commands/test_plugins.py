@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,26 +32,6 @@ class Good(Stopping):
     def is_due(self, step): return False
     def judge(self, own, others, step): return None
 """
-
-
-@pytest.fixture
-def advsweep_with(tmp_path: Path, install: Callable[..., Path]) -> Callable[..., Command]:
-    """`advsweep_with(entry_points, **modules)` returns a command that sees such a package."""
-
-    def make(points: dict[str, dict[str, str]], **modules: str) -> Command:
-        folder = install("package-of-others", points, **modules)
-        path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return lambda *arguments: subprocess.run(
-            [sys.executable, "-c", "from advsweep.cli import main; main()", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-
-    return make
 
 
 def test_every_kind_has_a_group_of_its_name() -> None:
