@@ -11,21 +11,23 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from advsweep import __version__
 from advsweep.cli.commands import (
     claims,
     db,
+    doctor,
     estimators,
     eval,
     export,
     hidden_states,
     import_,
+    init,
     logs,
     ls,
     merge,
@@ -50,6 +52,7 @@ from advsweep.cli.commands import (
     weights,
     worker,
 )
+from advsweep.cli.shared.help import App, Group
 from advsweep.cli.shared.output import (
     discard_stdout,
     echo_line,
@@ -61,7 +64,7 @@ from advsweep.errors import AdvsweepError, AdvsweepWarning
 from advsweep.printable import printable, printable_line
 
 
-class _Group(TyperGroup):
+class _Group(Group):
     """Commands that report a bad option value as expected and actual value."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -82,46 +85,65 @@ def _plain_reason(error: typer.BadParameter) -> str:
     return f"expected {expected}, got {printable_line(repr(details[0]['input']))}"
 
 
-app = typer.Typer(
+app = App(
     name="advsweep",
     cls=_Group,
-    help="Compare advantage estimators for RLVR: train, record, and report with intervals.",
-    rich_markup_mode=None,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("plan")(plan.plan)
-app.command("worker")(worker.worker)
-app.command("eval")(eval.evaluate)
-app.command("select")(select.select)
-app.command("report")(report.report)
-app.command("claims")(claims.claims)
-app.command("plot")(plot.plot)
-app.command("ls")(ls.ls)
-app.command("status")(status.status)
-app.command("watch")(watch.watch)
-app.command("show")(show.show)
-app.command("logs")(logs.logs)
-app.command("stop")(stop.stop)
-app.command("retry")(retry.retry)
-app.command("rm")(rm.rm)
-app.command("replay")(replay.replay)
-app.command("metrics")(metrics.metrics)
-app.command("weights")(weights.weights)
-app.command("hidden-states")(hidden_states.hidden_states)
-app.command("export")(export.export)
-app.command("sync")(sync.sync)
-app.add_typer(estimators.app, name="estimators")
-app.command("methods")(presets.methods)
-app.command("experiments")(presets.experiments)
-app.add_typer(tasks.app, name="tasks")
-app.command("plugins")(plugins.plugins)
-app.command("merge")(merge.merge)
-app.command("import")(import_.import_)
-app.add_typer(db.app, name="db")
+
+_COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Train": {
+        "init": init.init,
+        "run": run.run,
+        "sweep": sweep.sweep,
+        "plan": plan.plan,
+        "worker": worker.worker,
+        "stop": stop.stop,
+        "retry": retry.retry,
+    },
+    "Watch": {
+        "ls": ls.ls,
+        "status": status.status,
+        "watch": watch.watch,
+        "logs": logs.logs,
+    },
+    "Compare": {
+        "report": report.report,
+        "plot": plot.plot,
+        "claims": claims.claims,
+        "replay": replay.replay,
+    },
+    "Inspect": {
+        "show": show.show,
+        "metrics": metrics.metrics,
+        "eval": eval.evaluate,
+        "select": select.select,
+        "weights": weights.weights,
+        "hidden-states": hidden_states.hidden_states,
+        "methods": presets.methods,
+        "experiments": presets.experiments,
+        "estimators": estimators.app,
+        "tasks": tasks.app,
+    },
+    "Manage": {
+        "doctor": doctor.doctor,
+        "import": import_.import_,
+        "merge": merge.merge,
+        "export": export.export,
+        "sync": sync.sync,
+        "rm": rm.rm,
+        "plugins": plugins.plugins,
+        "db": db.app,
+    },
+}
+"""The commands by panel and name, in the order of `advsweep --help`."""
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def _version(value: bool) -> None:
@@ -137,7 +159,14 @@ def root(
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
-    """Compare advantage estimators for RLVR: train, record, and report with intervals."""
+    """Compare advantage estimators for RLVR: train, record, and report with intervals.
+
+    Examples:
+        advsweep run
+        advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
+        advsweep report first
+        advsweep doctor
+    """
 
 
 def _format_warning(

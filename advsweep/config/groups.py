@@ -7,6 +7,7 @@ of group members once; `advsweep.config.compose` copies the result and sets valu
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,27 @@ if TYPE_CHECKING:
 
 PRESET_GROUPS = ("method", "experiment")
 """Groups whose members set other groups; a composed config has no node for them."""
+
+SWEEP_FILES = (".yaml", ".yml")
+"""How a sweep file of the user's ends that is named by its path, outside of config folders."""
+
+_OTHER_NAMES = {
+    "learning_rate": "optimizer.lr",
+    "num_generations": "group_size",
+    "n_rollouts": "group_size",
+    "rollouts": "group_size",
+    "batch_size": "prompts_per_step",
+    "prompts": "prompts_per_step",
+    "max_steps": "steps",
+    "total_steps": "steps",
+    "algorithm": "estimator",
+    "adv_estimator": "estimator",
+    "dataset": "task",
+    "data": "task.data",
+    "gpus": "resources.gpus",
+    "cpus": "resources.cpus",
+}
+"""Our keys by names that other trainers use."""
 
 
 def conf_directory() -> Path:
@@ -85,6 +107,7 @@ class ConfigGroups:
         for directory in self._config_dirs:
             _check_files(directory)
         self._composed: dict[frozenset[tuple[str, str]], Composition] = {}
+        self._given: dict[str, Path] = {}
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
@@ -118,6 +141,10 @@ class ConfigGroups:
                 f"sweep over several with {group}=NAME,NAME"
             )
         name = str(value)
+        if name in self._given and group == "experiment":
+            return name
+        if group == "experiment" and name.endswith(SWEEP_FILES):
+            return self._add_file(Path(name))
         folder, _, stem = f"{group}/{name}".rpartition("/")
         if stem in self._files(folder):
             return name
@@ -132,6 +159,37 @@ class ConfigGroups:
             raise UnknownNameError(f"{group}: no {registry.kind} is called '{name}'; {hint}")
         return registry.canonical(name)
 
+    def sweep_name(self, experiment: str) -> str:
+        """Return the name of an experiment's sweep: its own, or that of the user's file."""
+        path = self._given.get(experiment)
+        return experiment if path is None else path.stem
+
+    def _add_file(self, path: Path) -> str:
+        """Read a sweep file that the user named by its path; return it as an experiment's name.
+
+        Raises:
+            ConfigError: it does not exist, is not YAML, or has no keys.
+        """
+        from hydra.core.config_store import ConfigStore
+
+        try:
+            node = read_yaml(path)
+        except OSError as error:
+            raise ConfigError(f"{path}: expected a sweep file, got: {error.strerror}") from error
+        if not isinstance(node, dict) or not all(isinstance(key, str) for key in node):
+            raise ConfigError(
+                f"{path}: expected keys such as `steps: 100` and `sweep:`, got "
+                f"{'nothing' if node is None else type(node).__name__}"
+            )
+        # A folder of its own: the name may be that of one of our sweep files.
+        folder = f"file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+        ConfigStore.instance().store(
+            name="sweep_file", node=node, group=f"experiment/{folder}", package="_global_"
+        )
+        name = f"{folder}/sweep_file"
+        self._given[name] = path
+        return name
+
     def check_key(self, key: str) -> None:
         """Refuse a key whose first part is neither a group nor a value of a run.
 
@@ -140,7 +198,7 @@ class ConfigGroups:
         """
         head, *rest = key.split(".")
         if head not in self.names and head not in self._keys:
-            hint = nearest(head, {*self.names, *self._keys})
+            hint = self._fields_called(head) or nearest(head, {*self.names, *self._keys})
             raise UnknownNameError(f"{key}: no config group or key is called '{head}'; {hint}")
         if rest and head in PRESET_GROUPS:
             raise ConfigError(
@@ -149,6 +207,15 @@ class ConfigGroups:
             )
         if rest == ["name"]:
             raise ConfigError(f"{key}: expected another key; choose by {head}=NAME")
+
+    def _fields_called(self, name: str) -> str:
+        """Return a hint if fields of the default components have this name; else an empty text."""
+        other = _OTHER_NAMES.get(name)
+        found = [other] if other else []
+        for group, node in self.compose({}).config.items():
+            if isinstance(node, dict) and name in node and name != "name":
+                found.append(f"{group}.{name}")
+        return f"did you mean {' or '.join(found)}?" if found else ""
 
     def compose(self, choices: Mapping[str, str]) -> Composition:
         """Compose the configuration of a choice of members. Other groups keep their defaults.
@@ -204,7 +271,8 @@ class ConfigGroups:
             *(RecursionError, ValueError, OverflowError),  # from values that Python cannot make
         ) as error:
             self._read_user_files(choices)
-            chosen = " ".join(f"{g}={n}" for g, n in choices.items()) or "the defaults"
+            chosen = " ".join(f"{g}={self._given.get(n, n)}" for g, n in choices.items())
+            chosen = chosen or "the defaults"
             raise ConfigError(f"cannot compose {chosen}: {first_line(error)}") from error
         assert isinstance(config, dict)
         plain = {str(k): v for k, v in config.items()}

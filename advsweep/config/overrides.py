@@ -2,6 +2,7 @@
 
     steps=20   estimator=fade,grpo   'seed=range(3)'   'optimizer.lr=choice(1e-4,3e-4)'
     +experiment=demo   ++steps=20   ~evaluation.k   'evaluation.k=[1,8]'
+    mine.yaml          # short for +experiment=mine.yaml, a sweep file of the user's
 
 Hydra is imported when the first override is parsed.
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from advsweep.config.groups import SWEEP_FILES, conf_directory
 from advsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,7 +74,20 @@ def parse_overrides(texts: Iterable[str]) -> list[Override]:
         ConfigError: an override does not follow Hydra's grammar, or uses a function whose values
             could change when the sweep is resumed (`glob`, `interval`, `shuffle`).
     """
+    texts = list(texts)
+    _refuse_spaces(texts)
     return [_parse(text) for text in texts]
+
+
+def _refuse_spaces(texts: Sequence[str]) -> None:
+    """Refuse `seed = 1`, which a shell splits into three words."""
+    if "=" in texts:
+        place = texts.index("=")
+        key, value = ("".join(texts[i : i + 1]) for i in (max(place - 1, 0), place + 1))
+        key = "KEY" if place == 0 else key
+        raise ConfigError(
+            f"{key} = {value}: expected no spaces around '='; write {key}={value or 'VALUE'}"
+        )
 
 
 def expand_call(key: str, value: Any) -> list[Any]:
@@ -100,6 +115,8 @@ def _parse(text: str) -> Override:
     from hydra.core.override_parser.types import Override as Parsed
     from hydra.errors import HydraException
 
+    if "=" not in text and text.endswith(SWEEP_FILES):
+        return Override(text, "experiment", (text,))
     try:
         parsed = _parser().parse_override(text)
         values = _values(parsed)
@@ -134,6 +151,8 @@ def _reason(text: str, error: Exception) -> str:
     """Say why an override cannot be parsed, without the terms of Hydra's grammar."""
     example = "as in estimator=fade or seed=0,1,2"
     if "=" not in text:
+        if re.fullmatch(r"[\w/-]+", text) and _is_experiment(text):
+            return f"did you mean +experiment={text}?"
         return f"got no '=', {example}"
     if re.match(r"\s|[^=]*\s=", text):
         return "got spaces before '='"
@@ -152,6 +171,11 @@ def _reason(text: str, error: Exception) -> str:
     return (
         f"cannot read {found[1][:_SHOWN]!r}; quote a text that has such characters: KEY='\"...\"'"
     )
+
+
+def _is_experiment(name: str) -> bool:
+    """Whether a sweep file of ours has this name."""
+    return (conf_directory() / "experiment" / f"{name}.yaml").is_file()
 
 
 def _values(parsed: Any) -> tuple[Any, ...]:

@@ -75,7 +75,8 @@ def read_spaces(
     for name, node in sweep_nodes(groups, overrides):
         chosen = [] if name is None else [Override(f"experiment={name}", "experiment", (name,))]
         space = read_space(node, [*chosen, *rest], check_conditions=check_conditions)
-        spaces.append(replace(space, name=space.name or name))
+        title = None if name is None else groups.sweep_name(name)
+        spaces.append(replace(space, name=space.name or title))
     return spaces
 
 

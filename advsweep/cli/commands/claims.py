@@ -64,9 +64,16 @@ def claims(
         ClaimsFormat, typer.Option("--format", help="Choose the output format.")
     ] = ClaimsFormat.TABLE,
 ) -> None:
-    """Evaluate claims against the runs of a store: holds, contradicted, cannot tell, ...
+    """Test claims against the runs of a store.
 
-    Exit code 2 if a claim is not judged, as it names a sweep, row or metric that does not exist.
+    LIST is a YAML file of statements, or the name of a list that comes with advsweep. Each claim
+    holds, is contradicted, or cannot be told from the runs. Exit code 2 if a claim is not judged,
+    as it names a sweep, row or metric that does not exist.
+
+    Examples:
+        advsweep claims theory
+        advsweep claims fade
+        advsweep claims mine.yaml --strict
     """
     _check_combination(name, papers, strict, record)
     if papers:

@@ -5,19 +5,31 @@ from __future__ import annotations
 import typer
 
 from advsweep.cli.shared import options
+from advsweep.cli.shared.help import App
 from advsweep.cli.shared.output import echo, echo_line
 
-app = typer.Typer(help="Manage the store's schema.", no_args_is_help=True)
+app = App(no_args_is_help=True)
 
 
 @app.callback()
 def root() -> None:
-    """Manage the store's schema."""
+    """Upgrade the store's schema or print its version.
+
+    Examples:
+        advsweep db version
+        advsweep db upgrade
+    """
 
 
 @app.command("upgrade")
 def upgrade(store: options.Store = None) -> None:
-    """Upgrade a store to the current schema and list the changes."""
+    """Upgrade a store to the current schema.
+
+    Lists the changes. Data stay as they are.
+
+    Examples:
+        advsweep db upgrade --store advsweep.db
+    """
     from advsweep.store import open_store
 
     opened = open_store(store, create=False, upgrade=True)
@@ -29,7 +41,11 @@ def upgrade(store: options.Store = None) -> None:
 
 @app.command("version")
 def version(store: options.Store = None) -> None:
-    """Print the store's schema version."""
+    """Print the store's schema version.
+
+    Examples:
+        advsweep db version
+    """
     from advsweep.store import open_store
 
     echo(open_store(store, create=False).schema_version())

@@ -34,10 +34,16 @@ def evaluate(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Evaluate a model, or the weights of runs, on the held-out problems of a task.
+    """Evaluate a model, or the weights of runs, on a task.
 
-    The store keeps the counts. An evaluation that exists is printed and not repeated; an
-    interrupted one resumes. The task and settings of a run default to those of its training.
+    Samples answers to the held-out problems of the task and prints pass@k. The store keeps the
+    counts. An evaluation that exists is printed and not repeated; an interrupted one resumes. The
+    task and settings of a run default to those of its training.
+
+    Examples:
+        advsweep eval last
+        advsweep eval demo --task routes -n 64
+        advsweep eval --model Qwen/Qwen2.5-0.5B --task gsm8k -n 8
     """
     from advsweep.backends.build import build_run
     from advsweep.cli.shared import runs

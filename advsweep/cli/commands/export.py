@@ -68,11 +68,16 @@ def export(
     ] = None,
     store: options.Store = None,
 ) -> None:
-    """Write weights or data of runs to a folder, for other programs.
+    """Write weights or tables of runs for other programs.
 
-    Tables are replaced when a sweep is exported again; trackers get what they lack, each run
-    once. No tracker needs an account or a network; `advsweep sync` sends runs to servers.
-    Trackers get no pending and running runs. Exits with code 1 if a run cannot be exported.
+    Tables are replaced when a sweep is exported again; trackers get what they lack, each run once.
+    No tracker needs an account or a network; `advsweep sync` sends runs to servers. Trackers get no
+    pending and running runs. Exits with code 1 if a run cannot be exported.
+
+    Examples:
+        advsweep export last weights
+        advsweep export demo tables --to parquet
+        advsweep export demo boards --to tensorboard
     """
     from advsweep.cli.shared.runs import find_targets
     from advsweep.report.data.table_files import TABLE_FILES

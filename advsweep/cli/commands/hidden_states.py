@@ -54,12 +54,15 @@ def hidden_states(
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Compare hidden states of correct and failed rollouts after removing a shared direction.
+    """Compare hidden states of correct and failed rollouts.
 
-    rho is the mean cosine between tokens of a group. residual is the norm of the group's mean
-    gradient at the output head, without advantages. ratio is the residual of failed rollouts
-    over that of correct ones; clt is its value if tokens were identically distributed and
-    independent. The store keeps the analyses.
+    Removes a direction that all hidden states share. rho is then the mean cosine between tokens of
+    a group. residual is the norm of the group's mean gradient at the output head, without
+    advantages. ratio is the residual of failed rollouts over that of correct ones; clt is its value
+    if tokens were identically distributed and independent. The store keeps the analyses.
+
+    Examples:
+        advsweep hidden-states last
     """
     from contextlib import closing
 

@@ -86,12 +86,17 @@ def import_(
     ] = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Make runs of the logs of another trainer, so that reports, plots and claims work on them.
+    """Turn logs of another trainer into runs of the store.
 
-    Metrics get our names by the format's table; the others keep theirs. Values that are not
-    numbers, incomplete lines and the like are left out and counted. Of a step that was logged
-    twice the last value counts. Importing again adds what is new and nothing else. Imported
-    runs are data: nothing in them is executed, and no worker trains them.
+    Reports, plots and claims work on these runs as on others. Metrics get our names by the format's
+    table; the others keep theirs. Values that are not numbers, incomplete lines and the like are
+    left out and counted. Of a step that was logged twice the last value counts. Importing again
+    adds what is new and nothing else. Imported runs are data: nothing in them is executed, and no
+    worker trains them.
+
+    Examples:
+        advsweep import csv log.csv --set estimator=grpo seed=0
+        advsweep import tensorboard logs --name-pattern '{estimator}-s{seed}'
     """
     from advsweep.importing import IMPORTERS
     from advsweep.importing.import_runs import import_runs

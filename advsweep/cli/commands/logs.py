@@ -20,7 +20,12 @@ def logs(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Print the log of a run's process."""
+    """Print the log of a run's process.
+
+    Examples:
+        advsweep logs last
+        advsweep logs 12 --follow
+    """
     from advsweep.store import open_store
 
     with open_store(store, create=False) as opened:

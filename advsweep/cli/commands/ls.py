@@ -33,7 +33,13 @@ def ls(
     store: options.Store = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    Examples:
+        advsweep ls
+        advsweep ls demo --status failed
+        advsweep ls --all --format csv
+    """
     from advsweep.cli.shared.output import print_listing
     from advsweep.store import open_store
     from advsweep.store.component_revisions import find_mixed_revisions

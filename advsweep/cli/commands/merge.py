@@ -39,15 +39,20 @@ def merge(
     ] = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Copy the runs, evaluations and sweeps of another store into this one.
+    """Copy the contents of another store into this one.
 
-    Runs are matched by identity. If both stores have the run done, this store's copy stays and
-    the results are compared. A done run replaces an unfinished one; of two unfinished ones the
-    one with more steps stays. Running runs and invalid data are skipped. Executors and trackers
-    of sweeps are not copied. Merging again changes nothing; the other store never changes.
+    Copies runs, evaluations and sweeps. Runs are matched by identity. If both stores have the run
+    done, this store's copy stays and the results are compared. A done run replaces an unfinished
+    one; of two unfinished ones the one with more steps stays. Running runs and invalid data are
+    skipped. Executors and trackers of sweeps are not copied. Merging again changes nothing; the
+    other store never changes.
 
-    The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders,
-    copied runs can be reported but not exported, and unfinished ones restart from step 0.
+    The folders of copied runs, with logs and checkpoints, are copied too. With --no-folders, copied
+    runs can be reported but not exported, and unfinished ones restart from step 0.
+
+    Examples:
+        advsweep merge ../other/advsweep.db --dry-run
+        advsweep merge ../other/advsweep.db
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store

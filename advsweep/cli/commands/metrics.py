@@ -51,7 +51,15 @@ def metrics(
         Path | None, typer.Option("--output", help="Write the parquet file here.")
     ] = None,
 ) -> None:
-    """Print the metric points of a run or of a sweep's runs; csv has all of them, unrounded."""
+    """Print the metric points of a run or of a sweep's runs.
+
+    The table has a row per metric, with its first, last and mean value; csv has all points,
+    unrounded.
+
+    Examples:
+        advsweep metrics last --name reward/mean
+        advsweep metrics demo --format csv > demo.csv
+    """
     from advsweep.cli.shared.output import print_columns, print_csv, print_json
     from advsweep.store import open_store
 

@@ -25,14 +25,18 @@ def plan(
     ] = False,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Show every run that `sweep` executes with the same arguments; start nothing.
+    """Show the runs of a sweep and their time; start nothing.
 
-    Builds and checks every run and looks it up in the store. Prints which runs are done, running
-    or missing, and which are duplicates. Estimates the remaining time from finished runs of the
-    same shape (backend, model, task, rollout policy, group size, prompts per step), or from the
-    times that a paper reports for its sweep file. For a search, prints the search space, the
-    trials so far and the best of them. Creates no store and downloads nothing: an identity that
-    depends on missing data begins with a question mark.
+    Takes the arguments of `advsweep sweep`. Builds and checks every run and looks it up in the
+    store. Prints which runs are done, running or missing, and which are duplicates. Estimates the
+    remaining time from finished runs of the same shape (backend, model, task, rollout policy, group
+    size, prompts per step), or from the times that a paper reports for its sweep file. For a
+    search, prints the search space, the trials so far and the best of them. Creates no store and
+    downloads nothing: an identity that depends on missing data begins with a question mark.
+
+    Examples:
+        advsweep plan estimator=grpo,fade seed=0,1,2
+        advsweep plan +experiment=demo --all
     """
     from advsweep.cli.shared import search_output
     from advsweep.cli.shared.plan_output import print_plan

@@ -127,11 +127,10 @@ def plot(
 ) -> None:
     """Draw figures of runs with 95 % intervals over seeds.
 
-    advsweep plot demo
-
-    advsweep plot demo --figure passk,acr -o figures --format svg
-
-    advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
+    Examples:
+        advsweep plot demo
+        advsweep plot demo --figure passk,acr -o figures --format svg
+        advsweep plot demo --figure curves --metric reward/mean --smooth 10 -o rewards.pdf
     """
     from advsweep.report.data.filters import parse_where
     from advsweep.report.figures.chart import Options, PointUnit

@@ -29,10 +29,14 @@ def plugins(
     ] = True,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """List the plug-ins of installed packages: kind, name, package, and whether each works.
+    """List the plug-ins of installed packages and their faults.
 
-    A plug-in that is broken, or whose name advsweep or another package has, is listed with the
-    reason; it does not affect other commands.
+    Prints kind, name, package, and whether each works. A plug-in that is broken, or whose name
+    advsweep or another package has, is listed with the reason; it does not affect other commands.
+
+    Examples:
+        advsweep plugins
+        advsweep plugins --no-load
     """
     from advsweep.cli.shared.output import print_listing, warn
 

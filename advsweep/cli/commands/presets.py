@@ -14,7 +14,14 @@ AXES = ("estimator", "objective", "rollout")
 def methods(
     config_dirs: options.ConfigDir = None, output: options.Listing = ListFormat.TABLE
 ) -> None:
-    """List the presets of methods (method=NAME) with estimator, objective, rollout and source."""
+    """List the presets of methods (method=NAME).
+
+    A method is an estimator with the objective and the rollout policy of its paper. Prints the
+    three, and the source.
+
+    Examples:
+        advsweep methods
+    """
     from advsweep.cli.shared.output import print_listing
     from advsweep.sweep.registry import config_groups
 
@@ -41,7 +48,15 @@ def _as_overrides(node: Mapping[str, Any]) -> str:
 def experiments(
     config_dirs: options.ConfigDir = None, output: options.Listing = ListFormat.TABLE
 ) -> None:
-    """List the sweep files (+experiment=NAME) with task, model and description."""
+    """List the sweep files (+experiment=NAME).
+
+    Prints the task, the model and a description of each sweep file that comes with advsweep or lies
+    in DIR/experiment of --config-dir.
+
+    Examples:
+        advsweep experiments
+        advsweep experiments --config-dir conf
+    """
     from advsweep.cli.shared.output import print_listing
     from advsweep.sweep.registry import config_groups
 

@@ -128,15 +128,15 @@ def replay(
     ] = None,
     store: options.Store = None,
 ) -> None:
-    """Show what every estimator would have done with recorded rollouts.
+    """Show what every estimator makes of recorded rollouts.
 
     Nothing is trained: each estimator computes the advantages of the same rollouts, step by step.
+    The rollouts are files that verl or TRL dumped, JSON lines of your own, or a run of the store.
 
-    advsweep replay rollouts
-
-    advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
-
-    advsweep replay --run last
+    Examples:
+        advsweep replay rollouts
+        advsweep replay outputs --estimators grpo,dr_grpo,maxrl --by solve_rate -o replay.svg
+        advsweep replay --run last
     """
     from advsweep.cli.commands.estimators.inputs import parse_inputs
     from advsweep.cli.commands.estimators.plot import single_numbers

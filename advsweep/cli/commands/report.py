@@ -172,7 +172,19 @@ def report(
         typer.Option("--format", help="Choose the output format; html has figures and every run."),
     ] = ReportFormat.TABLE,
 ) -> None:
-    """Compare estimators: ACR, pass@k, entropy, with 95 % intervals and tests over seeds."""
+    """Compare estimators in a table with 95 % intervals.
+
+    Each row is an estimator, averaged over its seeds; each column is a metric: the share of groups
+    that teach nothing (ACR), pass@k of the last evaluation, entropy. Differences are tested seed by
+    seed. A base model before training and guessing have rows of their own. With --assert the exit
+    code is 1 unless the data support a statement, for CI.
+
+    Examples:
+        advsweep report demo
+        advsweep report demo --baseline grpo --columns pass@1,pass@8
+        advsweep report demo --format html -o demo.html
+        advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
+    """
     from advsweep.errors import ConfigError
     from advsweep.report import (
         ClaimVerdict,

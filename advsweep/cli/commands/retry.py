@@ -43,13 +43,17 @@ def retry(
     trust_store: options.TrustStore = False,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Restart runs that failed, were interrupted, stopped or lost, or never started.
+    """Restart runs that failed, were stopped or never started.
 
-    Runs resume from their last checkpoint with the resources of their sweep (without a sweep:
-    one core each) and their own rule for early stopping. The store supplies their config, but not
-    their executor and tracker: give executor= and tracking=, or --trust-store to use those of the
-    sweep. Done and running runs are skipped; pruned runs resume only with stopping=none or
-    another rule.
+    Takes failed, interrupted, stopped, lost and pending runs. They resume from their last
+    checkpoint with the resources of their sweep (without a sweep: one core each) and their own rule
+    for early stopping. The store supplies their config, but not their executor and tracker: give
+    executor= and tracking=, or --trust-store to use those of the sweep. Done and running runs are
+    skipped; pruned runs resume only with stopping=none or another rule.
+
+    Examples:
+        advsweep retry demo
+        advsweep retry 12 14 --retries 0
     """
     from advsweep.cli.shared import execution
     from advsweep.cli.shared.output import print_json

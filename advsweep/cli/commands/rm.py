@@ -32,10 +32,14 @@ def rm(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Delete runs: their records, metrics, evaluations, checkpoints and folders.
+    """Delete runs with their records, checkpoints and folders.
 
     Deleting a sweep deletes its runs, except those that another sweep shares. Deletion cannot be
     undone. Refuses to delete running runs.
+
+    Examples:
+        advsweep rm 12
+        advsweep rm demo --force
     """
     from advsweep.cli.shared.runs import find_targets
     from advsweep.store import open_store

@@ -31,8 +31,13 @@ def run(
 ) -> None:
     """Train one run and print a summary.
 
-    Evaluates the run before, during and after training and records it in the store. An
-    interrupted run resumes from its last checkpoint; a finished run is not repeated.
+    Evaluates the run before, during and after training and records it in the store. An interrupted
+    run resumes from its last checkpoint; a finished run is not repeated.
+
+    Examples:
+        advsweep run
+        advsweep run estimator=fade seed=3
+        advsweep run method=dapo task=routes steps=50 --dry-run
     """
     from advsweep.cli.shared import execution, runs
     from advsweep.cli.shared.output import print_json

@@ -53,10 +53,14 @@ def select(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Assign levels 0 to 6 to a task's problems by how often a model solves them.
+    """Sort problems into levels by how often a model solves them.
 
-    The levels are those of AVSPO: level 0 is solved in at least 95 % of the samples, level 6 in
-    less than 1 %. The counts are an evaluation, which the store keeps and resumes as for `eval`.
+    Assigns the levels 0 to 6 of AVSPO to the problems of a task: level 0 is solved in at least 95 %
+    of the samples, level 6 in less than 1 %. The counts are an evaluation, which the store keeps
+    and resumes as for `eval`.
+
+    Examples:
+        advsweep select --model Qwen/Qwen2.5-0.5B --task gsm8k --out levels.jsonl
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError

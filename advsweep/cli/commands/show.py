@@ -9,7 +9,12 @@ from advsweep.cli.shared.options import RecordFormat
 def show(
     run: options.RunKey, store: options.Store = None, output: options.Record = RecordFormat.TEXT
 ) -> None:
-    """Show a run: config, environment, metrics and evaluations."""
+    """Show a run: config, environment, metrics and evaluations.
+
+    Examples:
+        advsweep show last
+        advsweep show 12 --format json
+    """
     from advsweep.cli.shared import runs
     from advsweep.cli.shared.output import print_json
     from advsweep.store import open_store

@@ -29,10 +29,15 @@ def status(
     store: options.Store = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show the number of runs per status, the running runs, and why runs failed.
+    """Show how many runs are done, running or failed, and why.
 
-    Speed and time left count training steps only, without evaluations. For runs submitted to
+    Prints the number of runs per status, the running runs with their step, and the errors of failed
+    runs. Speed and time left count training steps only, without evaluations. For runs submitted to
     Slurm, calls squeue once to list the queued ones.
+
+    Examples:
+        advsweep status
+        advsweep status demo
     """
     from advsweep.cli.shared.output import jsonable, print_json
     from advsweep.store import open_store

@@ -21,11 +21,15 @@ def stop(
     ] = False,
     store: options.Store = None,
 ) -> None:
-    """Stop runs: each writes a checkpoint and ends as interrupted.
+    """Stop runs after each has written a checkpoint.
 
-    Also prevents pending, interrupted and lost runs from being started by a worker or a queued
-    job. The runs stay stopped until `advsweep retry`, or their `run` or `sweep` command, starts
-    them again.
+    The runs end as interrupted. Also prevents pending, interrupted and lost runs from being started
+    by a worker or a queued job. The runs stay stopped until `advsweep retry`, or their `run` or
+    `sweep` command, starts them again.
+
+    Examples:
+        advsweep stop 12
+        advsweep stop demo
     """
     from advsweep.cli.shared.runs import find_targets
     from advsweep.store import Status, open_store

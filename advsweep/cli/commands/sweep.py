@@ -46,13 +46,19 @@ def sweep(
     store_patience: options.StorePatience = "10m",
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Train every combination of the given values; start it again to resume it.
+    """Train every combination of the given values, or resume it.
 
-    Sweeps over lists of values as in Hydra: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
-    +experiment=NAME selects a sweep file. Finished runs are not repeated; interrupted runs resume
-    from their last checkpoint. A failed run is retried where that may help (--retries); it stops
-    other runs only with --fail-fast or --max-failures. search=optuna searches the space given by
-    interval(), choice() and range(), trial by trial.
+    Values are given as KEY=VALUE,VALUE: estimator=grpo,fade group_size=4,8 'seed=range(5)'.
+    FILE.yaml or +experiment=NAME takes them from a sweep file, which `advsweep init` writes.
+    Finished runs are not repeated; interrupted runs resume from their last checkpoint. A failed run
+    is retried where that may help (--retries); it stops other runs only with --fail-fast or
+    --max-failures. search=optuna searches the space given by interval(), choice() and range(),
+    trial by trial.
+
+    Examples:
+        advsweep sweep estimator=grpo,fade seed=0,1,2 --name first
+        advsweep sweep sweep.yaml --jobs 2
+        advsweep sweep +experiment=demo --dry-run
     """
     from advsweep.cli.shared import execution, search_output
     from advsweep.cli.shared.output import print_json

@@ -55,8 +55,12 @@ def sync(
 ) -> None:
     """Send runs that have ended to a tracker, each once.
 
-    Skips runs that tracking=TRACKER already sent during training, so repeating the command
-    changes nothing. Skips pending and running runs. Exits with code 1 if a run cannot be sent.
+    Skips runs that tracking=TRACKER already sent during training, so repeating the command changes
+    nothing. Skips pending and running runs. Exits with code 1 if a run cannot be sent.
+
+    Examples:
+        advsweep sync wandb demo -o project=mine
+        advsweep sync tensorboard last
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.runs import find_targets

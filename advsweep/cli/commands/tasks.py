@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from advsweep.cli.shared import options
+from advsweep.cli.shared.help import App
 from advsweep.cli.shared.options import ListFormat, RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, warn
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Problem, Task
     from advsweep.tasks.floors import Floor
 
-app = typer.Typer(help="List tasks; show one with some of its problems.")
+app = App()
 
 TaskOptions = Annotated[
     list[str] | None,
@@ -36,7 +37,14 @@ def root(
     config_dirs: options.ConfigDir = None,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """List every task (task=NAME) with its data, verifier and description."""
+    """List tasks, or show one with some of its problems.
+
+    Without a command, lists every task (task=NAME) with its data, verifier and description.
+
+    Examples:
+        advsweep tasks
+        advsweep tasks show countdown
+    """
     if context.invoked_subcommand is not None:
         return
     from advsweep.cli.shared.output import print_listing
@@ -66,9 +74,14 @@ def show(
     config_dirs: options.ConfigDir = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show a task: its splits, levels, floors and some prompts with their reference answers.
+    """Show a task with its splits, levels and some prompts.
 
-    Reads the data and runs the checks of a training; prints what would prevent a training.
+    Prints the reference answers of the prompts, and floors: how often guessing is right. Reads the
+    data and runs the checks of a training; prints what would prevent a training.
+
+    Examples:
+        advsweep tasks show countdown
+        advsweep tasks show dataset -o data=problems.jsonl
     """
     from advsweep.cli.shared.output import print_json
     from advsweep.errors import ConfigError

@@ -14,9 +14,14 @@ def watch(
     run_code: options.RunCode = False,
     run_code_as_root: options.RunCodeAsRoot = False,
 ) -> None:
-    """Watch runs in a full-screen view: progress, curves, logs; stop and restart them.
+    """Watch runs in a full screen; stop and restart them.
 
-    Keys: / filter, enter log, s stop, r restart, q quit. Quitting stops no run.
+    Shows progress, curves and logs. Keys: / filter, enter log, s stop, r restart, q quit. Quitting
+    stops no run.
+
+    Examples:
+        advsweep watch
+        advsweep watch demo
     """
     from advsweep.store import open_store
 

@@ -92,11 +92,15 @@ def weights(
         WeightFormat, typer.Option("--format", help="Choose the output format.")
     ] = WeightFormat.TABLE,
 ) -> None:
-    """Compare trained weights with the base model's: norms, singular values, directions.
+    """Compare trained weights with those of the base model.
 
-    For each matrix: the norm of its change and its share of the total, s1/s2, the share r1 of
-    rank 1, and the number of singular values that make up nearly all of it (srank). The store
-    keeps the analyses of runs. Only one matrix is in memory at a time.
+    For each matrix: the norm of its change and its share of the total, s1/s2, the share r1 of rank
+    1, and the number of singular values that make up nearly all of it (srank). The store keeps the
+    analyses of runs. Only one matrix is in memory at a time.
+
+    Examples:
+        advsweep weights last
+        advsweep weights demo --format csv
     """
     import torch
 

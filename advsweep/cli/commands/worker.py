@@ -59,15 +59,19 @@ def worker(
 ) -> None:
     """Train open runs of a store until none is left.
 
-    Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs.
-    Start any number of workers on any machine that reaches the store: no run is trained twice.
-    On SIGTERM or Ctrl-C the runs write a checkpoint, and other workers can resume them.
+    Takes pending, interrupted and lost runs in the order of their sweep; skips failed runs. Start
+    any number of workers on any machine that reaches the store: no run is trained twice. On SIGTERM
+    or Ctrl-C the runs write a checkpoint, and other workers can resume them.
 
-    Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as
-    they fit. tracking=NAME tracks the runs; --trust-store tracks them as their sweeps did.
+    Each run gets the cores and GPUs that its sweep assigns; runs execute in parallel as far as they
+    fit. tracking=NAME tracks the runs; --trust-store tracks them as their sweeps did.
 
     Checkpoints are files. If workers on several machines share the folder given by --runs, a run
     resumes from the checkpoint of another machine; otherwise it restarts from step 0.
+
+    Examples:
+        advsweep worker --store postgresql://me@db.example.org/runs --runs /shared/runs
+        advsweep worker demo
     """
     from advsweep.cli.shared.execution import set_store_patience
     from advsweep.cli.shared.runs import split_overrides

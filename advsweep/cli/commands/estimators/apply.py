@@ -63,13 +63,14 @@ def apply(
     ] = 1,
     output: options.Listing = ListFormat.TABLE,
 ) -> None:
-    """Print the advantages that an estimator computes from rewards.
+    """Print the advantages that an estimator computes.
 
     Of an estimator with an advantage per token, these are the means over each rollout's tokens.
     Also prints the masses of each group and the values that the estimator logs. A success is a
     reward of 1; among graded rewards, a reward at or above the group's mean.
 
-    advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
+    Examples:
+        advsweep estimators apply asym_grpo --rewards '1,0,0,1;0,0,0,1' -o delta=0.5
     """
     from advsweep.cli.commands.estimators.inputs import (
         build_from_options,

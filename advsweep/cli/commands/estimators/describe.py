@@ -11,6 +11,7 @@ import typer
 
 from advsweep.cli.commands.estimators.inputs import NEUTRAL
 from advsweep.cli.shared import options
+from advsweep.cli.shared.help import App
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, print_columns, print_json, show_number
 from advsweep.errors import BatchError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from advsweep.estimators import Estimator
 
 
-app = typer.Typer(help="List, show, apply and plot estimators.")
+app = App()
 
 
 class TableFormat(Enum):
@@ -41,7 +42,14 @@ def root(
         ),
     ] = TableFormat.TABLE,
 ) -> None:
-    """List every estimator by family, with its formula and source."""
+    """List, show, apply and plot estimators.
+
+    Without a command, lists every estimator by family, with its formula and source.
+
+    Examples:
+        advsweep estimators
+        advsweep estimators show fade
+    """
     if context.invoked_subcommand is not None:
         return
     from advsweep.cli.shared.options import ListFormat
@@ -116,9 +124,14 @@ def show(
     fields: options.EstimatorOptions = None,
     output: options.Record = RecordFormat.TEXT,
 ) -> None:
-    """Show one estimator in full: formula, source, parameters, inputs, departures.
+    """Show an estimator: formula, source, options, departures.
 
-    The advantages of degenerate groups and the masses use the defaults or the given options.
+    Also shows its inputs, the advantages of degenerate groups and the masses, by the defaults or
+    the given options.
+
+    Examples:
+        advsweep estimators show fade
+        advsweep estimators show asym_grpo -o delta=0.5
     """
     from advsweep.cli.commands.estimators.inputs import build_from_options
 

@@ -93,12 +93,12 @@ def plot(
 ) -> None:
     """Draw the masses of estimators over the solve rate.
 
-    The masses m_S and m_F are the weights per rollout of successes and failures. The figure
-    shows both, their sum and their ratio, computed by exact enumeration of all groups.
+    The masses m_S and m_F are the weights per rollout of successes and failures. The figure shows
+    both, their sum and their ratio, computed by exact enumeration of all groups.
 
-    advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
-
-    advsweep estimators plot dr_grpo --turns 3 --compare -o turns.svg
+    Examples:
+        advsweep estimators plot dr_grpo,power_alpha:alpha=3,asym_grpo:delta=0.5 --compare -o m.png
+        advsweep estimators plot dr_grpo --turns 3 --compare -o turns.svg
     """
     from advsweep.cli.commands.estimators.inputs import (
         NEUTRAL,

@@ -1,0 +1,109 @@
+"""`advsweep init`: write a sweep file, a Makefile and a README into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SWEEP_FILE = """\
+# A sweep file: `advsweep sweep sweep.yaml` trains every combination of what stands below and
+# repeats nothing that is done. `advsweep plan sweep.yaml` shows the runs and their time first.
+# Any key of a run can be set here, as on the command line; `advsweep run --dry-run` prints all.
+
+steps: 100               # training steps of each run
+group_size: 8            # rollouts per prompt
+prompts_per_step: 64     # prompts per training step
+
+evaluation:
+  every: 0               # before and after training only
+  k: [1, 8]              # pass@1 and pass@8
+
+sweep:
+  name: first            # the name for `advsweep report first`
+  seeds: 3               # seeds 0, 1 and 2; intervals and tests need several
+  common:                # for all runs; a list is swept over
+    task: countdown      # `advsweep tasks` lists tasks; your own data: docs/tasks.md
+    model: tiny          # hf for a model of Hugging Face, with backend: trl
+    backend: tiny        # trains on a CPU in seconds
+    # optimizer.lr: [1e-4, 3e-4]
+  blocks:                # each block is a grid of its own; its runs are added to the others
+    - estimator: [grpo, rloo]      # `advsweep estimators` lists them
+    - estimator: fade
+      estimator.h_star: 0.5        # `advsweep estimators show fade` lists its options
+"""
+
+MAKEFILE = """\
+ADVSWEEP ?= advsweep
+
+.PHONY: plan sweep report ci
+
+plan:    ## show the runs and their time; start nothing
+\t$(ADVSWEEP) plan sweep.yaml
+
+sweep:   ## train what is missing; repeat it to resume
+\t$(ADVSWEEP) sweep sweep.yaml
+
+report:  ## the table, and a page to click through
+\t$(ADVSWEEP) report first
+\t$(ADVSWEEP) report first --format html -o report.html
+
+# For CI: exit code 1 unless the data support the statement. `docs/reports.md` explains them.
+ci: sweep
+\t$(ADVSWEEP) report first --assert 'pass@1[rloo] >= pass@1[grpo] - 0.1'
+"""
+
+README = """\
+# A comparison of advantage estimators
+
+- `sweep.yaml` says which runs there are. Change it first.
+- `make plan` shows the runs and their time, `make sweep` trains those that are missing,
+  `make report` prints the table.
+- `make ci` trains and fails unless the runs support the statement in the `Makefile`.
+
+The results are in `advsweep.db` and `advsweep-runs`; delete neither while you need them.
+`advsweep doctor` says what is installed and what a feature lacks.
+"""
+
+FILES = {"sweep.yaml": SWEEP_FILE, "Makefile": MAKEFILE, "README.md": README}
+"""What is written, by name."""
+
+
+def init(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[FOLDER]", help="The folder; it is created if needed.", show_default=False
+        ),
+    ] = Path(),
+) -> None:
+    """Write a sweep file, a Makefile for CI and a README.
+
+    The sweep file is complete and explains each of its keys: three estimators with three seeds on
+    a model that trains on a CPU. Refuses to overwrite a file, and then writes nothing.
+
+    Examples:
+        advsweep init first
+        cd first && advsweep sweep sweep.yaml
+    """
+    from advsweep.cli.shared.output import echo_line
+    from advsweep.errors import ConfigError
+
+    # A link counts as well, wherever it leads.
+    present = [name for name in FILES if (folder / name).is_symlink() or (folder / name).exists()]
+    if present:
+        raise ConfigError(
+            f"{folder}: expected a folder without {', '.join(FILES)}, got one with "
+            f"{', '.join(present)}; name another folder: advsweep init FOLDER"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ConfigError(f"{folder}: expected a folder, got a file") from error
+    for name, text in FILES.items():
+        with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
+            file.write(text)
+        echo_line(f"Wrote {folder / name}.")
+    where = "" if folder == Path() else f"cd {folder} && "
+    echo_line(f"Next: {where}advsweep sweep sweep.yaml")
