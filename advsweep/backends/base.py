@@ -326,6 +326,13 @@ class Backend(Component):
 
         return run.task.max_completion_length if isinstance(run.task, SymbolTask) else 1
 
+    def rough_seconds(self, run: Run) -> float | None:
+        """Return about how long a training takes on one core of a laptop; None if nobody knows.
+
+        It is a first guess, for a store without a finished run of this kind.
+        """
+        return None
+
     def answer_tokens(self, generation: Generation, task: Task) -> int | None:
         """Return the most tokens of an answer; None if generation settings do not limit it."""
         return None

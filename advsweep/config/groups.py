@@ -213,8 +213,9 @@ class ConfigGroups:
         other = _OTHER_NAMES.get(name)
         found = [other] if other else []
         for group, node in self.compose({}).config.items():
-            if isinstance(node, dict) and name in node and name != "name":
-                found.append(f"{group}.{name}")
+            if group in self.registries and isinstance(node, dict):
+                fields = dataclasses.fields(self.registries[group].get(node["name"]))
+                found += [f"{group}.{name}"] * any(field.name == name for field in fields)
         return f"did you mean {' or '.join(found)}?" if found else ""
 
     def compose(self, choices: Mapping[str, str]) -> Composition:

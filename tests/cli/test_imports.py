@@ -26,6 +26,9 @@ LIGHT = {
     "export --help": ("pandas", "pyarrow", "sqlalchemy", "rich", "numpy", "wandb", *HEAVY),
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "tasks": tuple(module for module in HEAVY if module != "hydra"),
+    "init --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "doctor --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),
     "import --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "plugins --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "plugins --no-load": ("pandas", "rich", *HEAVY),
@@ -39,7 +42,12 @@ LIGHT = {
 }
 
 
-SLOW = ("report two --format json", "report two --format html", "estimators plot grpo --format csv")
+SLOW = (
+    "report two --format json",
+    "report two --format html",
+    "estimators plot grpo --format csv",
+    "doctor",
+)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _PER_RUN = ("lr", "match", "match_reference", "temperature")
 
 
+_STEP_SECONDS = 1e-3
+"""About what a step takes alone on one core, evaluations included."""
+
+
 @dataclass(kw_only=True)
 class BanditBackend(Backend):
     """Trains a table on a task whose answers are numbered behaviours.
@@ -81,6 +85,9 @@ class BanditBackend(Backend):
     stack: int = option(
         64, ge=1, identity=False, help="runs of a sweep that are trained as one tensor, at most"
     )
+
+    def rough_seconds(self, run: Run) -> float:
+        return run.steps * _STEP_SECONDS
 
     def check(self, run: Run) -> None:
         _parts(run)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from advsweep.tasks.base import Sampler, Task
 
 
+_ROLLOUT_SECONDS = 2.5e-4
+"""About what a rollout takes with two updates a step, evaluations included, on one core."""
+
+
 @dataclass(kw_only=True)
 class TinyBackend(Backend):
     """Trains the tiny model on a task over a small alphabet.
@@ -85,6 +89,10 @@ class TinyBackend(Backend):
                 f"reset_layers: expected both reset_layers and reset_layers_every above 0, or "
                 f"neither, got {self.reset_layers} and {self.reset_layers_every}"
             )
+
+    def rough_seconds(self, run: Run) -> float:
+        rollouts = run.steps * run.prompts_per_step * run.group_size
+        return rollouts * _ROLLOUT_SECONDS * max(1, self.minibatches * self.inner_epochs / 2)
 
     def check(self, run: Run) -> None:
         model, _ = _parts(run)

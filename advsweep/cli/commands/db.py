@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from advsweep.cli.shared import options
 from advsweep.cli.shared.help import App
 from advsweep.cli.shared.output import echo, echo_line

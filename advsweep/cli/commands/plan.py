@@ -43,6 +43,7 @@ def plan(
     from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
 
+    overrides = options.check_overrides(overrides)
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     if study is not None:
         search_output.refuse_force(force)

@@ -42,9 +42,11 @@ def run(
     from advsweep.cli.shared import execution, runs
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.plan_output import print_absent, print_warnings
+    from advsweep.cli.shared.start_output import print_start
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import refuse_search
 
+    overrides = options.check_overrides(overrides)
     options.give_consent(run_code, run_code_as_root)
     execution.set_store_patience(store_patience)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)
@@ -57,6 +59,7 @@ def run(
         return
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
+        print_start(plan, opened, 1, force=force)
         print_warnings(outdated_runs(plan, opened))
         with execution.track_events(plan, opened) as track:
             outcome = execution.execute(

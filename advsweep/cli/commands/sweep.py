@@ -63,9 +63,17 @@ def sweep(
     from advsweep.cli.shared import execution, search_output
     from advsweep.cli.shared.output import print_json
     from advsweep.cli.shared.plan_output import print_plan, print_warnings
+    from advsweep.cli.shared.start_output import print_start
+    from advsweep.errors import ConfigError
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search
 
+    overrides = options.check_overrides(overrides)
+    if not overrides:
+        raise ConfigError(
+            "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "
+            "sweep file; `advsweep run` trains a single run"
+        )
     options.give_consent(run_code, run_code_as_root)
     execution.set_store_patience(store_patience)
     policy = execution.make_policy(
@@ -93,6 +101,7 @@ def sweep(
     print_warnings(plan.warnings)
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:
+        print_start(plan, opened, jobs, force=force)
         print_warnings(outdated_runs(plan, opened))
         with execution.track_events(plan, opened) as track:
             outcome = execution.execute(
@@ -101,5 +110,5 @@ def sweep(
         if output is RecordFormat.JSON:
             print_json(execution.outcome_record(plan, outcome))
         else:
-            execution.print_outcome(plan, outcome)
+            execution.print_outcome(plan, outcome, store)
     raise typer.Exit(outcome.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -56,12 +57,16 @@ def complete_claims(incomplete: str) -> list[str]:
 def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     """Completes the member of a config group: `+experiment=tw` offers matching experiments.
 
-    In a list (`estimator=grpo,fa`) the last item is completed. Other keys have no completion.
+    In a list (`estimator=grpo,fa`) the last item is completed. A word without a key is completed
+    to a sweep file (`mine.yaml`). Other keys have no completion.
     """
     from advsweep.sweep.registry import config_groups
 
     words = [word for word in context.params.get("overrides") or [] if word != "="]
     key, equals, value = incomplete.partition("=")
+    files = [] if equals or "=" in context.params.get("overrides", ()) else _sweep_files(incomplete)
+    if files:
+        return files
     if not equals:  # bash splits words at "=" and expects the value alone
         key, value = words[-1] if words else "", incomplete
     chosen, comma, begun = value.rpartition(",")
@@ -73,6 +78,17 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     except AdvsweepError:
         return []  # completion cannot show an error
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
+
+
+def _sweep_files(incomplete: str) -> list[str]:
+    """Returns the sweep files whose path begins so, in one folder; plain words only."""
+    folder, slash, begun = incomplete.rpartition("/")
+    try:
+        found = sorted(Path(folder + slash or ".").iterdir())
+    except OSError:
+        return []
+    names = [f"{folder}{slash}{path.name}" for path in found if path.name.startswith(begun)]
+    return [n for n in names if n.endswith((".yaml", ".yml")) and _PLAIN_WORD.fullmatch(n)]
 
 
 def _components(key: str) -> list[str]:

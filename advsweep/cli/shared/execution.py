@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from advsweep.cli.shared.options import RecordFormat
 from advsweep.cli.shared.output import echo, echo_line, print_json, warn
 from advsweep.cli.shared.runs import flatten
+from advsweep.redaction import redacted
 
 if TYPE_CHECKING:
     from advsweep.components import Plain
@@ -159,8 +161,13 @@ def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
     }
 
 
-def print_outcome(plan: Plan, outcome: SweepResult) -> None:
-    """Prints the outcome of a sweep and the next commands on stderr."""
+def print_outcome(plan: Plan, outcome: SweepResult, store: str | None = None) -> None:
+    """Prints the outcome of a sweep and the next commands on stderr.
+
+    Args:
+        store: the store that was named on the command line; the next commands name it too.
+    """
+    where, name = _store_option(store), shlex.quote(plan.name or "")
     parts = [f"{outcome.done} done"]
     parts += [f"{outcome.skipped} done before"] if outcome.skipped else []
     parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
@@ -170,7 +177,7 @@ def print_outcome(plan: Plan, outcome: SweepResult) -> None:
     parts += [f"{outcome.queued} queued or running"] if outcome.queued else []
     echo_line(f"sweep {plan.name}: {', '.join(parts)} of {len(outcome.run_ids)} runs", err=True)
     for run_id, error in list(outcome.failed.items())[:LISTED]:
-        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id})", err=True)
+        echo_line(f"  run {run_id} failed: {error} (advsweep logs {run_id}{where})", err=True)
     if outcome.halted:
         echo("No more runs started: --max-failures reached.", err=True)
     for run_id, reason in list(outcome.pruned.items())[:LISTED]:
@@ -180,6 +187,16 @@ def print_outcome(plan: Plan, outcome: SweepResult) -> None:
     if outcome.failed or outcome.unfinished:
         echo("Start the same sweep again to execute the missing runs.", err=True)
     if outcome.submitted or outcome.queued:
-        echo_line(f"`advsweep status {plan.name}` shows their progress.", err=True)
+        echo_line(f"`advsweep status {name}{where}` shows their progress.", err=True)
     if outcome.done or outcome.skipped:
-        echo_line(f"`advsweep report {plan.name}` prints the table.", err=True)
+        echo_line(f"`advsweep report {name}{where}` prints the table.", err=True)
+
+
+def _store_option(url: str | None) -> str:
+    """Returns ` --store URL` for a command to be copied; empty if it needs none.
+
+    A URL with a password is masked, so such a command has to be completed.
+    """
+    if url is None or url == os.environ.get("ADVSWEEP_STORE"):
+        return ""
+    return f" --store {shlex.quote(redacted(url))}"

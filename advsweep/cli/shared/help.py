@@ -7,10 +7,13 @@ shows as a whole. A last section `Examples:` is printed line by line after the o
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 PANELS = ("Train", "Watch", "Compare", "Inspect", "Manage")
 """The groups of commands in `advsweep --help`, in its order."""
@@ -53,7 +56,9 @@ class Command(TyperCommand):
             option = getattr(error, "option_name", None)
             if option is not None and any(p.name == "overrides" for p in self.params):
                 key = option.lstrip("-").replace("-", "_")
-                error.message += f" Config keys are written without dashes: {key}=VALUE."  # type: ignore[attr-defined]
+                message = getattr(error, "message", "")
+                hint = f"config keys are written without dashes: {key}=VALUE"
+                error.message = f"{message.rstrip('.')}; {hint}"  # type: ignore[attr-defined]
             raise
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -105,6 +110,6 @@ class App(typer.Typer):
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:  # type: ignore[override]
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[_Function], _Function]:
         """As `typer.Typer.command`, with the class of this module."""
         return super().command(name, cls=Command, **settings)

@@ -292,9 +292,8 @@ def check_vllm(gpu: Check) -> Check:
     if not chosen.remedy:
         return chosen
     # Beside it other versions of torch and transformers may be needed.
-    remedy = (
-        f"in an environment of its own (docs/vllm.md): pip install {_quoted(requirements(name))}"
-    )
+    packages = _quoted(requirements(name))
+    remedy = f"in an environment of its own (docs/vllm.md): pip install {packages}"
     return Check("vLLM", chosen.state, chosen.detail, remedy)
 
 

@@ -147,7 +147,7 @@ def _tally(left: TimeEstimate) -> dict[str, int]:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     seconds = row["seconds_left"]
-    took = "" if not row["steps_left"] else "?" if seconds is None else _duration(seconds)
+    took = "" if not row["steps_left"] else "?" if seconds is None else duration(seconds)
     return [
         row["identity"][:SHOWN],
         row["status"],
@@ -220,7 +220,7 @@ def describe_remaining(left: TimeEstimate, slots: int, *, fits: bool = True) -> 
         if left.unknown
         else ""
     )
-    took = f"about {_duration(left.seconds)}{gpus} with {slots} side by side"
+    took = f"about {duration(left.seconds)}{gpus} with {slots} side by side"
     took += "" if fits else ", for which this machine has no room"
     sources = [f"from {left.sources} earlier runs"] if left.sources or not left.published else []
     sources += [f"by {'; '.join(left.published)}"] if left.published else []
@@ -238,7 +238,8 @@ def open_existing(url: str | None) -> Store | None:
         return None
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Formats a time span roughly: 40 s, 12 min or 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -70,7 +70,7 @@ def search(
             record = execution.outcome_record(study.example, outcome)
             print_json({**record, "best": [_record(study, result) for result in best]})
         else:
-            execution.print_outcome(study.example, outcome)
+            execution.print_outcome(study.example, outcome, url)
             _print_best(study, best, results)
     raise typer.Exit(outcome.exit_code)
 

@@ -75,3 +75,21 @@ def test_scripts_for_shells(shell):
     environment = {"_ADVSWEEP_COMPLETE": f"source_{shell}"}
     script = CliRunner().invoke(app, [], prog_name="advsweep", env=environment).stdout
     assert "_ADVSWEEP_COMPLETE=complete_" + shell in script
+
+
+def test_sweep_files_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("sweep.yaml", "other.yml", "notes.txt", "x;reboot.yaml", "sub/deep.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("steps: 1")
+    assert offered("sweep swe") == "sweep.yaml"
+    assert offered("plan sub/") == "sub/deep.yaml"
+    assert offered("sweep ") == "other.yml\nsweep.yaml"
+    assert offered("sweep x") == ""  # the shell would run it
+    assert offered("sweep estimator = grpo,power_a") == "grpo,power_alpha"
+    assert offered("sweep sub/none/") == ""
+
+
+def test_commands_are_completed_with_whole_names():
+    assert offered("doc") == "doctor"
+    assert offered("in") == "init"

@@ -1,0 +1,207 @@
+"""`advsweep doctor`: what it finds here, and what it says about what is missing or broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from advsweep.cli.shared import installation
+from advsweep.cli.shared.installation import (
+    FEATURES,
+    Check,
+    State,
+    check_extra,
+    check_gpu,
+    check_slurm,
+    check_store,
+    check_vllm,
+    install_command,
+    missing,
+    requirements,
+)
+from advsweep.store import open_store
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Pretends that advsweep requires something."""
+
+    def pretend(*texts: str) -> None:
+        monkeypatch.setattr("importlib.metadata.requires", lambda name: list(texts))
+
+    return pretend
+
+
+def answers(monkeypatch, **outputs: subprocess.CompletedProcess[str] | Exception) -> None:
+    """Pretends what programs answer, by the last part of their name."""
+
+    def run(command, **_):
+        answer = outputs["torch" if "-c" in command else command[0].replace("-", "_")]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(subprocess, "run", run)
+    there = {name.replace("_", "-") for name in outputs}
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name in there else None)
+
+
+def done(out: str = "", code: int = 0, err: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess([], code, out, err)
+
+
+def torch_says(*devices: tuple[str, int], built: str | None = None) -> str:
+    return json.dumps({"version": "2.13.0", "built": built, "devices": devices})
+
+
+def test_every_extra_is_examined():
+    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    own_checks = {"vllm", "vllm-cpu", "postgres", "slurm"}
+    assert {*FEATURES, *own_checks} == set(extras) - {"dev", "bench"}
+
+
+@pytest.mark.slow
+def test_reports_this_machine(advsweep):
+    found = json.loads(advsweep("doctor", "--format", "json").stdout)["checks"]
+    states = {check["name"]: check["state"] for check in found}
+    assert states["machine"] == states["packages"] == states["store"] == "ok"
+    assert {"GPU", "vLLM", "PostgreSQL", "Slurm", "Ray", "sandbox"} <= states.keys()
+    for check in found:
+        assert set(check) == {"name", "state", "detail", "remedy"}
+        assert check["detail"]
+    text = advsweep("doctor")
+    assert text.returncode == 0
+    for check in found:
+        assert check["name"] in text.stdout
+
+
+def test_missing_and_unfit_packages_have_their_pip_command(pretended):
+    pretended(
+        "numpy>=1; extra == 'ray'",
+        "nothing-of-this-name[fast]>=2; extra == 'ray'",
+        "scipy<0.1; extra == 'mlflow'",
+        "advsweep[ray]; extra == 'data'",
+        "torch>=1",
+    )
+    check = check_extra("ray", "Ray", "use")
+    assert check.state is State.MISSING
+    assert "nothing-of-this-name>=2 (got none)" in check.detail
+    assert check.remedy.endswith("'nothing-of-this-name[fast]>=2'")
+    unfit = check_extra("mlflow", "MLflow", "use")
+    assert unfit.state is State.UNUSABLE
+    assert unfit.remedy.endswith("'scipy<0.1'")
+    assert [r.name for r in requirements("data")] == ["numpy", "nothing-of-this-name"]
+    assert [r.name for r in requirements()] == ["torch"]
+
+
+def test_packages_that_fit_have_their_versions():
+    versions, unmet = missing([Requirement("numpy>=1"), Requirement("scipy<0.1")])
+    assert [v.split()[0] for v in versions] == ["numpy", "scipy"]
+    assert [r.name for r in unmet] == ["scipy"]
+
+
+def test_pip_command_is_quoted_for_the_shell():
+    command = install_command([Requirement("trl==1.16.*"), Requirement("x>=1,<2; extra == 'y'")])
+    assert command.endswith(" 'trl==1.16.*' 'x<2,>=1'")
+
+
+def test_environment_without_pip_is_given_uv(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert install_command([Requirement("ray")]).startswith("uv pip install --python ")
+
+
+def test_gpu_that_works(monkeypatch):
+    answers(monkeypatch, torch=done(f"noise\n{torch_says(('H100', 80 * 2**30), built='13.0')}"))
+    check = check_gpu()
+    assert check.state is State.OK
+    assert check.detail == "H100 (80 GiB); torch 2.13.0"
+
+
+def test_gpu_that_torch_was_not_built_for(monkeypatch):
+    answers(monkeypatch, torch=done(torch_says()), nvidia_smi=done("GPU 0: H100\nGPU 1: H100\n"))
+    check = check_gpu()
+    assert check.state is State.UNUSABLE
+    assert "nvidia-smi lists 2, but torch 2.13.0 is built without CUDA" in check.detail
+    assert "CUDA" in check.remedy
+
+
+def test_gpu_whose_driver_does_not_fit(monkeypatch):
+    answers(monkeypatch, torch=done(torch_says(built="13.0")), nvidia_smi=done("GPU 0: old\n"))
+    assert "driver" in check_gpu().detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (done(code=-11), "exit code -11"),
+        (done(code=1, err="Traceback\nImportError: libcuda\n"), "ImportError: libcuda"),
+        (subprocess.TimeoutExpired("torch", 1), "did not answer"),
+    ],
+)
+def test_torch_that_fails_is_a_line_and_no_crash(monkeypatch, answer, word):
+    answers(monkeypatch, torch=answer)
+    check = check_gpu()
+    assert check.state is State.UNUSABLE
+    assert word in check.detail
+
+
+def test_vllm_without_a_gpu_is_unusable(pretended):
+    pretended("numpy; extra == 'vllm'", "nothing-of-this-name; extra == 'vllm-cpu'")
+    none = Check("GPU", State.MISSING, "")
+    assert check_vllm(none).state is State.UNUSABLE
+    assert check_vllm(Check("GPU", State.OK, "")).state is State.OK
+    pretended("nothing; extra == 'vllm'", "nothing-of-this-name; extra == 'vllm-cpu'")
+    check = check_vllm(none)
+    assert check.state is State.MISSING
+    assert check.remedy.endswith("pip install nothing-of-this-name")
+
+
+def test_slurm_needs_its_commands(monkeypatch, pretended):
+    pretended("numpy; extra == 'slurm'")
+    answers(monkeypatch, sbatch=done("slurm 24.05.1\n"))
+    assert "lacks squeue, scancel" in check_slurm().detail
+    answers(monkeypatch, sbatch=done("slurm 24.05.1\n"), squeue=done(), scancel=done())
+    check = check_slurm()
+    assert check.state is State.OK
+    assert check.detail.endswith("slurm 24.05.1")
+    broken = subprocess.CalledProcessError(1, "sbatch")
+    answers(monkeypatch, sbatch=broken, squeue=done(), scancel=done())
+    assert check_slurm().state is State.UNUSABLE
+
+
+def test_store_is_named_and_a_damaged_one_is_unusable(tmp_path):
+    url = str(tmp_path / "advsweep.db")
+    assert check_store(url).state is State.OK
+    assert not (tmp_path / "advsweep.db").exists()
+    open_store(url).close()
+    assert "schema" in check_store(url).detail
+    (tmp_path / "advsweep.db").write_text("no database")
+    assert check_store(url).state is State.UNUSABLE
+
+
+def test_password_of_a_server_is_not_shown(monkeypatch, in_process):
+    monkeypatch.setattr(installation, "check_gpu", lambda: Check("GPU", State.MISSING, "none"))
+    code, out, err = in_process(
+        "doctor", "--store", "postgresql://me:hunter2@127.0.0.1:1/runs", "--format", "json"
+    )
+    assert code == 0
+    assert "hunter2" not in out + err
+    states = {check["name"]: check["state"] for check in json.loads(out)["checks"]}
+    assert states["store"] == states["PostgreSQL"] == "unusable"
+
+
+def test_hostile_message_of_torch_is_printed_escaped(monkeypatch, in_process):
+    hostile = Check("GPU", State.UNUSABLE, "\x1b]52;c;ZXZpbA==\x07\nFORGED", "\x1b[2J")
+    monkeypatch.setattr(installation, "check_gpu", lambda: hostile)
+    code, out, _ = in_process("doctor")
+    assert code == 0
+    assert "\x1b" not in out
+    assert "\\x1b" in out
+    assert not [line for line in out.splitlines() if line.startswith("FORGED")]

@@ -1,0 +1,88 @@
+"""`advsweep init`: what it writes works as it stands, and it overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from advsweep.cli.commands.init import FILES
+from tests.cli.conftest import FAKE
+
+
+def test_writes_three_files_and_says_what_is_next(advsweep, tmp_path):
+    done = advsweep("init", "mine")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == set(FILES)
+    assert done.stdout.splitlines()[-1] == "Next: cd mine && advsweep sweep sweep.yaml"
+    for name, text in FILES.items():
+        assert (tmp_path / "mine" / name).read_text() == text
+
+
+def test_sweep_file_has_a_comment_for_every_key():
+    text = FILES["sweep.yaml"]
+    assert yaml.safe_load(text)["sweep"]["name"] == "first"
+    keys = [line for line in text.splitlines() if ":" in line and not line.lstrip().startswith("#")]
+    uncommented = [line.strip() for line in keys if "#" not in line]
+    assert uncommented == ["evaluation:", "sweep:"]
+
+
+def test_sweep_file_plans_three_estimators_with_three_seeds(advsweep):
+    assert advsweep("init").returncode == 0
+    plan = json.loads(advsweep("plan", "sweep.yaml", "--format", "json").stdout)
+    assert plan["name"] == "first"
+    assert plan["warnings"] == []
+    assert sorted((run["estimator"], run["seed"]) for run in plan["runs"]) == [
+        (estimator, seed) for estimator in ("fade", "grpo", "rloo") for seed in (0, 1, 2)
+    ]
+    assert {run["config"]["task"]["name"] for run in plan["runs"]} == {"countdown"}
+
+
+@pytest.mark.slow
+def test_makefile_trains_and_judges(advsweep, tmp_path):
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    assert advsweep("init").returncode == 0
+    # The scores of the fake backend are its own; that the statement is judged is what counts.
+    sweep, fake = "sweep sweep.yaml", " ".join(f"'{word}'" for word in FAKE)
+    makefile = (tmp_path / "Makefile").read_text()
+    (tmp_path / "Makefile").write_text(makefile.replace(sweep, f"{sweep} {fake}"))
+    made = subprocess.run(
+        ["make", "ci", f"ADVSWEEP={sys.executable} -m advsweep"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "pass@1[rloo]" in made.stderr
+    assert "9 done of 9 runs" in made.stderr
+    assert made.returncode in (0, 2)  # make exits with 2 where the command exits with 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_overwrites_nothing(advsweep, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    done = advsweep("init")
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_follows_no_link_out_of_the_folder(advsweep, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").symlink_to(tmp_path / "elsewhere")
+    assert advsweep("init", "mine").returncode == 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_file_in_place_of_the_folder_is_refused(advsweep, tmp_path):
+    (tmp_path / "mine").write_text("")
+    done = advsweep("init", "mine")
+    assert done.returncode == 2
+    assert "expected a folder" in done.stderr

@@ -1,0 +1,110 @@
+"""Help texts: groups, whole summaries, and examples that can be copied."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.testing import CliRunner
+
+from advsweep.cli.app import app
+from advsweep.cli.shared.help import PANELS, Command, Group, split_examples, summary
+
+ROOT = typer.main.get_command(app)
+MOST = 60
+
+
+def walk(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
+    for name, command in group.commands.items():
+        yield f"{prefix}{name}", command
+        if isinstance(command, TyperGroup):
+            yield from walk(command, f"{prefix}{name} ")
+
+
+COMMANDS = dict(walk(ROOT))
+
+
+def shown(*words: str, columns: int = 80) -> str:
+    environment = {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}
+    done = CliRunner().invoke(app, [*words, "--help"], prog_name="advsweep", env=environment)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_summary_is_one_whole_sentence(name):
+    text = summary(COMMANDS[name])
+    assert 10 < len(text) <= MOST
+    assert re.fullmatch(r"[A-Z][^.]*( %[^.]*)?\.", text), text
+    assert "..." not in text
+
+
+def test_commands_stand_in_their_panels_with_whole_summaries():
+    text = shown()
+    assert re.findall(r"^(\w+):$", text, re.MULTILINE) == ["Options", *PANELS, "Examples"]
+    for name, command in ROOT.commands.items():
+        assert command.rich_help_panel in PANELS, name
+        panel = re.search(rf"^{command.rich_help_panel}:\n((?:  .*\n)+)", text, re.MULTILINE)
+        assert re.search(rf"^  {name} +{re.escape(summary(command))}$", panel[1], re.MULTILINE)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_narrow_terminal_wraps_summaries_and_cuts_none():
+    words = shown(columns=40).split()
+    for command in ROOT.commands.values():
+        sentence = summary(command).split()
+        assert any(words[i : i + len(sentence)] == sentence for i in range(len(words)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_has_examples_of_its_command(name):
+    command = COMMANDS[name]
+    assert isinstance(command, Command | Group)
+    assert command.examples
+    text = shown(*name.split(), columns=60)
+    for example in command.examples:
+        assert f"advsweep {name}" in example
+        assert f"  {example}\n" in text  # in one piece, however narrow the terminal
+
+
+@pytest.mark.parametrize(
+    "example", [e for command in (ROOT, *COMMANDS.values()) for e in command.examples]
+)
+def test_examples_can_be_parsed(example):
+    # What follows `&&` or stands before `>`.
+    words = shlex.split(example.split("&& ")[-1].split(" > ")[0])
+    assert words.pop(0) == "advsweep"
+    group, context = ROOT, None
+    while isinstance(group, TyperGroup) and words:
+        context = group.make_context("advsweep", words, parent=context)
+        words = [*context._protected_args, *context.args]
+        if not words:
+            return  # a group that is a command itself
+        name = words.pop(0)
+        group = group.commands[name]
+    group.make_context(name, words, parent=context)
+
+
+def test_examples_are_split_from_the_text():
+    text = "Do it.\n\nMore.\n\nExamples:\n    advsweep a\n    advsweep b --c 'd e'"
+    assert split_examples(text) == ("Do it.\n\nMore.", ["advsweep a", "advsweep b --c 'd e'"])
+    assert split_examples("Do it.") == ("Do it.", [])
+    assert split_examples(None) == (None, [])
+
+
+def test_option_in_place_of_a_config_key_is_explained():
+    done = CliRunner().invoke(app, ["run", "--seed", "3"], prog_name="advsweep")
+    assert done.exit_code == 2
+    assert "config keys are written without dashes: seed=VALUE" in done.output
+    other = CliRunner().invoke(app, ["ls", "--seed", "3"], prog_name="advsweep")
+    assert other.exit_code == 2
+    assert "dashes" not in other.output  # it takes no config keys
+
+
+def test_sweep_without_values_trains_nothing(refused):
+    refused(["sweep:", "estimator=grpo,fade", "advsweep run"], "sweep")
+    refused(["sweep:", "estimator=grpo,fade", "advsweep run"], "sweep", "--jobs", "2")

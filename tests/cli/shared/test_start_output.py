@@ -1,0 +1,145 @@
+"""The first lines of `run` and `sweep`, and the commands that they name at the end."""
+
+from __future__ import annotations
+
+import shlex
+from types import SimpleNamespace
+
+import pytest
+
+from advsweep.cli.shared.execution import print_outcome
+from advsweep.cli.shared.options import check_overrides
+from advsweep.cli.shared.start_output import describe_plan, describe_time, print_start
+from advsweep.errors import ConfigError
+from advsweep.store import open_store
+from advsweep.sweep.events import SweepResult
+from advsweep.sweep.planning.eta import estimate
+from advsweep.sweep.planning.plan import make_plan
+from tests.cli.conftest import FAKE
+
+SMALL = [*FAKE, "executor=debug"]
+
+
+def test_run_says_what_is_trained_and_on_what():
+    plan = make_plan(["estimator=fade", "steps=40"], single=True)
+    assert describe_plan(plan) == (
+        "Training fade on countdown with model tiny (backend tiny): 40 steps of 64 prompts x 8 "
+        "rollouts of at most 10 tokens"
+    )
+
+
+def test_sweep_lists_what_differs():
+    plan = make_plan(["estimator=grpo,rloo", "seed=0,1", "group_size=4,8", *FAKE], name="two")
+    assert describe_plan(plan) == (
+        "sweep two: 8 runs of grpo, rloo on countdown with model tiny (backend fake): 12 steps of "
+        "64 prompts x 4, 8 rollouts of at most 10 tokens"
+    )
+
+
+def test_many_estimators_are_counted():
+    names = "grpo,rloo,dr_grpo,fade,maxrl,gpg,psr"
+    assert "7 runs of 7 estimators on" in describe_plan(make_plan([f"estimator={names}", *FAKE]))
+
+
+def test_first_guess_grows_with_the_work_and_shrinks_with_slots(tmp_path):
+    def guess(*overrides: str, slots: int = 1) -> str:
+        plan = make_plan(list(overrides))
+        return describe_time(plan, estimate(plan, None, slots), slots)
+
+    # 200 steps x 64 prompts x 8 rollouts x 0.25 ms = 25.6 s.
+    assert "200 steps left, roughly 26 s with 1 side by side (a first guess" in guess("seed=0")
+    assert "roughly 51 s" in guess("seed=0,1")
+    assert "roughly 26 s with 2" in guess("seed=0,1", slots=2)
+    assert "roughly 51 s" in guess("backend.minibatches=4")
+    assert "known when the first run has finished" in guess(*FAKE)
+
+
+def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
+    first = advsweep("run", *SMALL)
+    assert first.returncode == 0
+    assert first.stderr.startswith("Training grpo on countdown with model tiny (backend fake)")
+    second = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
+    assert second[0].startswith("Training grpo")
+    assert "(from 1 earlier runs)" in second[1]
+    again = advsweep("run", "seed=1", *SMALL).stderr.splitlines()
+    assert again[1] == "Everything is done already; no steps left."
+
+
+def test_json_on_stdout_stays_json(advsweep):
+    import json
+
+    done = advsweep("sweep", "seed=0,1", "--format", "json", *SMALL)
+    assert json.loads(done.stdout)["done"] == 2
+    assert done.stderr.startswith("sweep sweep-")
+
+
+def test_hostile_title_is_one_printable_line(capsys, tmp_path):
+    task = SimpleNamespace(title="x\x1b[2J\nFORGED", name="dataset")
+    plan = make_plan(["seed=0", *FAKE], single=True)
+    object.__setattr__(plan.runs[0].run, "task", task)
+    with open_store(str(tmp_path / "advsweep.db")) as store:
+        plan.runs[0].run.backend.completion_tokens = lambda run: 1
+        print_start(plan, store, 1)
+    text = capsys.readouterr().err
+    assert "\x1b" not in text
+    assert "\nFORGED" not in text
+
+
+@pytest.mark.parametrize(
+    ("store", "ending"),
+    [
+        (None, "`advsweep report my.sweep` prints the table."),
+        ("a b.db", "`advsweep report my.sweep --store 'a b.db'` prints the table."),
+        (
+            "postgresql://me:hunter2@host/runs",
+            "`advsweep report my.sweep --store 'postgresql://me:***@host/runs'` prints the table.",
+        ),
+    ],
+)
+def test_next_commands_name_the_store(capsys, monkeypatch, store, ending):
+    monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
+    outcome = SweepResult(run_ids=[1], done=1, skipped=0, failed={}, unfinished=0)
+    print_outcome(SimpleNamespace(name="my.sweep"), outcome, store)
+    assert capsys.readouterr().err.splitlines()[-1] == ending
+
+
+def test_store_of_the_environment_is_not_repeated(capsys, monkeypatch):
+    monkeypatch.setenv("ADVSWEEP_STORE", "other.db")
+    outcome = SweepResult(run_ids=[1], done=0, skipped=0, failed={1: "why"}, unfinished=0)
+    print_outcome(SimpleNamespace(name="x"), outcome, "other.db")
+    assert "--store" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (["estimator=grpo", "estimator=fade"], "estimator=grpo,fade"),
+        (["steps=2", "+seed=0", "seed=1"], "seed=0,1"),
+        (["a.yaml", "b.yaml"], "+experiment=a.yaml,b.yaml"),
+    ],
+)
+def test_key_given_twice_in_a_row_is_refused(given, remedy):
+    with pytest.raises(ConfigError) as error:
+        check_overrides(given)
+    assert f"sweep over both with {remedy} " in str(error.value)
+
+
+def test_key_given_twice_elsewhere_is_a_warning(capsys):
+    given = ["steps=2", "seed=0", "steps=3"]
+    assert check_overrides(given) == given
+    assert "steps is given twice, steps=2 and steps=3; the last one counts" in (
+        capsys.readouterr().err
+    )
+
+
+def test_same_word_twice_and_other_keys_are_fine(capsys):
+    given = ["seed=0", "seed=0", "optimizer.lr=1", "estimator=grpo", "~evaluation.k", "mine.yaml"]
+    assert check_overrides(given) == given
+    assert check_overrides(None) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_braces_of_a_shell_are_what_is_refused():
+    given = shlex.split("estimator=grpo estimator=fade")  # bash makes this of estimator={grpo,fade}
+    with pytest.raises(ConfigError, match="takes braces apart"):
+        check_overrides(given)

@@ -1,0 +1,145 @@
+"""Sweep files that are named by their path: no folder `experiment`, no header."""
+
+from __future__ import annotations
+
+import pytest
+
+from advsweep.config.groups import _OTHER_NAMES
+from advsweep.errors import AdvsweepError, ConfigError
+from advsweep.sweep.planning.plan import make_plan
+
+SMALL = """\
+steps: 3
+sweep:
+  seeds: 2
+  common: {backend: fake, group_size: [4, 8]}
+  blocks:
+    - estimator: [grpo, rloo]
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name="mine.yaml"):
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+def shape(plan):
+    return [
+        (p.run.estimator.name, p.run.seed, p.run.group_size, p.run.steps, p.run.backend.name)
+        for p in plan.runs
+    ]
+
+
+def test_file_without_a_header_is_a_sweep(file):
+    plan = make_plan([file(SMALL)])
+    assert plan.name == "mine"
+    assert sorted(shape(plan)) == sorted(
+        (estimator, seed, size, 3, "fake")
+        for estimator in ("grpo", "rloo")
+        for seed in (0, 1)
+        for size in (4, 8)
+    )
+    assert plan.spec["overrides"] == ["mine.yaml"]
+
+
+def test_overrides_beside_a_file_win(file):
+    plan = make_plan([file(SMALL), "steps=5", "seed=7"])
+    assert {(p.run.steps, p.run.seed) for p in plan.runs} == {(5, 7)}
+
+
+def test_three_spellings_are_the_same_runs(file, tmp_path):
+    name = file(SMALL)
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"# @package _global_\n{SMALL}")
+    plans = [
+        make_plan([name]),
+        make_plan([f"+experiment={tmp_path / name}"]),
+        make_plan(["+experiment=mine"], config_dirs=[tmp_path / "conf"]),
+    ]
+    identities = [[p.run.identity for p in plan.runs] for plan in plans]
+    assert identities[0] == identities[1] == identities[2]
+    assert {plan.name for plan in plans} == {"mine"}
+
+
+def test_file_may_have_the_name_of_a_shipped_one_and_is_read_anew(file):
+    name = file(SMALL, "demo.yaml")
+    assert len(make_plan([name]).runs) == 8
+    file(SMALL.replace("seeds: 2", "seeds: 1"), "demo.yaml")
+    plan = make_plan([name])
+    assert len(plan.runs) == 4
+    assert plan.name == "demo"
+
+
+def test_defaults_of_hydra_may_stand_in_a_file(file):
+    text = "defaults:\n  - override /task: routes\n  - override /backend: fake\nsteps: 2\n"
+    [planned] = make_plan([file(text)]).runs
+    assert (planned.run.task.name, planned.run.backend.name) == ("routes", "fake")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps:\n\t3\n", ["mine.yaml, line 2", "tab"]),
+        ("a: [1\n", ["mine.yaml, line"]),
+        ("", ["mine.yaml", "got nothing"]),
+        ("- a\n", ["mine.yaml", "got list"]),
+        ("step: 3\n", ["step", "steps"]),
+        ("sweep: {blocks: [{estimator: grop}]}\n", ["grop", "grpo"]),
+    ],
+)
+def test_wrong_file_is_one_line_that_says_where(file, text, words):
+    with pytest.raises(AdvsweepError) as error:
+        make_plan([file(text)])
+    for word in words:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_file_is_named(file):
+    with pytest.raises(ConfigError, match="none.yaml: expected a sweep file"):
+        make_plan(["none.yaml"])
+
+
+def test_aliases_that_would_fill_memory_are_refused(file):
+    lines = ["a0: &a0 [1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    with pytest.raises(ConfigError):
+        make_plan([file("\n".join(lines))])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["demo"], "did you mean +experiment=demo?"),
+        (["two_stage/toy"], "did you mean +experiment=two_stage/toy?"),
+        (["nothing"], "as in estimator=fade"),
+        (["../config"], "as in estimator=fade"),
+        (["seed", "=", "1"], "write seed=1"),
+        (["seed", "="], "write seed=VALUE"),
+        (["=", "1"], "write KEY=1"),
+        (["lr=1e-4"], "did you mean optimizer.lr?"),
+        (["learning_rate=1e-4"], "did you mean optimizer.lr?"),
+        (["temperature=1"], "did you mean generation.temperature or evaluation.temperature?"),
+        (["estimater=grpo"], "did you mean 'estimator'?"),
+    ],
+)
+def test_messages_say_how_to_write_it(words, expected):
+    with pytest.raises(ConfigError) as error:
+        make_plan(words)
+    assert expected in str(error.value)
+
+
+def test_names_of_other_trainers_lead_to_keys_that_exist():
+    values = {"task.data": None, "task": "countdown", "estimator": "grpo"}
+    for name, key in _OTHER_NAMES.items():
+        with pytest.raises(ConfigError, match=f"did you mean.* {key}"):
+            make_plan([f"{name}=1"])
+        if values.get(key, "") is not None:
+            assert make_plan([f"{key}={values.get(key, 1)}"]).runs
