@@ -141,7 +141,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest known names, or the first of all.
+    """Return a hint for a misspelt name: the nearest known names, those it is a part of, or all.
 
     >>> nearest("grop", ["grpo", "rloo"])
     "did you mean 'grpo'?"
@@ -150,6 +150,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(k) for k in close) + "?"
+    # A part of a longer name, such as `acr` of `collapse/acr`.
+    if len(name) > 1 and (longer := [k for k in known if name.lower() in k.lower()]):
+        longer = sorted(longer, key=lambda k: (len(k), k))[:3]
+        return "did you mean " + " or ".join(repr(k) for k in longer) + "?"
     if not known:
         return "there are none"
     if len(known) <= 12:

@@ -34,6 +34,9 @@ def test_nearest_names() -> None:
     assert nearest("grop", known) == "did you mean 'grpo'?"
     assert nearest("zzz", known) == "known: grpo, rloo"
     assert nearest("zzz", []) == "there are none"
+    metrics = ["collapse/acr", "collapse/acr/level_0", "reward/mean"]
+    assert nearest("ACR", metrics) == "did you mean 'collapse/acr' or 'collapse/acr/level_0'?"
+    assert nearest("x", ["x/y"]) == "known: x/y"
     many = [f"name{i:02}" for i in range(20)]
     assert nearest("zzz", many).startswith("there are 20: name00, ")
 

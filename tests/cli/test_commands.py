@@ -44,8 +44,20 @@ def test_ls_as_json_has_what_scripts_need(finished):
 def test_ls_as_a_table_and_as_csv_agree(finished):
     table = finished("ls").stdout.splitlines()
     rows = list(csv.DictReader(io.StringIO(finished("ls", "--format", "csv").stdout)))
-    assert table[0].split() == list(rows[0])
+    assert table[0].split() == [*rows[0], "what"]
     assert [line.split()[0] for line in table[1:]] == [row["id"] for row in rows]
+
+
+def test_ls_shows_the_keys_in_which_runs_differ(advsweep):
+    assert advsweep("sweep", "group_size=4,8", "optimizer.lr=0.1,0.2", *IN_PROCESS).returncode == 0
+    lines = advsweep("ls").stdout.splitlines()
+    column = lines[0].index("what")
+    assert [line[column:] for line in lines[1:]] == [
+        "optimizer.lr=0.2 group_size=8",
+        "optimizer.lr=0.1 group_size=8",
+        "optimizer.lr=0.2 group_size=4",
+        "optimizer.lr=0.1 group_size=4",
+    ]
 
 
 def test_ls_filters(finished):
@@ -143,6 +155,15 @@ def test_a_dry_run_starts_nothing(advsweep, tmp_path):
     text = advsweep("sweep", "--dry-run", "seed=0,1", *FAKE).stdout
     assert "2 runs" in text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_names_what_differs_from_the_defaults(advsweep):
+    done = advsweep("run", "--dry-run", "estimator=fade", "seed=5")
+    assert "seed=5" in done.stdout.splitlines()
+    changed = [line for line in done.stderr.splitlines() if "other than the defaults" in line]
+    assert len(changed) == 1
+    assert changed[0].endswith(": estimator=fade seed=5")
+    assert "other than the defaults" not in advsweep("run", "--dry-run").stderr
 
 
 def test_what_is_done_is_not_repeated_unless_forced(advsweep):

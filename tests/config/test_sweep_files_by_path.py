@@ -103,7 +103,7 @@ def test_wrong_file_is_one_line_that_says_where(file, text, words):
 
 
 def test_missing_file_is_named(file):
-    with pytest.raises(ConfigError, match="none.yaml: expected a sweep file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: expected a sweep file"):
         make_plan(["none.yaml"])
 
 

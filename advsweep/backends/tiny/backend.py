@@ -197,6 +197,6 @@ def _parts(run: Run) -> tuple[TinyModel, SymbolTask]:
     if not isinstance(run.task, SymbolTask):
         raise ConfigError(
             f"task: backend 'tiny' needs a task over a small alphabet, such as 'countdown', "
-            f"got '{run.task.name}'"
+            f"got '{run.task.name}'; for this task write backend=trl model=hf model.path=NAME"
         )
     return run.model.for_seed(run.seed), run.task

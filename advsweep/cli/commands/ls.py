@@ -35,6 +35,8 @@ def ls(
 ) -> None:
     """List runs, newest first.
 
+    The last column of the table, `what`, has the config keys in which the listed runs differ.
+
     Examples:
         advsweep ls
         advsweep ls demo --status failed
@@ -58,7 +60,13 @@ def ls(
     if output is ListFormat.JSON:
         print_listing([_record(r, sweep) for r in runs], output)
         return
-    print_listing([_row(r) for r in runs], output)
+    rows = [_row(r) for r in runs]
+    if output is ListFormat.TABLE:
+        from advsweep.sweep.planning.labels import varying_keys
+
+        for row, keys in zip(rows, varying_keys(r.config for r in runs), strict=True):
+            row["what"] = " ".join(keys)
+    print_listing(rows, output)
     left = opened.runs.count(sweep=sweep, status=parse_status(status)) - len(runs)
     if left:
         echo_line(f"{left} older runs not shown; --all shows them.", err=True)

@@ -56,6 +56,7 @@ def run(
     if dry_run:
         print_absent(plan)
         execution.print_config(plan.runs[0].config, output)
+        execution.print_changes(plan.runs[0].config)
         return
     plan.check()  # before creating a store
     with execution.writable_store(store) as opened:

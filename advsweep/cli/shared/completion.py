@@ -62,10 +62,10 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     """
     from advsweep.sweep.registry import config_groups
 
-    words = [word for word in context.params.get("overrides") or [] if word != "="]
+    given = context.params.get("overrides") or []
+    words = [word for word in given if word != "="]
     key, equals, value = incomplete.partition("=")
-    files = [] if equals or "=" in context.params.get("overrides", ()) else _sweep_files(incomplete)
-    if files:
+    if not equals and given[-1:] != ["="] and (files := _sweep_files(incomplete)):
         return files
     if not equals:  # bash splits words at "=" and expects the value alone
         key, value = words[-1] if words else "", incomplete

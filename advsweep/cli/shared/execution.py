@@ -145,6 +145,21 @@ def print_config(config: Plain, output: RecordFormat) -> None:
         echo_line(f"{key}={value}")
 
 
+def print_changes(config: Plain) -> None:
+    """Prints on stderr the keys of a run's config that have other values than by default.
+
+    Keys of a component that is not the default one are left out unless its name is what differs.
+    """
+    from advsweep.sweep.planning.plan import make_plan
+
+    default = dict(flatten(make_plan([], single=True, fetch=False).runs[0].config))
+    changed = [
+        f"{key}={value}" for key, value in flatten(config) if default.get(key, value) != value
+    ]
+    if changed:
+        echo_line(f"other than the defaults: {' '.join(changed)}", err=True)
+
+
 def outcome_record(plan: Plan, outcome: SweepResult) -> dict[str, Any]:
     """Returns the outcome of a sweep for `--format json`."""
     return {

@@ -22,6 +22,15 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     components. Between two estimators nearly every key varies, so such pairs do not count.
     """
     configs = list(configs)
+    return [
+        " ".join([config["estimator"]["name"], f"seed={config['seed']}", *parts])
+        for config, parts in zip(configs, varying_keys(configs), strict=True)
+    ]
+
+
+def varying_keys(configs: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Return what tells each config apart beside estimator and seed, such as `group_size=16`."""
+    configs = list(configs)
     flattened = _Flattened()
     values: dict[tuple[str, ...], dict[str, set[str]]] = {}
     seen: dict[tuple[str, ...], set[int]] = {}
@@ -38,7 +47,7 @@ def config_labels(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     vary = {key for group in values.values() for key, found in group.items() if len(found) > 1}
     vary |= {key for key in _names(values) if key != "estimator.name"}
     vary -= {"seed"}
-    return [_label(config, flattened.nodes(config), vary) for config in configs]
+    return [_varying(flattened.nodes(config), vary) for config in configs]
 
 
 class _Node(NamedTuple):
@@ -79,11 +88,9 @@ def _names(values: Mapping[tuple[str, ...], Mapping[str, set[str]]]) -> set[str]
     return {key for key, found in seen.items() if len(found) > 1}
 
 
-def _label(config: Mapping[str, Any], nodes: Iterable[_Node], vary: set[str]) -> str:
-    parts = [config["estimator"]["name"], f"seed={config['seed']}"]
+def _varying(nodes: Iterable[_Node], vary: set[str]) -> list[str]:
     leaves = (leaf for node in nodes for leaf in node.leaves)
-    parts += [f"{k.removesuffix('.name')}={v}" for k, v in leaves if k in vary]
-    return " ".join(parts)
+    return [f"{k.removesuffix('.name')}={v}" for k, v in leaves if k in vary]
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from types import SimpleNamespace
 
@@ -66,8 +67,6 @@ def test_time_follows_finished_runs_once_there_are_some(advsweep, tmp_path):
 
 
 def test_json_on_stdout_stays_json(advsweep):
-    import json
-
     done = advsweep("sweep", "seed=0,1", "--format", "json", *SMALL)
     assert json.loads(done.stdout)["done"] == 2
     assert done.stderr.startswith("sweep sweep-")
@@ -98,14 +97,16 @@ def test_hostile_title_is_one_printable_line(capsys, tmp_path):
 )
 def test_next_commands_name_the_store(capsys, monkeypatch, store, ending):
     monkeypatch.delenv("ADVSWEEP_STORE", raising=False)
-    outcome = SweepResult(run_ids=[1], done=1, skipped=0, failed={}, unfinished=0)
+    outcome = SweepResult(run_ids=[1], done=1, skipped=0, failed={}, unfinished=0, stopped=False)
     print_outcome(SimpleNamespace(name="my.sweep"), outcome, store)
     assert capsys.readouterr().err.splitlines()[-1] == ending
 
 
 def test_store_of_the_environment_is_not_repeated(capsys, monkeypatch):
     monkeypatch.setenv("ADVSWEEP_STORE", "other.db")
-    outcome = SweepResult(run_ids=[1], done=0, skipped=0, failed={1: "why"}, unfinished=0)
+    outcome = SweepResult(
+        run_ids=[1], done=0, skipped=0, failed={1: "why"}, unfinished=0, stopped=False
+    )
     print_outcome(SimpleNamespace(name="x"), outcome, "other.db")
     assert "--store" not in capsys.readouterr().err
 
