@@ -39,11 +39,12 @@ def plan(
         advsweep plan +experiment=demo --all
     """
     from advsweep.cli.shared import search_output
+    from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan
     from advsweep.sweep.planning.plan import make_plan
     from advsweep.sweep.search.study import plan_search, refuse_search
 
-    overrides = options.check_overrides(overrides)
+    overrides = check_overrides(overrides)
     study = plan_search(overrides or [], config_dirs=config_dir or (), name=name)
     if study is not None:
         search_output.refuse_force(force)

@@ -41,12 +41,13 @@ def run(
     """
     from advsweep.cli.shared import execution, runs
     from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_absent, print_warnings
     from advsweep.cli.shared.start_output import print_start
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import refuse_search
 
-    overrides = options.check_overrides(overrides)
+    overrides = check_overrides(overrides)
     options.give_consent(run_code, run_code_as_root)
     execution.set_store_patience(store_patience)
     policy = execution.make_policy(retries, retry_on, time_limit, memory_limit)

@@ -62,13 +62,14 @@ def sweep(
     """
     from advsweep.cli.shared import execution, search_output
     from advsweep.cli.shared.output import print_json
+    from advsweep.cli.shared.overrides import check_overrides
     from advsweep.cli.shared.plan_output import print_plan, print_warnings
     from advsweep.cli.shared.start_output import print_start
     from advsweep.errors import ConfigError
     from advsweep.sweep.planning.plan import make_plan, outdated_runs
     from advsweep.sweep.search.study import plan_search, refuse_search
 
-    overrides = options.check_overrides(overrides)
+    overrides = check_overrides(overrides)
     if not overrides:
         raise ConfigError(
             "sweep: expected values to sweep over, such as estimator=grpo,fade seed=0,1,2, or a "

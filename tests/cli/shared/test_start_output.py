@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from advsweep.cli.shared.execution import print_outcome
-from advsweep.cli.shared.options import check_overrides
+from advsweep.cli.shared.overrides import check_overrides
 from advsweep.cli.shared.start_output import describe_plan, describe_time, print_start
 from advsweep.errors import ConfigError
 from advsweep.store import open_store
