@@ -381,8 +381,8 @@ READ: dict[str, list[list[str]]] = {
 REFUSED = {"plan", "weights", "hidden-states", "sync", "export", "eval", "retry", "claims"}
 """Commands that refuse what the store holds, in a message that quotes it."""
 
-ONE_FORMAT = {"tasks": "csv", "experiments": "table"}
-"""Commands that compose every config, which takes seconds, and print as `ls` does."""
+ONE_FORMAT = {"tasks": "csv", "experiments": "table", "doctor": "text"}
+"""Commands that take seconds, as they compose every config or start torch, and print as `ls` does."""
 
 SEVERAL_LINES = {"logs", "show", "tasks show"}
 """Commands that show texts of several lines: logs, tracebacks and prompts."""

@@ -61,8 +61,32 @@ class Command(TyperCommand):
                 error.message = f"{message.rstrip('.')}; {hint}"  # type: ignore[attr-defined]
             raise
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Returns the arguments as their `metavar` has them: it has the brackets already."""
+        given = {p.get_usage_pieces(ctx)[0]: p.metavar for p in self.params if _is_argument(p)}
+        return [given.get(piece) or piece for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments, options = [], []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and _is_argument(parameter):
+                # Without Python's types; the usage shows what is required.
+                text = record[1].removesuffix("[required]").rstrip()
+                arguments.append((parameter.metavar or record[0], text))
+            elif record is not None:
+                options.append(record)
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(formatter, self.examples)
+
+
+def _is_argument(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "argument")
 
 
 class Group(TyperGroup):

@@ -33,7 +33,8 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Overrides in Hydra's grammar, such as estimator=fade seed=3 optimizer.lr=1e-4.",
+        help="Config keys with their values, such as estimator=fade seed=3 optimizer.lr=1e-4, or "
+        "a sweep file (FILE.yaml); `advsweep run --dry-run` prints all keys.",
         autocompletion=complete_override,
         show_default=False,
     ),

@@ -89,6 +89,24 @@ def test_examples_can_be_parsed(example):
     group.make_context(name, words, parent=context)
 
 
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("run", "[OPTIONS] [KEY=VALUE]..."),
+        ("report", "[OPTIONS] [SWEEP]"),
+        ("rm", "[OPTIONS] RUN...|SWEEP"),
+        ("merge", "[OPTIONS] OTHER"),
+        ("init", "[OPTIONS] [FOLDER]"),
+        ("estimators show", "[OPTIONS] NAME"),
+    ],
+)
+def test_usage_has_arguments_without_python_types(name, usage):
+    text = shown(*name.split())
+    assert text.startswith(f"Usage: advsweep {name} {usage}\n")
+    assert "list[" not in text
+    assert "<str>" not in text.partition("Options:")[0]
+
+
 def test_examples_are_split_from_the_text():
     text = "Do it.\n\nMore.\n\nExamples:\n    advsweep a\n    advsweep b --c 'd e'"
     assert split_examples(text) == ("Do it.\n\nMore.", ["advsweep a", "advsweep b --c 'd e'"])
