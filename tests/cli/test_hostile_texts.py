@@ -341,6 +341,7 @@ NO_TEXTS = {
     "estimators apply",
     "estimators plot",
     "init",
+    "keys",
     "methods",
     "plugins",
     "db upgrade",
@@ -382,7 +383,7 @@ REFUSED = {"plan", "weights", "hidden-states", "sync", "export", "eval", "retry"
 """Commands that refuse what the store holds, in a message that quotes it."""
 
 ONE_FORMAT = {"tasks": "csv", "experiments": "table", "doctor": "text"}
-"""Commands that take seconds, as they compose every config or start torch, and print as `ls` does."""
+"""Commands that take seconds and print as `ls` does: they compose every config or start torch."""
 
 SEVERAL_LINES = {"logs", "show", "tasks show"}
 """Commands that show texts of several lines: logs, tracebacks and prompts."""

@@ -80,6 +80,13 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     return [f"{head}{chosen}{comma}{name}" for name in _starting(members, begun)]
 
 
+def complete_group(incomplete: str) -> list[str]:
+    """Completes a config group, for `advsweep keys`."""
+    from advsweep.sweep.registry import GROUPS
+
+    return _starting(GROUPS, incomplete)
+
+
 def _sweep_files(incomplete: str) -> list[str]:
     """Returns the sweep files whose path begins so, in one folder; plain words only."""
     folder, slash, begun = incomplete.rpartition("/")

@@ -93,3 +93,4 @@ def test_sweep_files_are_completed(tmp_path, monkeypatch):
 def test_commands_are_completed_with_whole_names():
     assert offered("doc") == "doctor"
     assert offered("in") == "init"
+    assert offered("keys opt") == "optimizer"
