@@ -142,4 +142,4 @@ def test_names_of_other_trainers_lead_to_keys_that_exist():
         with pytest.raises(ConfigError, match=f"did you mean.* {key}"):
             make_plan([f"{name}=1"])
         if values.get(key, "") is not None:
-            assert make_plan([f"{key}={values.get(key, 1)}"]).runs
+            assert make_plan([f"{key}={values.get(key, 2)}"]).runs

@@ -95,7 +95,7 @@ def import_(
     worker trains them.
 
     Examples:
-        advsweep import csv log.csv --set estimator=grpo seed=0
+        advsweep import csv log.csv --set estimator=grpo --set seed=0
         advsweep import tensorboard logs --name-pattern '{estimator}-s{seed}'
     """
     from advsweep.importing import IMPORTERS

@@ -10,7 +10,7 @@ import typer
 SWEEP_FILE = """\
 # A sweep file: `advsweep sweep sweep.yaml` trains every combination of what stands below and
 # repeats nothing that is done. `advsweep plan sweep.yaml` shows the runs and their time first.
-# Any key of a run can be set here, as on the command line; `advsweep run --dry-run` prints all.
+# Any key of a run can be set here, as on the command line; `advsweep keys` lists them.
 
 steps: 100               # training steps of each run
 group_size: 8            # rollouts per prompt
@@ -85,7 +85,7 @@ def init(
 
     Examples:
         advsweep init first
-        cd first && advsweep sweep sweep.yaml
+        advsweep init first && cd first && advsweep sweep sweep.yaml
     """
     from advsweep.cli.shared.output import echo_line
     from advsweep.errors import ConfigError

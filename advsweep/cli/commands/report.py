@@ -182,7 +182,7 @@ def report(
     Examples:
         advsweep report demo
         advsweep report demo --baseline grpo --columns pass@1,pass@8
-        advsweep report demo --format html -o demo.html
+        advsweep report demo --format html > demo.html
         advsweep report demo --assert 'pass@1[fade] >= pass@1[grpo] - 0.02'
     """
     from advsweep.errors import ConfigError

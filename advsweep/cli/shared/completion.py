@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 OFFERED = 50
 """Number of newest runs offered; older ones must be typed."""
+
+SWEEP_FILES = (".yaml", ".yml")
+"""As `advsweep.config.groups.SWEEP_FILES`, whose module imports more than completion needs."""
 
 _PLAIN_WORD = re.compile(r"[\w.@%+,/][\w.@%+,:/=-]*")
 
@@ -65,7 +68,7 @@ def complete_override(context: typer.Context, incomplete: str) -> list[str]:
     given = context.params.get("overrides") or []
     words = [word for word in given if word != "="]
     key, equals, value = incomplete.partition("=")
-    if not equals and given[-1:] != ["="] and (files := _sweep_files(incomplete)):
+    if not equals and not _awaits_value(given) and (files := _sweep_files(incomplete)):
         return files
     if not equals:  # bash splits words at "=" and expects the value alone
         key, value = words[-1] if words else "", incomplete
@@ -87,6 +90,13 @@ def complete_group(incomplete: str) -> list[str]:
     return _starting(GROUPS, incomplete)
 
 
+def _awaits_value(given: Sequence[str]) -> bool:
+    """Returns whether the last word is a key; bash makes `seed=1 method=` of five words."""
+    last = "".join(given[-1:])
+    is_value = "=" in last or last.endswith(SWEEP_FILES) or given[-2:-1] == ["="]
+    return last == "=" or bool(last and not is_value)
+
+
 def _sweep_files(incomplete: str) -> list[str]:
     """Returns the sweep files whose path begins so, in one folder; plain words only."""
     folder, slash, begun = incomplete.rpartition("/")
@@ -94,8 +104,9 @@ def _sweep_files(incomplete: str) -> list[str]:
         found = sorted(Path(folder + slash or ".").iterdir())
     except OSError:
         return []
-    names = [f"{folder}{slash}{path.name}" for path in found if path.name.startswith(begun)]
-    return [n for n in names if n.endswith((".yaml", ".yml")) and _PLAIN_WORD.fullmatch(n)]
+    shown = [p.name for p in found if not p.name.startswith(".") and p.name.startswith(begun)]
+    names = [f"{folder}{slash}{name}" for name in shown if name.endswith(SWEEP_FILES)]
+    return [name for name in names if _PLAIN_WORD.fullmatch(name)]
 
 
 def _components(key: str) -> list[str]:

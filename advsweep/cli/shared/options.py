@@ -34,7 +34,7 @@ Overrides = Annotated[
     typer.Argument(
         metavar="[KEY=VALUE]...",
         help="Config keys with their values, such as estimator=fade seed=3 optimizer.lr=1e-4, or "
-        "a sweep file (FILE.yaml); `advsweep run --dry-run` prints all keys.",
+        "a sweep file (FILE.yaml); `advsweep keys` lists the keys.",
         autocompletion=complete_override,
         show_default=False,
     ),

@@ -88,6 +88,9 @@ def test_sweep_files_are_completed(tmp_path, monkeypatch):
     assert offered("sweep x") == ""  # the shell would run it
     assert offered("sweep estimator = grpo,power_a") == "grpo,power_alpha"
     assert offered("sweep sub/none/") == ""
+    assert offered("sweep seed = 1 swe") == "sweep.yaml"
+    (tmp_path / ".hidden.yaml").write_text("steps: 1")
+    assert ".hidden.yaml" not in offered("sweep ")
 
 
 def test_commands_are_completed_with_whole_names():
