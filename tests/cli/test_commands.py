@@ -188,7 +188,8 @@ def test_a_doubtful_alias_is_a_warning_in_one_line(advsweep):
     done = advsweep("run", "--dry-run", "estimator=asym_norm", *FAKE)
     assert done.returncode == 0
     assert done.stderr.startswith("advsweep: estimator 'asym_norm' is taken for 'asym_re'")
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.splitlines()[1].startswith("other than the defaults: estimator=asym_re")
+    assert done.stderr.count("\n") == 2
     assert "estimator=asym_re" in done.stdout
 
 

@@ -30,7 +30,7 @@ sweep:
     # optimizer.lr: [1e-4, 3e-4]
   blocks:                # each block is a grid of its own; its runs are added to the others
     - estimator: [grpo, rloo]      # `advsweep estimators` lists them
-    - estimator: fade
+    - estimator: fade              # with a setting of its own:
       estimator.h_star: 0.5        # `advsweep estimators show fade` lists its options
 """
 
