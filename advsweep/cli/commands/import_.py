@@ -38,7 +38,7 @@ def import_(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set a config key of every run, such as estimator=grpo seed=0; may be repeated.",
+            help="Set a config key of every run, such as estimator=grpo; may be repeated.",
         ),
     ] = None,
     name_pattern: Annotated[

@@ -80,5 +80,5 @@ def describe_time(plan: Plan, left: TimeEstimate, slots: int) -> str:
         total += guess * state.steps_left / planned.run.steps
     return (
         f"{left.steps} steps left, roughly {duration(total / slots)} with {slots} side by side (a "
-        "first guess: no run of this kind has finished in this store)"
+        "first guess for an idle machine: no run of this kind has finished in this store)"
     )

@@ -47,7 +47,6 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("no make")
     assert advsweep("init").returncode == 0
-    # The scores of the fake backend are its own; that the statement is judged is what counts.
     sweep, fake = "sweep sweep.yaml", " ".join(f"'{word}'" for word in FAKE)
     makefile = (tmp_path / "Makefile").read_text()
     (tmp_path / "Makefile").write_text(makefile.replace(sweep, f"{sweep} {fake}"))
@@ -58,9 +57,15 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
         text=True,
         check=False,
     )
-    assert "pass@1[rloo]" in made.stderr
     assert "9 done of 9 runs" in made.stderr
-    assert made.returncode in (0, 2)  # make exits with 2 where the command exits with 1
+    assert "holds: pass@1[grpo] >= pass@1[base]" in made.stderr
+    assert made.returncode == 0
+    (tmp_path / "Makefile").write_text(
+        (tmp_path / "Makefile").read_text().replace("pass@1[base]'", "pass@1[base] + 1'")
+    )
+    wrong = subprocess.run(made.args, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "contradicted" in wrong.stderr
+    assert wrong.returncode == 2  # make's exit code where a command exits with 1
 
 
 @pytest.mark.parametrize("name", FILES)
