@@ -25,6 +25,7 @@ from advsweep.cli.shared.plan_output import (
     print_truncated,
     remaining_record,
 )
+from advsweep.cli.shared.start_output import describe_plan
 from advsweep.sweep.search.dimensions import format_params
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def search(
     """Executes a search, prints the best trials and ends the command."""
     from advsweep.sweep.search.execution import execute_search
 
+    echo_line(
+        f"sweep {study.name}: {study.search.trials} trials of {len(study.seeds)} runs each, "
+        f"search={study.search.name} over {', '.join(study.dimensions)}",
+        err=True,
+    )
+    echo_line(describe_plan(replace(study.example, name=None)), err=True)
     with execution.writable_store(url) as store:
         with (
             execution.track_events(study.example, store) as track,
