@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm test-verl soak check readme bench clean
+.PHONY: help install demo studies smoke gpu-study test test-all test-slow test-security test-portable test-trl test-vllm test-verl soak check readme docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,11 @@ $(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
 	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python --no-deps verl==0.9.1
 	@$(VERL_VENV)/bin/uv pip install -q --python $(VERL_VENV)/bin/python '$(TORCH)' $(VERL_NEEDS) \
 	  -e . hatchling hypothesis pytest pytest-timeout
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.core
+	@echo "installing what the documentation site needs ..." >&2
+	@$(PIP) install -e '.[docs]'
 	@touch $@
 
 # The vLLM of PyPI brings the torch for CUDA that it needs.
@@ -137,6 +142,9 @@ readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
 	@awk '/<!-- \/estimators -->/ {skip = 0} !skip; /<!-- estimators -->/ {skip = 1; while ((getline row < ".estimators.md") > 0) print row}' README.md > .readme.md
 	@mv .readme.md README.md
 	@rm .estimators.md
+
+docs: $(VENV)/.docs  ## the documentation site, in build/site; every link is checked
+	@OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py
 
 bench: $(VENV)/.dev  ## what it costs, beside its peers
 	@for name in $(BENCH); do echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench_$$name.py || exit 1; done

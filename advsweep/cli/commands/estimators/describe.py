@@ -136,14 +136,15 @@ def show(
     from advsweep.cli.commands.estimators.inputs import build_from_options
 
     estimator = build_from_options(name, fields or [])
-    record = _record(estimator)
+    record = describe(estimator)
     if output is RecordFormat.JSON:
         print_json(record)
     else:
         _print(record)
 
 
-def _record(estimator: Estimator) -> dict[str, Any]:
+def describe(estimator: Estimator) -> dict[str, Any]:
+    """Return everything about an estimator that its page and `show` print, in JSON types."""
     from advsweep.components import parameters
     from advsweep.estimators import ESTIMATORS
 

@@ -1,0 +1,117 @@
+"""The pages of the estimators: formula, masses, defaults, source and departures of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from site_text import code, escape, prose, table, value
+
+from advsweep.cli.commands.estimators.describe import describe, markdown_table
+from advsweep.errors import AdvsweepError
+from advsweep.estimators import ESTIMATORS
+
+_RATES = tuple(percent / 100 for percent in range(2, 100, 2))
+_SIZE = 8
+
+
+def estimator_pages(figures: Path | None = None) -> dict[str, str]:
+    """Return the pages by path below `reference/`.
+
+    Args:
+        figures: the folder to draw the figures of the masses into; None draws none.
+    """
+    from advsweep.cli.commands.estimators.inputs import build_from_options
+
+    pages = {"estimators.md": _overview()}
+    for name in sorted(cls.name for cls in ESTIMATORS.classes()):
+        record = describe(build_from_options(name, []))
+        figure = figures is not None and _draw(name, record, figures / f"{name}.svg")
+        pages[f"estimators/{name}.md"] = _page(record, figure)
+    return pages
+
+
+def _overview() -> str:
+    listed = markdown_table()
+    for cls in ESTIMATORS.classes():
+        listed = listed.replace(f" `{cls.name}`", f" [`{cls.name}`](estimators/{cls.name}.md)", 1)
+    return (
+        "# Estimators\n\n"
+        "Each maps the rewards rᵢ of a prompt's G rollouts to one advantage Aᵢ per rollout. "
+        "p is their mean, q = 1 - p, σ their population standard deviation, dᵢ = rᵢ - p. A group "
+        "of equal rewards gets exactly 0 wherever the formula reads 0/0.\n\n"
+        "*Held to* says what the defaults follow: the formula of a **paper**, the **released "
+        "code** of the method's authors where no paper's text has it, or **ours** where no source "
+        "has one. The options after it switch to the released code.\n\n" + listed
+    )
+
+
+def _page(record: dict[str, Any], figure: bool) -> str:
+    name = record["name"]
+    also = f"Also called {', '.join(map(code, record['aliases']))}. " if record["aliases"] else ""
+    facts = [
+        ["family", escape(record["family"])],
+        ["source", escape(f"{record['paper']}, {record['equation']}")],
+        ["defaults held to", escape(record["held"])],
+        ["needs", ", ".join(map(code, ["rewards", *record["needs"]]))],
+        ["reads if given", ", ".join(map(code, record["uses"])) or "nothing else"],
+        ["rewards", escape(record["rewards"])],
+        ["group size", f"at least {record['minimum_group']}"],
+        ["memory between steps", "yes" if record["stateful"] else "no"],
+    ]
+    parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
+    parts += [also + f"`advsweep estimators show {name}` prints this page.\n"]
+    parts += [table(("", ""), facts), prose(record["description"].splitlines())]
+    if record["released"]:
+        parts.append(f"**The authors' released code.** {escape(record['released'])}\n")
+        parts += [f"- `{options}`\n" for options in record["released_options"]]
+    parts.append(f"**Departures from the source.** {escape(record['departures'])}\n")
+    parts.append("## Options\n")
+    rows = [
+        [
+            code(f"estimator.{each['name']}"),
+            escape(each["type"]),
+            value(each["default"]),
+            escape(each["range"]),
+            escape(each["help"]),
+        ]
+        for each in record["parameters"]
+    ]
+    header = ("key", "type", "default", "range", "meaning")
+    parts.append(table(header, rows) if rows else "It has none.\n")
+    parts.append("## Masses\n")
+    if figure:
+        parts += [f"![Masses of {name} over the solve rate]({name}.svg)\n"]
+        parts += [f"```sh\nadvsweep estimators plot {name} -o {name}.svg\n```\n"]
+    masses = record["masses"]
+    if masses["refused"]:
+        parts.append(f"They are not defined here: {escape(masses['refused'])}\n")
+    else:
+        inputs = "".join(f", {k} = {v:g}" for k, v in record["inputs"].items())
+        parts.append(f"Expected masses at G = {masses['group_size']}{escape(inputs)}:\n")
+        numbers = [[f"{each[k]:.3g}" for k in ("p", "success", "failure")] for each in masses["rates"]]
+        parts.append(table(("p", "m_S", "m_F"), numbers))
+    parts.append("## Degenerate groups\n")
+    groups = [
+        [
+            escape(each["group"]),
+            escape(" ".join(f"{x:g}" for x in each["advantages"]))
+            if each["advantages"] is not None
+            else escape(f"refused: {each['refused']}"),
+        ]
+        for each in record["degenerate"]
+    ]
+    parts.append(table(("group, alone in a first step", "advantages"), groups))
+    return "\n".join(parts)
+
+
+def _draw(name: str, record: dict[str, Any], target: Path) -> bool:
+    """Draws the masses; returns whether the estimator has a figure."""
+    from advsweep.cli.commands.estimators.plot import plot
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        plot([name], target=target, group_size=max(_SIZE, record["masses"]["group_size"]))
+    except AdvsweepError:
+        return False  # such as an estimator that reads no rewards
+    return True

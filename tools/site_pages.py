@@ -1,0 +1,159 @@
+"""The pages of the site before they are rendered: copied, linked anew, or generated.
+
+`stage` puts them into a folder that the site generator reads. A link of a source page may name
+any file of the repository: another page, a figure, a study, a YAML file. Links to pages stay
+links to pages; other files are copied below `files/`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_TEXT = {".yaml", ".yml", ".py", ".toml", ".txt", ".cfg", ".md", ""}
+_LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\()([^)\s]+)(\))")
+_FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
+# Where pages of the repository's root go.
+_ROOT_PAGES = {
+    "ARCHITECTURE.md": "project/architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "README.md": "index.md",
+    "SECURITY.md": "project/security.md",
+}
+
+
+class BrokenLinkError(Exception):
+    """A page links to a file that the repository does not have."""
+
+
+def stage(target: Path, generated: dict[str, str]) -> None:
+    """Fill a folder with every page of the site.
+
+    Args:
+        generated: pages made from the code, by path; they link to pages of the site.
+
+    Raises:
+        BrokenLinkError: a link names no file; the message has every such link.
+    """
+    broken: list[str] = []
+    places = _places()
+    for path, text in generated.items():
+        _write(target / path, text)
+    for source, place in places.items():
+        if source.suffix == ".md":
+            linked = _relink(source, place, places, target, generated, broken)
+            _write(target / place, linked)
+        elif source.suffix == ".ipynb":
+            _write(target / place, notebook_page(source, target / place))
+        else:
+            (target / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target / place)
+    if broken:
+        raise BrokenLinkError("links to files that do not exist:\n" + "\n".join(broken))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def _places() -> dict[Path, str]:
+    """Return where each file of the repository goes that belongs to the site."""
+    places = {ROOT / source: place for source, place in _ROOT_PAGES.items()}
+    places.pop(ROOT / "README.md")
+    for path in sorted((ROOT / "docs").rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            place = path.relative_to(ROOT / "docs").with_suffix(_suffix(path)).as_posix()
+            places[path] = place
+    for path in sorted((ROOT / "experiments").glob("*/*")):
+        if path.suffix in (".md", ".svg", ".png", ".csv", ".html"):
+            name = "index.md" if path.name == "README.md" else path.name
+            places[path] = f"studies/{path.parent.name}/{name}"
+    for path in sorted((ROOT / "examples").glob("*.ipynb")):
+        places[path] = f"notebooks/{path.stem}.md"
+    return places
+
+
+def _suffix(path: Path) -> str:
+    return ".md" if path.suffix == ".ipynb" else path.suffix
+
+
+def _relink(
+    source: Path,
+    place: str,
+    places: dict[Path, str],
+    target: Path,
+    generated: dict[str, str],
+    broken: list[str],
+) -> str:
+    def link(match: re.Match[str]) -> str:
+        before, address, after = match.groups()
+        path, mark, anchor = address.partition("#")
+        if "://" in address or address.startswith(("mailto:", "#")):
+            return match[0]
+        found = Path(os.path.normpath(source.parent / path))
+        if source.is_relative_to(ROOT / "docs") and found.is_relative_to(ROOT / "docs"):
+            made = found.relative_to(ROOT / "docs").as_posix()
+            if made in generated:
+                return match[0]
+        page = _place_of(found, places, target)
+        if page is None:
+            broken.append(f"{source.relative_to(ROOT)}: {address}")
+            return match[0]
+        relative = os.path.relpath(page, Path(place).parent)
+        return f"{before}{relative}{mark}{anchor}{after}"
+
+    parts = _FENCE.split(source.read_text("utf-8"))
+    return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
+
+
+def _place_of(found: Path, places: dict[Path, str], target: Path) -> str | None:
+    """Return where a file of the repository is on the site; copies one that no page is made of."""
+    if found == ROOT / "README.md":
+        return "index.md"
+    if found == ROOT / "experiments":
+        return "studies.md"
+    if found.is_dir() and found / "README.md" in places:
+        found = found / "README.md"
+    if found in places:
+        return places[found]
+    if not found.is_file() or not found.is_relative_to(ROOT):
+        return None
+    name = found.relative_to(ROOT).as_posix()
+    # As text, browsers show it.
+    place = f"files/{name}.txt" if found.suffix in _TEXT - {".txt"} else f"files/{name}"
+    (target / place).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(found, target / place)
+    return place
+
+
+def notebook_page(source: Path, page: Path) -> str:
+    """Return an executed notebook as Markdown; its figures are written beside the page."""
+    notebook = json.loads(source.read_text("utf-8"))
+    parts: list[str] = []
+    for number, cell in enumerate(notebook["cells"]):
+        text = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+            continue
+        if cell["cell_type"] != "code" or not text:
+            continue
+        parts.append(f"```python\n{text}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                figure = page.with_name(f"{page.stem}_{number}.png")
+                figure.parent.mkdir(parents=True, exist_ok=True)
+                figure.write_bytes(base64.b64decode("".join(data["image/png"])))
+                parts.append(f"![Output of the cell above]({figure.name})")
+                continue
+            shown = "".join(output.get("text") or data.get("text/plain") or "").rstrip()
+            if shown:
+                parts.append(f"```text\n{shown}\n```")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,313 @@
+"""The reference pages of the site, made from the code: commands, keys, metrics, store, Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+from site_text import code, docstring, escape, prose, table, value
+
+from advsweep.components import Component, parameters
+from advsweep.registry import Registry
+
+_WIDTH = 92
+_API = {
+    "advsweep": "Stores as pandas frames",
+    "advsweep.estimators": "Estimators",
+    "advsweep.integrations.trl": "TRL",
+    "advsweep.errors": "Errors",
+}
+
+
+def reference_pages() -> dict[str, str]:
+    """Return every page but those of the estimators, by path below `reference/`."""
+    return {
+        "commands.md": commands_page(),
+        **config_pages(),
+        "metrics.md": metrics_page(),
+        "store.md": store_page(),
+        "python.md": python_page(),
+    }
+
+
+# Commands
+
+
+def commands() -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each command, such as `db upgrade`, with the command and its context."""
+    from advsweep.cli.app import app
+
+    root = typer.main.get_command(app)
+    context = typer.Context(root, info_name="advsweep", terminal_width=_WIDTH)
+    yield from _subcommands("", root, context)
+
+
+def _subcommands(prefix: str, group: Any, parent: Any) -> Iterator[tuple[str, Any, Any]]:
+    for name, command in group.commands.items():
+        if command.hidden:
+            continue
+        context = typer.Context(command, info_name=name, parent=parent, terminal_width=_WIDTH)
+        yield f"{prefix}{name}", command, context
+        if hasattr(command, "commands"):
+            yield from _subcommands(f"{prefix}{name} ", command, context)
+
+
+def commands_page() -> str:
+    """Return the page of all commands, each with its help."""
+    found = list(commands())
+    listed = [
+        [f"[`{name}`](#{name.replace(' ', '-')})", escape(command.get_short_help_str(200))]
+        for name, command, _ in found
+    ]
+    parts = [
+        "# Commands\n",
+        "Every command with its help, as `advsweep COMMAND --help` prints it. Exit codes: 0 "
+        "success, 1 a run failed, 2 an error that you can correct, 130 interrupted.\n",
+        table(("command", "what it does"), listed),
+    ]
+    for name, _, context in found:
+        help_text = "\n".join(line.rstrip() for line in context.get_help().splitlines())
+        anchor = name.replace(" ", "-")
+        parts.append(f"## {name} {{ #{anchor} }}\n\n```text\n{help_text}\n```\n")
+    return "\n".join(parts)
+
+
+# Config keys
+
+
+def groups() -> dict[str, tuple[str, Registry[Any]]]:
+    """Return the registries whose components have keys: a title and a registry per key."""
+    from advsweep.sweep.registry import GROUPS
+    from advsweep.tasks.rewards import REWARDS
+    from advsweep.tasks.verifiers import VERIFIERS
+
+    found = {key: (key.capitalize(), registry) for key, registry in GROUPS.items()}
+    found["verifier"] = ("Verifiers (`task.verifier`)", VERIFIERS)
+    found["reward"] = ("Rewards (`task.rewards`)", REWARDS)
+    return found
+
+
+def config_pages() -> dict[str, str]:
+    """Return a page per config group, and one of them all."""
+    pages = {}
+    rows = []
+    for key, (title, registry) in groups().items():
+        pages[f"config/{key}.md"] = _group_page(key, title, registry)
+        members = ", ".join(f"`{cls.name}`" for cls in _classes(registry))
+        rows.append([f"[`{key}`](config/{key}.md)", members])
+    pages["config.md"] = "\n".join(
+        [
+            "# Config keys\n",
+            "A run has one member of each group and the numbers below. Any of them is set on "
+            "the command line (`advsweep run estimator=fade optimizer.lr=1e-4`) or in a sweep file.\n",
+            "## Numbers of a run\n",
+            _keys_table("", _run_parameters()),
+            "## Groups\n",
+            table(("group", "members"), rows),
+            "`method=NAME` sets estimator, objective and rollout as a paper has them "
+            "(`advsweep methods`); `+experiment=NAME` is a sweep file (`advsweep experiments`).\n",
+        ]
+    )
+    return pages
+
+
+def _run_parameters() -> list[dict[str, Any]]:
+    from advsweep.backends.base import RunParameters
+    from advsweep.config.groups import conf_directory
+    from advsweep.yaml_files import read_yaml
+
+    defaults = read_yaml(conf_directory() / "config.yaml")
+    found = parameters(RunParameters)
+    return [{**each, "default": defaults.get(each["name"], each["default"])} for each in found]
+
+
+def _classes(registry: Registry[Any]) -> list[type[Component]]:
+    return sorted(registry.classes(), key=lambda cls: cls.name)
+
+
+def _group_page(key: str, title: str, registry: Registry[Any]) -> str:
+    parts = [f"# {title}\n"]
+    if presets := _presets(key, registry):
+        parts += [
+            "Members that are presets: a component with values of its own.\n",
+            table(("name", "values"), presets),
+        ]
+    for cls in _classes(registry):
+        parts.append(f"## {cls.name}\n")
+        if key == "estimator":
+            parts.append(f"[{escape(cls.name)} in full](../estimators/{cls.name}.md)\n")
+        else:
+            parts.append(docstring(cls))
+        found = parameters(cls)
+        if found:
+            parts.append(_keys_table(f"{key}.", found, _file_values(key, cls.name)))
+        else:
+            parts.append("It has no keys.\n")
+    return "\n".join(parts)
+
+
+def _keys_table(
+    prefix: str, found: list[dict[str, Any]], given: Mapping[str, Any] | None = None
+) -> str:
+    rows = [
+        [
+            code(prefix + each["name"]),
+            escape(each["type"]),
+            value((given or {}).get(each["name"], each["default"])),
+            escape(each["range"]),
+            escape(each["help"]),
+        ]
+        for each in found
+    ]
+    return table(("key", "type", "default", "range", "meaning"), rows)
+
+
+def _file_values(key: str, name: str) -> Mapping[str, Any]:
+    """Return the values of a member's own YAML file, which beat the defaults of the class."""
+    from advsweep.config.groups import conf_directory
+    from advsweep.yaml_files import read_yaml
+
+    file = conf_directory() / key / f"{name}.yaml"
+    content = read_yaml(file) if file.is_file() else None
+    return content if isinstance(content, dict) else {}
+
+
+def _presets(key: str, registry: Registry[Any]) -> list[list[str]]:
+    from advsweep.config.groups import conf_directory
+
+    names = {cls.name for cls in registry.classes()}
+    folder = conf_directory() / key
+    files = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
+    rows = []
+    for name in files:
+        if name in names or name.startswith("_"):
+            continue
+        values = _file_values(key, name)
+        shown = ", ".join(f"{k}={v}" for k, v in values.items())
+        rows.append([code(name), code(shown)])
+    return rows
+
+
+# Metrics
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics and columns."""
+    from advsweep.report.data.metric_catalogue import METRICS
+
+    parts = [
+        "# Metrics and columns\n",
+        "Every metric has the same definition on every backend. Words in capitals stand for "
+        "numbers or names. *Better* says which values reports mark as best. "
+        "[What is recorded](../diagnostics.md) explains the less common ones; "
+        "[Reports](../reports.md) has the windows (`@end`, `@first100`) and filters "
+        "(`[level=3]`) that any column takes.\n",
+    ]
+    for subject, metrics in METRICS.items():
+        rows = [
+            [
+                code(metric.name),
+                escape(metric.unit),
+                "" if metric.direction.value == "neither" else metric.direction.value,
+                escape(metric.meaning),
+                escape(metric.source),
+            ]
+            for metric in metrics
+        ]
+        header = ("metric", "unit", "better", "what it is", "source")
+        parts += [f"## {subject}\n", table(header, rows)]
+    return "\n".join(parts)
+
+
+# The store
+
+
+def store_page() -> str:
+    """Return the schema of the store."""
+    from advsweep.store.tables import Base
+
+    parts = [
+        "# Schema of the store\n",
+        "A store is an SQLite file or a PostgreSQL database. The schema may change between "
+        "releases, with a migration (`advsweep db upgrade`); the "
+        "[Python API](python.md) hides such changes. Times are in UTC. Arrays are little-endian "
+        "bytes in the order of the problem set.\n",
+    ]
+    classes = {mapper.local_table.name: mapper.class_ for mapper in Base.registry.mappers}
+    for entity in Base.metadata.sorted_tables:
+        rows = []
+        for column in entity.columns:
+            keys = ["primary key"] if column.primary_key else []
+            keys += [f"→ `{key.target_fullname}`" for key in column.foreign_keys]
+            keys += ["unique"] if column.unique else []
+            kind = _sql_type(column.type)
+            rows.append([code(column.name), kind, "yes" if column.nullable else "", ", ".join(keys)])
+        parts.append(f"## {entity.name}\n")
+        if entity.name in classes:
+            parts.append(docstring(classes[entity.name]))
+        parts.append(table(("column", "type", "may be null", "key"), rows))
+    return "\n".join(parts)
+
+
+def _sql_type(kind: Any) -> str:
+    dtypes = {"<u4": "array of uint32", "<f8": "array of float64", "<f4": "array of float32"}
+    return dtypes.get(getattr(kind, "dtype", ""), escape(type(kind).__name__))
+
+
+# Python
+
+
+def python_page() -> str:
+    """Return the page of the Python API, from its docstrings."""
+    parts = [
+        "# Python API\n",
+        "[Reading a store in Python](../python.md) and "
+        "[Using an estimator elsewhere](../library.md) show these at work.\n",
+    ]
+    for name, title in _API.items():
+        module = importlib.import_module(name)
+        parts.append(f"## {title}: `{name}`\n")
+        for thing in _public(module):
+            parts.append(_documented(thing, getattr(module, thing)))
+    return "\n".join(parts)
+
+
+def _public(module: Any) -> list[str]:
+    own = [
+        name
+        for name, each in vars(module).items()
+        if inspect.isclass(each) and each.__module__ == module.__name__ and name[0] != "_"
+    ]
+    names = getattr(module, "__all__", own)
+    return [name for name in names if name != "__version__"]
+
+
+def _documented(name: str, thing: Any) -> str:
+    if inspect.ismodule(thing):  # the package `advsweep.report` is callable
+        thing = importlib.import_module("advsweep.report.api").report
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return f"### {name}\n\n{docstring(type(thing))}"
+    signature = f"{name}{_signature(thing)}"
+    parts = [f"### {name}\n", f"```python\n{signature}\n```\n", docstring(thing)]
+    if inspect.isclass(thing) and not issubclass(thing, Exception):
+        for method, function in vars(thing).items():
+            if method[0] != "_" and inspect.isfunction(function) and function.__doc__:
+                lines = inspect.cleandoc(function.__doc__).splitlines()
+                parts += [f"**`{name}.{method}{_signature(function)}`**\n", prose(lines)]
+    return "\n".join(parts)
+
+
+def _signature(thing: Any) -> str:
+    try:
+        text = str(inspect.signature(thing))
+    except (TypeError, ValueError):
+        return ""
+    if dataclasses.is_dataclass(thing):
+        text = text.replace(" -> None", "")
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+    return text if "<" not in text else "(...)"

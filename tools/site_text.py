@@ -1,0 +1,77 @@
+"""Markdown of the generated pages: escaped text, tables, docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Units|Example|Examples):$")
+_ENTRY = re.compile(r"^    ([\w, .*]+?)(?: \(([^)]*)\))?:(?: (.*))?$")
+
+
+def escape(text: str) -> str:
+    """Return text as Markdown that shows it unchanged; `code` in backticks stays code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return _escape_prose(text).replace("`", "\\`")
+    return "".join(
+        f"`{part}`" if i % 2 else _escape_prose(part) for i, part in enumerate(parts)
+    )
+
+
+def _escape_prose(text: str) -> str:
+    return re.sub(r"([\\*_\[\]<>])", r"\\\1", text)
+
+
+def code(text: str) -> str:
+    """Return text as inline code; of a text with backticks, or none, its escape."""
+    return f"`{text}`" if text and "`" not in text else escape(text)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are Markdown already."""
+    lines = [header, ["--"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def value(given: Any) -> str:
+    """Return a value as it is written in YAML, as inline code; a missing one as a dash."""
+    if given is None:
+        return "`null`"
+    if isinstance(given, str):
+        return code(given) if given else "`''`"
+    return code(json.dumps(given, ensure_ascii=False))
+
+
+def docstring(thing: Any) -> str:
+    """Return the docstring of a class or function as Markdown."""
+    lines = inspect.cleandoc(thing.__doc__ or "").splitlines()
+    return prose(lines)
+
+
+def prose(lines: Iterable[str]) -> str:
+    """Return the lines of a docstring as Markdown: sections become lists, formulas code."""
+    out: list[str] = []
+    in_section = False
+    for line in lines:
+        if found := _SECTION.match(line):
+            out += ["", f"**{found[1]}**", ""]
+            in_section = True
+        elif in_section and (entry := _ENTRY.match(line)):
+            kind = f" ({escape(entry[2])})" if entry[2] else ""
+            out.append(f"- `{entry[1]}`{kind}: {escape(entry[3] or '')}")
+        elif in_section and line.startswith("    "):
+            out.append(("  " if out[-1] else "") + escape(line.strip()))
+        elif line.startswith("    "):
+            out.append(line)
+        else:
+            in_section = in_section and not line
+            out.append(escape(line))
+    return "\n".join(out).strip() + "\n"
