@@ -137,11 +137,11 @@ check: $(VENV)/.dev  ## ruff, mypy and the import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-readme: $(VENV)/.core  ## the table of estimators in README.md, from the code
-	@$(BIN)/advsweep estimators --format markdown > .estimators.md
-	@awk '/<!-- \/estimators -->/ {skip = 0} !skip; /<!-- estimators -->/ {skip = 1; while ((getline row < ".estimators.md") > 0) print row}' README.md > .readme.md
+readme: $(VENV)/.core  ## the table of results in README.md, from the leaderboard's reports
+	@$(BIN)/python experiments/leaderboard/make_table.py --short > .table.md
+	@awk '/<!-- \/leaderboard -->/ {skip = 0} !skip; /<!-- leaderboard -->/ {skip = 1; while ((getline row < ".table.md") > 0) print row}' README.md > .readme.md
 	@mv .readme.md README.md
-	@rm .estimators.md
+	@rm .table.md
 
 docs: $(VENV)/.docs  ## the documentation site, in build/site; every link is checked
 	@OMP_NUM_THREADS=1 $(BIN)/python tools/build_site.py

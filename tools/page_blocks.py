@@ -54,7 +54,7 @@ def run_page(page: Path, folder: Path) -> Iterator[Ran]:
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ADVSWEEP")}
     environment |= {
-        "COLUMNS": "100",
+        "COLUMNS": "110",
         "NO_COLOR": "1",
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -61,7 +61,7 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     ]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
     parts += [also + f"`advsweep estimators show {name}` prints this page.\n"]
-    parts += [table(("", ""), facts), prose(record["description"].splitlines())]
+    parts += [table(("property", "value"), facts), prose(record["description"].splitlines())]
     if record["released"]:
         parts.append(f"**The authors' released code.** {escape(record['released'])}\n")
         parts += [f"- `{options}`\n" for options in record["released_options"]]
@@ -89,7 +89,9 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     else:
         inputs = "".join(f", {k} = {v:g}" for k, v in record["inputs"].items())
         parts.append(f"Expected masses at G = {masses['group_size']}{escape(inputs)}:\n")
-        numbers = [[f"{each[k]:.3g}" for k in ("p", "success", "failure")] for each in masses["rates"]]
+        numbers = [
+            [f"{each[k]:.3g}" for k in ("p", "success", "failure")] for each in masses["rates"]
+        ]
         parts.append(table(("p", "m_S", "m_F"), numbers))
     parts.append("## Degenerate groups\n")
     groups = [

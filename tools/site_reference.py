@@ -246,7 +246,9 @@ def store_page() -> str:
             keys += [f"→ `{key.target_fullname}`" for key in column.foreign_keys]
             keys += ["unique"] if column.unique else []
             kind = _sql_type(column.type)
-            rows.append([code(column.name), kind, "yes" if column.nullable else "", ", ".join(keys)])
+            rows.append(
+                [code(column.name), kind, "yes" if column.nullable else "", ", ".join(keys)]
+            )
         parts.append(f"## {entity.name}\n")
         if entity.name in classes:
             parts.append(docstring(classes[entity.name]))

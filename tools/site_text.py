@@ -17,13 +17,11 @@ def escape(text: str) -> str:
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return _escape_prose(text).replace("`", "\\`")
-    return "".join(
-        f"`{part}`" if i % 2 else _escape_prose(part) for i, part in enumerate(parts)
-    )
+    return "".join(f"`{part}`" if i % 2 else _escape_prose(part) for i, part in enumerate(parts))
 
 
 def _escape_prose(text: str) -> str:
-    return re.sub(r"([\\*_\[\]<>])", r"\\\1", text)
+    return re.sub(r"([\\*_\[\]])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def code(text: str) -> str:

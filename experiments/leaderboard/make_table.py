@@ -1,6 +1,7 @@
 """Prints the leaderboard's short table from its three reports (CSV), as markdown.
 
     python experiments/leaderboard/make_table.py > experiments/leaderboard/table.md
+    python experiments/leaderboard/make_table.py --short    # the table of README.md: `make readme`
 
 A row is an estimator; for each range of difficulty: the places by pass@1 that the tests leave
 open, the difference of pass@1 to RLOO, pass@32 where pass@1 is equal, and the entropy of the
@@ -10,6 +11,7 @@ right answers. A difference in bold has an adjusted p below .05.
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -54,6 +56,29 @@ def cells(row: Row, target: str) -> list[str]:
     return [places(row) if trained else "", *shown]
 
 
+def interval(row: Row, column: str) -> str:
+    """The difference to RLOO with its 95 % interval."""
+    low, high = (float(row[f"{column}_difference_{end}"]) for end in ("low", "high"))
+    return f"{difference(row, column)} [{low:+.3f}, {high:+.3f}]"
+
+
+def short() -> None:
+    """Prints the hard levels: the base, RLOO, GRPO, and what differs from RLOO in pass@1."""
+    print("| | pass@1 | difference to RLOO | H right |")
+    print("| :-- | --: | --: | --: |")
+    for name, row in read("hard").items():
+        compared = bool(row["pass@1_difference"]) and name != "base"
+        if not compared and name not in ("base", "rloo"):
+            continue
+        if compared and name != "grpo" and "**" not in difference(row, "pass@1"):
+            continue
+        against = interval(row, "pass@1") if compared else ""
+        label = name if name == "base" else f"`{name}`"
+        print(
+            f"| {label} | {number(row, 'pass@1')} | {against} | {number(row, 'entropy/right', 2)} |"
+        )
+
+
 def main() -> None:
     reports = {name: read(name) for name in RANGES}
     headers = ["rank", "Δ pass@1", "Δ pass@32 at equal pass@1", "Δ H right"]
@@ -82,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    short() if sys.argv[1:] == ["--short"] else main()

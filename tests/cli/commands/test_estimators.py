@@ -15,7 +15,7 @@ from advsweep.cli import main
 from advsweep.cli.commands.estimators.describe import markdown_table
 from advsweep.estimators import ESTIMATORS, GroupBatch, estimator_names
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "own_estimator.md"
 Run = Callable[..., tuple[str, str]]
 HELD = {"paper", "released code", "ours", "paper, ours", "released code, ours"}
 
@@ -83,12 +83,6 @@ def test_the_listing_says_what_each_is_held_to(run):
     assert listed["t2t"]["held"] == "paper, ours"
     assert listed["avspo"]["released"] == ["preset=released"]
     assert "| paper, ours; `preset=released` |" in run("--format", "markdown")[0]
-
-
-def test_the_readme_has_the_table_of_the_code():
-    _, _, after = README.read_text(encoding="utf-8").partition("<!-- estimators -->\n")
-    table, _, _ = after.partition("<!-- /estimators -->")
-    assert table == markdown_table(), "run `make readme`, which writes the table into README.md"
 
 
 # One estimator
@@ -414,13 +408,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(mistake, refused):
     refused(words, "estimators", *arguments)
 
 
-def test_the_estimator_of_the_readme_works_as_it_is_printed(tmp_path, monkeypatch):
-    text = README.read_text(encoding="utf-8").split("## Adding an estimator")[1]
-    (tmp_path / "halved_of_readme.py").write_text(
-        text.split("```python\n")[1].split("```")[0], encoding="utf-8"
+def test_the_estimator_of_the_tutorial_works_in_a_registry(tmp_path, monkeypatch):
+    text = PAGE.read_text(encoding="utf-8")
+    (tmp_path / "halved_of_tutorial.py").write_text(
+        text.split('```python title="halved.py"\n')[1].split("```")[0], encoding="utf-8"
     )
     monkeypatch.syspath_prepend(tmp_path)
     from advsweep.registry import Registry
 
-    estimator = Registry("estimator", {"halved": "halved_of_readme"}).build("halved", scale=0.25)
+    estimator = Registry("estimator", {"halved": "halved_of_tutorial"}).build("halved", scale=0.25)
     assert estimator(GroupBatch(rewards=torch.tensor([[1.0, 0.0]]))).tolist() == [[0.125, -0.125]]

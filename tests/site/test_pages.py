@@ -1,0 +1,264 @@
+"""The pages of the site: links, navigation, commands that exist, and blocks that run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import page_blocks
+import pytest
+import site_pages
+import site_reference
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+RUN = [DOCS / "start.md", *sorted((DOCS / "concepts").glob("*.md"))]
+RUN += sorted((DOCS / "tutorials").glob("*.md"))
+
+
+def navigation() -> list[str]:
+    def leaves(node: object) -> Iterator[str]:
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, list):
+            for each in node:
+                yield from leaves(each)
+        elif isinstance(node, dict):
+            for each in node.values():
+                yield from leaves(each)
+
+    return list(leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
+
+
+def test_every_page_study_and_group_is_in_the_navigation() -> None:
+    pages = [path.relative_to(DOCS).as_posix() for path in PAGES]
+    pages += [f"reference/{path}" for path in site_reference.config_pages()]
+    studies = (ROOT / "experiments").glob("*/README.md")
+    pages += [f"studies/{path.parent.name}/index.md" for path in studies]
+    found = navigation()
+    assert len(found) == len(set(found))
+    assert [page for page in pages if page not in found] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
+def test_links_of_pages_lead_to_files(page: Path) -> None:
+    generated = set(site_reference.reference_pages()) if "reference/" in page.read_text() else set()
+    generated |= {"estimators.md"}
+    for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        path = address.partition("#")[0]
+        if "://" in address or not path:
+            continue
+        target = Path(os.path.normpath(page.parent / path))
+        if target.is_relative_to(DOCS / "reference"):
+            assert target.relative_to(DOCS / "reference").as_posix() in generated, address
+        else:
+            assert target.exists(), address
+
+
+def test_the_readme_is_short_and_has_the_numbers_of_the_study() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(re.sub(r"<!--.*?-->", "", text).split()) <= 900
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "experiments/leaderboard/make_table.py"), "--short"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    table = text.partition("<!-- leaderboard -->\n")[2].partition("<!-- /leaderboard -->")[0]
+    assert table == made, "run `make readme`"
+    assert len(made.splitlines()) >= 6
+
+
+def test_pages_count_the_estimators() -> None:
+    from advsweep.estimators import estimator_names
+
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        [number] = re.findall(r"It has (\d+) of them", page.read_text("utf-8"))
+        assert int(number) == len(estimator_names())
+
+
+# Commands
+
+
+def lines_of_commands(page: Path) -> Iterator[str]:
+    for block in re.findall(r"^```(?:sh)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            if found := re.match(r"(?:\S*/)?advsweep (.*)", line.strip()):
+                yield found[1]
+
+
+def check_command(line: str) -> None:
+    commands = {name: command for name, command, _ in site_reference.commands()}
+    words = shlex.split(re.split(r" [|&>;]", line)[0], comments=True)
+    if not words or words[0].startswith("-"):
+        return
+    name = words[0]
+    assert name in commands, line
+    if len(words) > 1 and f"{name} {words[1]}" in commands:
+        name = f"{name} {words[1]}"
+    known = {opt for p in commands[name].params for opt in (*p.opts, *p.secondary_opts)}
+    known |= {"--help", "-h"}
+    for word in words[1:]:
+        if re.match(r"--?[a-zA-Z]", word):
+            assert word.partition("=")[0] in known, f"{line}: no option {word}"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
+def test_commands_of_the_pages_exist_with_their_options(page: Path) -> None:
+    for line in lines_of_commands(page):
+        check_command(line)
+
+
+def test_a_command_or_an_option_that_does_not_exist_is_found() -> None:
+    for line in ("reprot demo", "report demo --no-such-option", "estimators plot x --colour"):
+        with pytest.raises(AssertionError):
+            check_command(line)
+    assert sum(1 for page in PAGES for _ in lines_of_commands(page)) > 100
+
+
+# Blocks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_blocks_of_the_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+    ran = page_blocks.check_page(page, tmp_path)
+    blocks = page.read_text("utf-8").count("```sh\n")
+    left_out = len(re.findall(r"^<!-- not run: ", page.read_text("utf-8"), re.M))
+    assert ran == blocks - left_out
+
+
+def page_with(tmp_path: Path, text: str) -> Path:
+    page = tmp_path / "page.md"
+    page.write_text(text, "utf-8")
+    return page
+
+
+def test_other_output_than_the_page_shows_is_an_error(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "```sh\necho made 12 runs\n```\n\n```text\nmade 7 runs\n```\n")
+    assert page_blocks.check_page(page, tmp_path) == 1
+    page = page_with(tmp_path, "```sh\necho made 12 runs\n```\n\n```text\nmade 7 steps\n```\n")
+    with pytest.raises(page_blocks.BlockError, match="shows other output"):
+        page_blocks.check_page(page, tmp_path)
+
+
+def test_a_block_that_fails_is_an_error_also_in_a_pipe(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "```sh\nfalse | cat\n```\n")
+    with pytest.raises(page_blocks.BlockError, match="exit code 1"):
+        page_blocks.check_page(page, tmp_path)
+
+
+def test_a_figure_that_no_block_makes_is_an_error(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "```sh\ntrue\n```\n\n![It](it.svg)\n")
+    with pytest.raises(page_blocks.BlockError, match=r"it\.svg"):
+        page_blocks.check_page(page, tmp_path)
+
+
+def test_output_and_figures_are_written_into_the_page(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    text = (
+        '```python title="say.py"\nprint("hello")\n```\n\n```sh\npython say.py\n```\n\n'
+        "```text\nold\n```\n\n<!-- not run: no -->\n```sh\nfalse\n```\n\nBetween.\n\n"
+        "```sh\necho x > a.svg; echo end\n```\n\n```text\n```\n\n![A](a.svg)\n"
+    )
+    page = page_with(tmp_path, text)
+    page_blocks.write_page(page, tmp_path / "work")
+    written = text.replace("old", "hello").replace("```text\n```", "```text\nend\n```")
+    assert page.read_text("utf-8") == written
+    assert (tmp_path / "a.svg").read_text() == "x\n"
+    assert page_blocks.check_page(page, tmp_path / "work") == 2
+
+
+# The staged pages
+
+
+def repository(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "repository"
+    monkeypatch.setattr(site_pages, "ROOT", root)
+    monkeypatch.setattr(site_pages, "_ROOT_PAGES", {"CHANGELOG.md": "changelog.md"})
+    page = (
+        "[log](../CHANGELOG.md#new) [study](../experiments/one/) [file](../conf/a.yaml) "
+        "[x](https://example.org) [made](reference/made.md)\n\n```\n[code](../nowhere)\n```\n"
+    )
+    repository(
+        root,
+        {
+            "CHANGELOG.md": "[page](docs/page.md)\n",
+            "docs/page.md": page,
+            "conf/a.yaml": "a: 1\n",
+            "experiments/one/README.md": "[page](../../docs/page.md) ![f](f.svg)\n",
+            "experiments/one/f.svg": "<svg/>",
+        },
+    )
+    target = tmp_path / "site"
+    site_pages.stage(target, {"reference/made.md": "# Made\n"})
+    expected = page.replace("../CHANGELOG.md#new", "changelog.md#new")
+    expected = expected.replace("../experiments/one/", "studies/one/index.md")
+    expected = expected.replace("../conf/a.yaml", "files/conf/a.yaml.txt")
+    assert (target / "page.md").read_text() == expected
+    assert (target / "files/conf/a.yaml.txt").read_text() == "a: 1\n"
+    assert (target / "changelog.md").read_text() == "[page](page.md)\n"
+    study = (target / "studies/one/index.md").read_text()
+    assert study == "[page](../../page.md) ![f](f.svg)\n"
+    assert (target / "studies/one/f.svg").exists()
+
+
+def test_a_link_to_nothing_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "repository"
+    monkeypatch.setattr(site_pages, "ROOT", root)
+    monkeypatch.setattr(site_pages, "_ROOT_PAGES", {})
+    repository(root, {"docs/page.md": "[a](b.md) [outside](../../secret)\n"})
+    (tmp_path / "secret").write_text("")
+    with pytest.raises(site_pages.BrokenLinkError, match=r"b\.md\n.*secret"):
+        site_pages.stage(tmp_path / "site", {})
+
+
+def test_a_notebook_is_a_page(tmp_path: Path) -> None:
+    page = site_pages.notebook_page(DOCS / "notebooks" / "python_api.ipynb", tmp_path / "n.md")
+    assert page.startswith("# ")
+    assert "```python\n" in page
+
+
+def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
+    import build_site
+
+    (tmp_path / "there.svg").write_text("")
+    (tmp_path / "index.html").write_text(
+        '<img src="there.svg"><img alt=a src=gone.svg><a href="https://example.org">x</a>'
+        '<script src="https://example.org/x.js"></script><a href="#here">y</a>'
+    )
+    assert build_site.missing_files(tmp_path) == [
+        "index.html: gone.svg",
+        "index.html: https://example.org/x.js",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("zensical") is None, reason="the extra docs is not installed"
+)
+def test_the_site_is_built_without_a_warning() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "build_site.py"), "--no-figures"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+    assert (ROOT / "build/site/reference/config/estimator.html").is_file()

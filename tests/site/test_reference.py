@@ -1,0 +1,205 @@
+"""The reference of the site has every command, option, config key, estimator and metric."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import site_estimators
+import site_reference
+import site_text
+import typer
+
+from advsweep.cli.app import app
+from advsweep.cli.commands.estimators.describe import markdown_table
+from advsweep.components import option_of
+from advsweep.estimators import ESTIMATORS
+from advsweep.report.data.metric_catalogue import METRICS, find_metric
+from advsweep.store import open_store
+from advsweep.store.tables import Base
+from advsweep.sweep.planning.plan import make_plan
+from advsweep.sweep.registry import GROUPS
+from advsweep.sweep.retry_policy import Policy
+from advsweep.sweep.scheduler.execute import execute
+
+DOCS = Path(__file__).parents[2] / "docs"
+BANDIT = ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"]
+
+
+def registered(typer_app: typer.Typer, prefix: str = "") -> Iterator[str]:
+    for command in typer_app.registered_commands:
+        if not command.hidden:
+            yield f"{prefix}{command.name}"
+    for group in typer_app.registered_groups:
+        assert group.typer_instance is not None
+        yield f"{prefix}{group.name}"
+        yield from registered(group.typer_instance, f"{prefix}{group.name} ")
+
+
+def test_every_command_is_in_the_reference_with_every_option() -> None:
+    page = site_reference.commands_page()
+    sections = dict(re.findall(r"^## (.+?) \{ #.+? \}\n(.*?)(?=^## |\Z)", page, re.M | re.S))
+    assert set(sections) == set(registered(app))
+    for name, command, _ in site_reference.commands():
+        shown = [p for p in command.params if not getattr(p, "hidden", False)]
+        for opt in (opt for p in shown for opt in p.opts if opt.startswith("-")):
+            assert opt in sections[name], (name, opt)
+
+
+def fields() -> list[tuple[str, type, dataclasses.Field[Any]]]:
+    return [
+        (key, cls, field)
+        for key, registry in GROUPS.items()
+        for cls in registry.classes()
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def test_every_config_key_is_in_the_reference_with_its_meaning() -> None:
+    pages = site_reference.config_pages()
+    found = fields()
+    assert len(found) > 200
+    for key, cls, field in found:
+        page = pages[f"config/{key}.md"]
+        section = page.split(f"\n## {cls.name}\n")[1].split("\n## ")[0]
+        [row] = [
+            line for line in section.splitlines() if line.startswith(f"| `{key}.{field.name}`")
+        ]
+        cells = re.split(r"(?<!\\)\|", row)
+        help_text = " ".join(option_of(field).help.split())
+        assert help_text, f"{cls.__name__}.{field.name} has no help"
+        assert cells[5].strip() == site_text.escape(help_text).replace("|", "\\|"), row
+        assert cells[2].strip(), row
+
+
+def test_numbers_of_a_run_have_the_defaults_of_the_configuration() -> None:
+    page = site_reference.config_pages()["config.md"]
+    assert "| `steps` | an integer | `200` |" in page
+    assert "| `group_size` | an integer | `8` |" in page
+
+
+def test_a_yaml_file_beats_the_default_of_the_class() -> None:
+    page = site_reference.config_pages()["config/optimizer.md"]
+    assert "| `optimizer.lr` | a number | `0.1` |" in page.split("## sgd")[1]
+
+
+def test_every_estimator_has_a_page_and_a_line() -> None:
+    pages = site_estimators.estimator_pages()
+    names = {cls.name for cls in ESTIMATORS.classes()}
+    assert {path for path in pages if "/" in path} == {f"estimators/{n}.md" for n in names}
+    for cls in ESTIMATORS.classes():
+        page = pages[f"estimators/{cls.name}.md"]
+        assert cls.formula in page
+        for part in ("**Departures from the source.**", "## Masses", "## Options"):
+            assert part in page, cls.name
+        assert all(f"`estimator.{f.name}`" in page for f in dataclasses.fields(cls))
+        assert f"[`{cls.name}`](estimators/{cls.name}.md)" in pages["estimators.md"]
+    plain = re.sub(r"\[(`\w+`)\]\([^)]+\)", r"\1", pages["estimators.md"])
+    assert markdown_table() in plain
+
+
+@pytest.mark.slow
+def test_the_masses_of_an_estimator_are_drawn(tmp_path: Path) -> None:
+    record = {"masses": {"group_size": 8}}
+    assert site_estimators._draw("fade", record, tmp_path / "made" / "fade.svg")
+    assert "<svg" in (tmp_path / "made" / "fade.svg").read_text("utf-8")
+    assert not site_estimators._draw("intuitor", record, tmp_path / "intuitor.svg")
+
+
+def test_every_table_and_column_of_the_store_is_in_the_reference() -> None:
+    page = site_reference.store_page()
+    for entity in Base.metadata.tables.values():
+        section = page.split(f"\n## {entity.name}\n")[1].split("\n## ")[0]
+        for column in entity.columns:
+            assert f"| `{column.name}` |" in section
+
+
+def test_the_python_api_is_in_the_reference() -> None:
+    page = site_reference.python_page()
+    for name in ("load_runs", "report", "GroupBatch", "build_estimator", "EstimatorGRPOTrainer"):
+        assert f"### {name}\n" in page
+    assert "AdvsweepError" in page
+    assert "-> 'pd.DataFrame'" not in page
+
+
+# Metrics
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["backend=fake", "evaluation.n=16", "evaluation.k=[1,8]", "estimator=avspo"],
+        [*BANDIT, "estimator=fade", "evaluation.n=16", "evaluation.k=[1,8]"],
+        [*BANDIT, "rollout=retry", "evaluation.n=16", "evaluation.k=[1,8]"],
+        pytest.param(["estimator=ha_dw", "backend.entropy_change=true"], marks=pytest.mark.slow),
+    ],
+    ids=["fake", "bandit", "retries", "tiny"],
+)
+def test_every_metric_that_a_run_records_is_in_the_catalogue(
+    settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(str(tmp_path / "store.db")) as store:
+        plan = make_plan([*settings, "steps=30", "executor=debug", "prompts_per_step=8"])
+        outcome = execute(plan, store, jobs=1, policy=Policy(retries=0))
+        assert outcome.done == 1, outcome.failed
+        [run] = outcome.run_ids
+        names = {*store.metrics.names([run]), *store.metrics.summaries([run])[run]}
+    assert len(names) > 20
+    assert [name for name in names if find_metric(name) is None] == []
+
+
+def test_every_metric_of_the_pages_is_in_the_catalogue() -> None:
+    known = {metric.name for metrics in METRICS.values() for metric in metrics}
+    for page in ("diagnostics.md", "bandit.md"):
+        text = (DOCS / page).read_text("utf-8")
+        for cell in re.findall(r"^\| (`[a-z]+/[^|]*`) \|", text, re.MULTILINE):
+            first = ""
+            for name in re.findall(r"`([^`]+)`", cell):
+                # `collapse/acr`, `all_wrong`: the second has the prefix of the first.
+                full = name if "/" in name else f"{first}/{name}"
+                first = full.partition("/")[0]
+                assert full.replace("*", "NAME") in known, (page, full)
+
+
+def test_names_of_metrics_stand_for_numbers_and_names() -> None:
+    assert find_metric("solved/12").name == "solved/K"  # type: ignore[union-attr]
+    assert find_metric("collapse/acr").name == "collapse/acr"  # type: ignore[union-attr]
+    assert find_metric("mass/success/turn_2").name == "mass/success/turn_T"  # type: ignore[union-attr]
+    assert find_metric("solved/some") is None
+    assert find_metric("nothing/known") is None
+
+
+def test_directions_are_those_of_reports() -> None:
+    page = site_reference.metrics_page()
+    assert re.search(r"^\| `pass@K` \| share \| higher \|", page, re.M)
+    assert re.search(r"^\| `collapse/acr` \| share \| lower \|", page, re.M)
+    assert re.search(r"^\| `entropy/token` \| nats \|  \|", page, re.M)
+
+
+# Markdown
+
+
+def test_text_is_shown_unchanged() -> None:
+    assert site_text.escape("a_b *c* <d> `e_f`") == r"a\_b \*c\* &lt;d&gt; `e_f`"
+    assert site_text.escape("an odd ` _") == "an odd \\` \\_"
+    assert site_text.table(("a",), [["x|y\nz"]]).splitlines()[2] == "| x\\|y z |"
+
+
+def test_sections_of_a_docstring_are_lists() -> None:
+    def example() -> None:
+        """Do it.
+
+        Args:
+            one: the first,
+                on two lines.
+            two: the second.
+        """
+
+    assert site_text.docstring(example) == (
+        "Do it.\n\n\n**Args**\n\n- `one`: the first,\n  on two lines.\n- `two`: the second.\n"
+    )
