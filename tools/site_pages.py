@@ -66,7 +66,7 @@ def _write(path: Path, text: str) -> None:
 def _places() -> dict[Path, str]:
     """Return where each file of the repository goes that belongs to the site."""
     places = {ROOT / source: place for source, place in _ROOT_PAGES.items()}
-    places.pop(ROOT / "README.md")
+    places.pop(ROOT / "README.md", None)
     for path in sorted((ROOT / "docs").rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             place = path.relative_to(ROOT / "docs").with_suffix(_suffix(path)).as_posix()

@@ -104,7 +104,8 @@ def config_pages() -> dict[str, str]:
         [
             "# Config keys\n",
             "A run has one member of each group and the numbers below. Any of them is set on "
-            "the command line (`advsweep run estimator=fade optimizer.lr=1e-4`) or in a sweep file.\n",
+            "the command line (`advsweep run estimator=fade optimizer.lr=1e-4`) or in a sweep "
+            "file.\n",
             "## Numbers of a run\n",
             _keys_table("", _run_parameters()),
             "## Groups\n",

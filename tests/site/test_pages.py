@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import itertools
 import os
 import re
 import shlex
@@ -10,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import page_blocks
 import pytest
@@ -38,9 +41,9 @@ def navigation() -> list[str]:
     return list(leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
 
 
-def test_every_page_study_and_group_is_in_the_navigation() -> None:
+def test_every_page_study_and_group_is_in_the_navigation(reference: dict[str, str]) -> None:
     pages = [path.relative_to(DOCS).as_posix() for path in PAGES]
-    pages += [f"reference/{path}" for path in site_reference.config_pages()]
+    pages += [f"reference/{path}" for path in reference]
     studies = (ROOT / "experiments").glob("*/README.md")
     pages += [f"studies/{path.parent.name}/index.md" for path in studies]
     found = navigation()
@@ -49,9 +52,8 @@ def test_every_page_study_and_group_is_in_the_navigation() -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
-def test_links_of_pages_lead_to_files(page: Path) -> None:
-    generated = set(site_reference.reference_pages()) if "reference/" in page.read_text() else set()
-    generated |= {"estimators.md"}
+def test_links_of_pages_lead_to_files(page: Path, reference: dict[str, str]) -> None:
+    generated = {*reference, "estimators.md"}
     for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         path = address.partition("#")[0]
         if "://" in address or not path:
@@ -95,9 +97,16 @@ def lines_of_commands(page: Path) -> Iterator[str]:
                 yield found[1]
 
 
+@functools.cache
+def all_commands() -> dict[str, Any]:
+    return {name: command for name, command, _ in site_reference.commands()}
+
+
 def check_command(line: str) -> None:
-    commands = {name: command for name, command, _ in site_reference.commands()}
-    words = shlex.split(re.split(r" [|&>;]", line)[0], comments=True)
+    commands = all_commands()
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(itertools.takewhile(lambda word: word[0] not in "|&><;", lexer))
     if not words or words[0].startswith("-"):
         return
     name = words[0]

@@ -40,8 +40,8 @@ def registered(typer_app: typer.Typer, prefix: str = "") -> Iterator[str]:
         yield from registered(group.typer_instance, f"{prefix}{group.name} ")
 
 
-def test_every_command_is_in_the_reference_with_every_option() -> None:
-    page = site_reference.commands_page()
+def test_every_command_is_in_the_reference_with_every_option(reference: dict[str, str]) -> None:
+    page = reference["commands.md"]
     sections = dict(re.findall(r"^## (.+?) \{ #.+? \}\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     assert set(sections) == set(registered(app))
     for name, command, _ in site_reference.commands():
@@ -59,12 +59,11 @@ def fields() -> list[tuple[str, type, dataclasses.Field[Any]]]:
     ]
 
 
-def test_every_config_key_is_in_the_reference_with_its_meaning() -> None:
-    pages = site_reference.config_pages()
+def test_every_config_key_is_in_the_reference_with_its_meaning(reference: dict[str, str]) -> None:
     found = fields()
     assert len(found) > 200
     for key, cls, field in found:
-        page = pages[f"config/{key}.md"]
+        page = reference[f"config/{key}.md"]
         section = page.split(f"\n## {cls.name}\n")[1].split("\n## ")[0]
         [row] = [
             line for line in section.splitlines() if line.startswith(f"| `{key}.{field.name}`")
@@ -76,14 +75,14 @@ def test_every_config_key_is_in_the_reference_with_its_meaning() -> None:
         assert cells[2].strip(), row
 
 
-def test_numbers_of_a_run_have_the_defaults_of_the_configuration() -> None:
-    page = site_reference.config_pages()["config.md"]
+def test_numbers_of_a_run_have_the_defaults_of_the_configuration(reference: dict[str, str]) -> None:
+    page = reference["config.md"]
     assert "| `steps` | an integer | `200` |" in page
     assert "| `group_size` | an integer | `8` |" in page
 
 
-def test_a_yaml_file_beats_the_default_of_the_class() -> None:
-    page = site_reference.config_pages()["config/optimizer.md"]
+def test_a_yaml_file_beats_the_default_of_the_class(reference: dict[str, str]) -> None:
+    page = reference["config/optimizer.md"]
     assert "| `optimizer.lr` | a number | `0.1` |" in page.split("## sgd")[1]
 
 
@@ -110,16 +109,16 @@ def test_the_masses_of_an_estimator_are_drawn(tmp_path: Path) -> None:
     assert not site_estimators._draw("intuitor", record, tmp_path / "intuitor.svg")
 
 
-def test_every_table_and_column_of_the_store_is_in_the_reference() -> None:
-    page = site_reference.store_page()
+def test_every_table_and_column_of_the_store_is_in_the_reference(reference: dict[str, str]) -> None:
+    page = reference["store.md"]
     for entity in Base.metadata.tables.values():
         section = page.split(f"\n## {entity.name}\n")[1].split("\n## ")[0]
         for column in entity.columns:
             assert f"| `{column.name}` |" in section
 
 
-def test_the_python_api_is_in_the_reference() -> None:
-    page = site_reference.python_page()
+def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
+    page = reference["python.md"]
     for name in ("load_runs", "report", "GroupBatch", "build_estimator", "EstimatorGRPOTrainer"):
         assert f"### {name}\n" in page
     assert "AdvsweepError" in page
@@ -148,7 +147,7 @@ def test_every_metric_that_a_run_records_is_in_the_catalogue(
         outcome = execute(plan, store, jobs=1, policy=Policy(retries=0))
         assert outcome.done == 1, outcome.failed
         [run] = outcome.run_ids
-        names = {*store.metrics.names([run]), *store.metrics.summaries([run])[run]}
+        names = {*store.metrics.names(run), *store.metrics.summaries([run])[run]}
     assert len(names) > 20
     assert [name for name in names if find_metric(name) is None] == []
 
@@ -174,8 +173,8 @@ def test_names_of_metrics_stand_for_numbers_and_names() -> None:
     assert find_metric("nothing/known") is None
 
 
-def test_directions_are_those_of_reports() -> None:
-    page = site_reference.metrics_page()
+def test_directions_are_those_of_reports(reference: dict[str, str]) -> None:
+    page = reference["metrics.md"]
     assert re.search(r"^\| `pass@K` \| share \| higher \|", page, re.M)
     assert re.search(r"^\| `collapse/acr` \| share \| lower \|", page, re.M)
     assert re.search(r"^\| `entropy/token` \| nats \|  \|", page, re.M)
