@@ -4,7 +4,7 @@
     python tools/page_blocks.py --write docs/start.md  put that output and the figures into the page
 
 On a page, ```sh blocks run in one new folder, from top to bottom. A ```text block right after one
-is its output. A block with a `title="FILE"` is a file that the reader writes. A comment
+is its output, with "..." in the place of the notes below a table. A block with a `title="FILE"` is a file that the reader writes. A comment
 `<!-- not run: REASON -->` before a block leaves it out. Figures that the page shows and a block
 makes are the page's own files.
 """
@@ -29,7 +29,10 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _FIGURE = re.compile(r"!\[[^\]]*\]\(([^)/]+\.(?:svg|png))\)")
-_NUMBER = re.compile(r"[-+±*†]*[\d][\d.,:e]*")
+_NUMBER = re.compile(r"[-+±*†<>]*\d[\d.,:e]*[*†]?|(?<!\S)–(?!\S)")
+_DURATION = re.compile(r"# (?:s|min|h)\b")
+# Notes below tables name the store, the commit and the machine: pages show "..." instead.
+_NOTES = re.compile(r"^(?:mean ± half|\S+\.db, sweep ).*\Z", re.MULTILINE | re.DOTALL)
 
 
 class BlockError(Exception):
@@ -79,7 +82,8 @@ def run_page(page: Path, folder: Path) -> Iterator[Ran]:
                     f"{page.name}: exit code {done.returncode} of\n{block['body']}\n{done.stderr}"
                 )
             end = block.end() if block["output"] is None else block.start("output")
-            yield Ran(end, block["body"], done.stdout, block["shown"])
+            printed = _NOTES.sub("...\n", done.stdout)
+            yield Ran(end, block["body"], printed, block["shown"])
 
 
 def skeleton(text: str) -> list[str]:
@@ -88,7 +92,8 @@ def skeleton(text: str) -> list[str]:
     Digits differ between processors, times between machines.
     """
     lines = (re.sub(r"\b[0-9a-f]{8,}\b", "#", line) for line in text.splitlines())
-    plain = (" ".join(_NUMBER.sub("#", line).split()) for line in lines)
+    numbered = (" ".join(_NUMBER.sub("#", line).split()) for line in lines)
+    plain = (_DURATION.sub("# s", line) for line in numbered)
     return [re.sub(r"[-─━=]{3,}", "-", line) for line in plain if line]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,9 +22,10 @@ _WIDTH = 92
 _API = {
     "advsweep": "Stores as pandas frames",
     "advsweep.estimators": "Estimators",
-    "advsweep.integrations.trl": "TRL",
     "advsweep.errors": "Errors",
 }
+# Modules that import another trainer, which need not be installed: their source is read.
+_SOURCES = {"advsweep.integrations.trl": "TRL"}
 
 
 def reference_pages() -> dict[str, str]:
@@ -277,6 +281,8 @@ def python_page() -> str:
         parts.append(f"## {title}: `{name}`\n")
         for thing in _public(module):
             parts.append(_documented(thing, getattr(module, thing)))
+    for name, title in _SOURCES.items():
+        parts += [f"## {title}: `{name}`\n", _documented_source(name)]
     return "\n".join(parts)
 
 
@@ -302,6 +308,22 @@ def _documented(name: str, thing: Any) -> str:
             if method[0] != "_" and inspect.isfunction(function) and function.__doc__:
                 lines = inspect.cleandoc(function.__doc__).splitlines()
                 parts += [f"**`{name}.{method}{_signature(function)}`**\n", prose(lines)]
+    return "\n".join(parts)
+
+
+def _documented_source(name: str) -> str:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    parts = []
+    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
+        if not isinstance(node, ast.ClassDef) or node.name[0] == "_":
+            continue
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        init = next((each for each in methods if each.name == "__init__"), None)
+        given = "" if init is None else ast.unparse(init.args).removeprefix("self, ")
+        parts += [f"### {node.name}\n", f"```python\n{node.name}({given})\n```\n"]
+        parts.append(prose((ast.get_docstring(node) or "").splitlines()))
     return "\n".join(parts)
 
 
