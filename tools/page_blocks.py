@@ -4,7 +4,8 @@
     python tools/page_blocks.py --write docs/start.md  put that output and the figures into the page
 
 On a page, ```sh blocks run in one new folder, from top to bottom. A ```text block right after one
-is its output, with "..." in the place of the notes below a table. A block with a `title="FILE"` is a file that the reader writes. A comment
+is its output, with "..." in the place of the notes below a table. A block with a
+`title="FILE"` is a file that the reader writes. A comment
 `<!-- not run: REASON -->` before a block leaves it out. Figures that the page shows and a block
 makes are the page's own files.
 """

@@ -60,7 +60,8 @@ def _page(record: dict[str, Any], figure: bool) -> str:
         ["memory between steps", "yes" if record["stateful"] else "no"],
     ]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
-    parts += [also + f"`advsweep estimators show {name}` prints this page.\n"]
+    shown = f"`advsweep estimators show {name}` prints this page. "
+    parts += [also + shown + "[All estimators](../estimators.md)\n"]
     parts += [table(("property", "value"), facts), prose(record["description"].splitlines())]
     if record["released"]:
         parts.append(f"**The authors' released code.** {escape(record['released'])}\n")
