@@ -3,11 +3,15 @@
     python tools/page_blocks.py docs/start.md          compare each page with what its blocks print
     python tools/page_blocks.py --write docs/start.md  put that output and the figures into the page
 
-On a page, ```sh blocks run in one new folder, from top to bottom. A ```text block right after one
-is its output, with "..." in the place of the notes below a table. A block with a
-`title="FILE"` is a file that the reader writes. A comment
-`<!-- not run: REASON -->` before a block leaves it out. Figures that the page shows and a block
-makes are the page's own files.
+On a page, ```sh blocks run in one new folder, from top to bottom; `$REPOSITORY` is the folder of
+this repository. A ```text block right after one is its output, with "..." in the place of the notes
+below a table. A block with a `title="FILE"` is a file that the reader writes. Figures that the page
+shows and a block makes are the page's own files. Comments that readers do not see change what runs:
+
+    <!-- set up: COMMANDS -->        run at this place, for example to make the runs that a page has
+    <!-- not run: REASON -->         leave the next block out: "it needs ...", "it installs ..."
+    <!-- with COMMAND: WORDS -->     append words, such as `steps=2` or `--dry-run`, to each
+                                     `advsweep COMMAND` of the next block
 """
 
 from __future__ import annotations
@@ -20,12 +24,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-_BLOCK = re.compile(
-    r"(?P<skip><!-- not run: [^>]+ -->\n\n?)?"
-    r'^```(?P<language>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```\n'
+ROOT = Path(__file__).resolve().parents[1]
+
+_PART = re.compile(
+    r"^<!-- (?P<directive>set up|not run|with [a-z, -]+): ?(?P<words>.*?)-->\n"
+    r'|^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```\n'
     r"(?P<output>\n```text\n(?P<shown>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -41,13 +47,77 @@ class BlockError(Exception):
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A block that ran: its place in the page's text, what it printed, what the page shows."""
+class Block:
+    """A fenced block of a page, or the commands of a `set up` comment (`hidden`).
+
+    `end` is where the output belongs in the page's text, `reason` why the block is not run,
+    `words` what is appended to which commands.
+    """
 
     end: int
+    language: str
     code: str
+    hidden: bool = False
+    title: str | None = None
+    shown: str | None = None
+    reason: str | None = None
+    words: dict[str, str] = field(default_factory=dict)
+
+    def script(self) -> str:
+        """Return what bash runs: the code, with `advsweep` as a function if words are appended."""
+        if not self.words:
+            return self.code
+        cases = [f'{name}) command advsweep "$@" {words};;' for name, words in self.words.items()]
+        choice = "\n".join([*cases, '*) command advsweep "$@";;'])
+        return f'advsweep() {{\ncase "$1" in\n{choice}\nesac\n}}\n{self.code}'
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A block that ran, and what it printed."""
+
+    block: Block
     printed: str
-    shown: str | None
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Return the blocks of a page in their order.
+
+    Raises:
+        BlockError: a comment for a block does not stand right before an ```sh block, or appends
+            words to a command that the block does not have.
+    """
+    comments: list[re.Match[str]] = []
+    for part in _PART.finditer(text):
+        if part["directive"] == "set up":
+            yield Block(part.end(), "sh", part["words"], hidden=True)
+        elif part["directive"]:
+            comments.append(part)
+        else:
+            reason, words = None, {}
+            for comment in comments:
+                between = text[comment.end() : part.start()]
+                if part["language"] != "sh" or re.sub(r"<!--.*?-->", "", between).strip():
+                    raise BlockError(f"no ```sh block follows {comment[0]}")
+                if comment["directive"] == "not run":
+                    reason = comment["words"].strip()
+                    continue
+                for name in comment["directive"].removeprefix("with ").split(", "):
+                    if not re.search(rf"\badvsweep {name}\b", part["body"]):
+                        raise BlockError(f"{comment[0]}no `advsweep {name}` in\n{part['body']}")
+                    words[name] = comment["words"].strip()
+            comments = []
+            yield Block(
+                part.end() if part["output"] is None else part.start("output"),
+                part["language"],
+                part["body"],
+                title=part["title"],
+                shown=part["shown"],
+                reason=reason,
+                words=words,
+            )
+    if comments:
+        raise BlockError(f"no ```sh block follows {comments[-1][0]}")
 
 
 def run_page(page: Path, folder: Path) -> Iterator[Ran]:
@@ -62,16 +132,14 @@ def run_page(page: Path, folder: Path) -> Iterator[Ran]:
         "NO_COLOR": "1",
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "REPOSITORY": str(ROOT),
     }
-    text = page.read_text("utf-8")
-    for block in _BLOCK.finditer(text):
-        if block["skip"]:
-            continue
-        if block["title"]:
-            (folder / block["title"]).write_text(block["body"], "utf-8")
-        elif block["language"] == "sh":
+    for block in blocks(page.read_text("utf-8")):
+        if block.title:
+            (folder / block.title).write_text(block.code, "utf-8")
+        elif block.language == "sh" and block.reason is None:
             done = subprocess.run(
-                ["bash", "-e", "-o", "pipefail", "-c", block["body"]],
+                ["bash", "-e", "-o", "pipefail", "-c", block.script()],
                 cwd=folder,
                 env=environment,
                 capture_output=True,
@@ -80,11 +148,10 @@ def run_page(page: Path, folder: Path) -> Iterator[Ran]:
             )
             if done.returncode:
                 raise BlockError(
-                    f"{page.name}: exit code {done.returncode} of\n{block['body']}\n{done.stderr}"
+                    f"{page.name}: exit code {done.returncode} of\n{block.script()}\n{done.stderr}"
                 )
-            end = block.end() if block["output"] is None else block.start("output")
-            printed = _NOTES.sub("...\n", done.stdout)
-            yield Ran(end, block["body"], printed, block["shown"])
+            if not block.hidden:
+                yield Ran(block, _NOTES.sub("...\n", done.stdout))
 
 
 def skeleton(text: str) -> list[str]:
@@ -106,10 +173,11 @@ def check_page(page: Path, folder: Path) -> int:
             of the page is not made.
     """
     ran = list(run_page(page, folder))
-    for block in ran:
-        if block.shown is not None and skeleton(block.shown) != skeleton(block.printed):
+    for each in ran:
+        shown = each.block.shown
+        if shown is not None and skeleton(shown) != skeleton(each.printed):
             raise BlockError(
-                f"{page.name} shows other output than\n{block.code}\nprints:\n{block.printed}"
+                f"{page.name} shows other output than\n{each.block.code}\nprints:\n{each.printed}"
             )
     for name in _FIGURE.findall(page.read_text("utf-8")):
         if not (folder / name).is_file():
@@ -120,10 +188,11 @@ def check_page(page: Path, folder: Path) -> int:
 def write_page(page: Path, folder: Path) -> None:
     """Put the output of each block, where the page shows one, and the figures into the page."""
     text = page.read_text("utf-8")
-    for block in reversed(list(run_page(page, folder))):
-        if block.shown is not None:
-            rest = text[block.end + len(f"\n```text\n{block.shown}```\n") :]
-            text = f"{text[: block.end]}\n```text\n{block.printed.rstrip()}\n```\n{rest}"
+    for each in reversed(list(run_page(page, folder))):
+        end, shown = each.block.end, each.block.shown
+        if shown is not None:
+            rest = text[end + len(f"\n```text\n{shown}```\n") :]
+            text = f"{text[:end]}\n```text\n{each.printed.rstrip()}\n```\n{rest}"
     page.write_text(text, "utf-8")
     for name in _FIGURE.findall(text):
         if (folder / name).is_file():
