@@ -1,57 +1,116 @@
-"""Benchmark the start of commands, and a small sweep per run.
+"""Benchmark what a command costs before its first word, beside the imports that it needs.
 
     python benchmarks/bench_cli.py
 
-CPU time of whole processes, median of several; an empty Python stands beside it for scale.
+CPU time of whole processes, their children included. The commands and their peers take turns, so
+that the load of the machine hits them alike; each figure is a median. A ratio is the median of
+the ratios within a turn. The commands read a store with the runs of `+experiment=demo`, trained
+by the fake backend.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 
 from figures import head, show
 
-RUNS = 9
-COMMANDS = {"--help": "150", "ls": "", "show 1": "", "report bench": "", "sweep --help": ""}
-SWEEP = [
-    *("sweep", "--name", "bench", "backend=fake", "steps=5", "prompts_per_step=8"),
-    *("seed=range(4)", "evaluation.n=8", "evaluation.k=[1,8]", "evaluation.every=0"),
-]
-ADVSWEEP = [sys.executable, "-c", "from advsweep.cli import main; main()"]
+ROUNDS = 11
+TYPER = "import typer"
+ORM = "import sqlalchemy.orm"
+PANDAS = "import sqlalchemy.orm, pandas"
+COMPARED = {
+    "--help": (TYPER, "2"),
+    "TAB": (TYPER, "2"),
+    "sweep --help": (TYPER, ""),
+    "ls": (ORM, "1.6"),
+    "status demo": (ORM, "1.6"),
+    "show last": (ORM, "1.6"),
+    "logs last": (ORM, "1.6"),
+    "report demo": (PANDAS, "2"),
+}
+"""Commands with their peer, and how often its time they may take."""
+
+OTHERS = (
+    *("keys", "methods", "experiments", "estimators", "tasks", "plan +experiment=demo"),
+    *("run --dry-run", "run sed=1"),
+)
+"""Commands without a target; the last has a typing error."""
+
+COMPLETION = {
+    "_ADVSWEEP_COMPLETE": "complete_bash",
+    "COMP_WORDS": "advsweep re",
+    "COMP_CWORD": "1",
+}
+"""What bash sets when TAB is pressed after `advsweep re`."""
+
+# A shell or a package manager leaves the bytecode behind that this variable forbids to write.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         started = time.perf_counter()
-        total = cpu_seconds([*ADVSWEEP, *SWEEP])
+        total = cpu_seconds("sweep +experiment=demo backend=fake")
         wall = time.perf_counter() - started
-        empty = median_ms([sys.executable, "-c", "pass"])
+        turns = [*COMPARED, *OTHERS, *dict.fromkeys(peer for peer, _ in COMPARED.values()), "pass"]
+        times = take_turns(turns)
         head("CPU ms")
-        for command, target in COMMANDS.items():
-            cost = median_ms([*ADVSWEEP, *command.split()])
-            show(f"advsweep {command}", f"{cost:.0f}", target, f"{empty:.0f}", "python -c pass")
-        show("a sweep of 4 nearly empty runs", f"{total:.1f} CPU s")
+        for command, (peer, target) in COMPARED.items():
+            ratio = statistics.median(
+                mine / its for mine, its in zip(times[command], times[peer], strict=True)
+            )
+            show(
+                f"advsweep {command}",
+                f"{median_ms(times[command])} ({ratio:.2f} x)",
+                target and f"{target} x",
+                median_ms(times[peer]),
+                f"python -c '{peer}'",
+            )
+        for command in OTHERS:
+            show(f"advsweep {command}", median_ms(times[command]))
+        show("python -c pass", median_ms(times["pass"]))
+        show("a sweep of 16 nearly empty runs", f"{total:.1f} CPU s")
         show("  by the clock", f"{wall:.1f} s")
 
 
-def median_ms(command: list[str]) -> float:
-    cpu_seconds(command)
-    return 1000 * statistics.median(cpu_seconds(command) for _ in range(RUNS))
+def take_turns(commands: list[str]) -> Mapping[str, list[float]]:
+    """Returns the CPU seconds of each command in each round, after one round for the caches."""
+    times: dict[str, list[float]] = {command: [] for command in commands}
+    for command in commands:
+        cpu_seconds(command)
+    for _ in range(ROUNDS):
+        for command in commands:
+            times[command].append(cpu_seconds(command))
+    return times
 
 
-def cpu_seconds(command: list[str]) -> float:
-    before = os.times()
-    subprocess.run(command, check=True, capture_output=True)
-    after = os.times()
-    return (after.children_user - before.children_user) + (
-        after.children_system - before.children_system
+def median_ms(seconds: list[float]) -> str:
+    return f"{1000 * statistics.median(seconds):.0f}"
+
+
+def cpu_seconds(command: str) -> float:
+    """Runs Python code, a command of advsweep, or its completion; returns its CPU time."""
+    is_code = command == "pass" or command.startswith("import ")
+    code = command if is_code else "from advsweep.cli import main; main()"
+    words = [] if is_code or command == "TAB" else command.split()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, "-c", code, *words],
+        # A typing error ends with exit code 2.
+        check=command != "run sed=1",
+        capture_output=True,
+        env=ENVIRONMENT | (COMPLETION if command == "TAB" else {}),
     )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
 if __name__ == "__main__":

@@ -11,49 +11,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
 from advsweep import __version__
-from advsweep.cli.commands import (
-    claims,
-    db,
-    doctor,
-    estimators,
-    eval,
-    export,
-    hidden_states,
-    import_,
-    init,
-    keys,
-    logs,
-    ls,
-    merge,
-    metrics,
-    plan,
-    plot,
-    plugins,
-    presets,
-    replay,
-    report,
-    retry,
-    rm,
-    run,
-    select,
-    show,
-    status,
-    stop,
-    sweep,
-    sync,
-    tasks,
-    watch,
-    weights,
-    worker,
-)
-from advsweep.cli.shared.help import App, Group
+from advsweep.cli.shared.help import App
+from advsweep.cli.shared.lazy import LazyGroup, Places
 from advsweep.cli.shared.output import (
     discard_stdout,
     echo_line,
@@ -63,17 +28,6 @@ from advsweep.cli.shared.output import (
 )
 from advsweep.errors import AdvsweepError, AdvsweepWarning
 from advsweep.printable import printable, printable_line
-
-
-class _Group(Group):
-    """Commands that report a bad option value as expected and actual value."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = _plain_reason(error)
-            raise
 
 
 def _plain_reason(error: typer.BadParameter) -> str:
@@ -86,66 +40,73 @@ def _plain_reason(error: typer.BadParameter) -> str:
     return f"expected {expected}, got {printable_line(repr(details[0]['input']))}"
 
 
+class _Group(LazyGroup):
+    """The commands by panel, in the order of `advsweep --help`.
+
+    A bad option value is reported as expected and actual value.
+    """
+
+    places: ClassVar[Places] = {
+        "Train": {
+            "init": "advsweep.cli.commands.init:init",
+            "run": "advsweep.cli.commands.run:run",
+            "sweep": "advsweep.cli.commands.sweep:sweep",
+            "plan": "advsweep.cli.commands.plan:plan",
+            "worker": "advsweep.cli.commands.worker:worker",
+            "stop": "advsweep.cli.commands.stop:stop",
+            "retry": "advsweep.cli.commands.retry:retry",
+        },
+        "Watch": {
+            "ls": "advsweep.cli.commands.ls:ls",
+            "status": "advsweep.cli.commands.status:status",
+            "watch": "advsweep.cli.commands.watch:watch",
+            "logs": "advsweep.cli.commands.logs:logs",
+        },
+        "Compare": {
+            "report": "advsweep.cli.commands.report:report",
+            "plot": "advsweep.cli.commands.plot:plot",
+            "claims": "advsweep.cli.commands.claims:claims",
+            "replay": "advsweep.cli.commands.replay:replay",
+        },
+        "Inspect": {
+            "show": "advsweep.cli.commands.show:show",
+            "metrics": "advsweep.cli.commands.metrics:metrics",
+            "eval": "advsweep.cli.commands.eval:evaluate",
+            "select": "advsweep.cli.commands.select:select",
+            "weights": "advsweep.cli.commands.weights:weights",
+            "hidden-states": "advsweep.cli.commands.hidden_states:hidden_states",
+            "keys": "advsweep.cli.commands.keys:keys",
+            "methods": "advsweep.cli.commands.presets:methods",
+            "experiments": "advsweep.cli.commands.presets:experiments",
+            "estimators": "advsweep.cli.commands.estimators:app",
+            "tasks": "advsweep.cli.commands.tasks:app",
+        },
+        "Manage": {
+            "doctor": "advsweep.cli.commands.doctor:doctor",
+            "import": "advsweep.cli.commands.import_:import_",
+            "merge": "advsweep.cli.commands.merge:merge",
+            "export": "advsweep.cli.commands.export:export",
+            "sync": "advsweep.cli.commands.sync:sync",
+            "rm": "advsweep.cli.commands.rm:rm",
+            "plugins": "advsweep.cli.commands.plugins:plugins",
+            "db": "advsweep.cli.commands.db:app",
+        },
+    }
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _plain_reason(error)
+            raise
+
+
 app = App(
     name="advsweep",
     cls=_Group,
     no_args_is_help=True,
+    add_completion=True,
 )
-
-_COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Train": {
-        "init": init.init,
-        "run": run.run,
-        "sweep": sweep.sweep,
-        "plan": plan.plan,
-        "worker": worker.worker,
-        "stop": stop.stop,
-        "retry": retry.retry,
-    },
-    "Watch": {
-        "ls": ls.ls,
-        "status": status.status,
-        "watch": watch.watch,
-        "logs": logs.logs,
-    },
-    "Compare": {
-        "report": report.report,
-        "plot": plot.plot,
-        "claims": claims.claims,
-        "replay": replay.replay,
-    },
-    "Inspect": {
-        "show": show.show,
-        "metrics": metrics.metrics,
-        "eval": eval.evaluate,
-        "select": select.select,
-        "weights": weights.weights,
-        "hidden-states": hidden_states.hidden_states,
-        "keys": keys.keys,
-        "methods": presets.methods,
-        "experiments": presets.experiments,
-        "estimators": estimators.app,
-        "tasks": tasks.app,
-    },
-    "Manage": {
-        "doctor": doctor.doctor,
-        "import": import_.import_,
-        "merge": merge.merge,
-        "export": export.export,
-        "sync": sync.sync,
-        "rm": rm.rm,
-        "plugins": plugins.plugins,
-        "db": db.app,
-    },
-}
-"""The commands by panel and name, in the order of `advsweep --help`."""
-
-for _panel, _commands in _COMMANDS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def _version(value: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import typer
+from typer.core import TyperGroup
 
 from advsweep.cli import main
 
@@ -98,17 +99,14 @@ def _show_warning(
     sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
-def commands(group: typer.Typer, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
+def commands(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, Callable[..., None]]]:
     """Yields every command and its function, including groups that can be called themselves."""
-    for command in group.registered_commands:
-        assert command.name is not None
-        assert command.callback is not None
-        yield f"{prefix}{command.name}", command.callback
-    for inner in group.registered_groups:
-        alone = inner.typer_instance.registered_callback
-        if alone is not None and alone.callback is not None and alone.invoke_without_command:
-            yield f"{prefix}{inner.name}", alone.callback
-        yield from commands(inner.typer_instance, f"{prefix}{inner.name} ")
+    for name, command in group.commands.items():
+        is_group = isinstance(command, TyperGroup)
+        if not is_group or command.invoke_without_command:
+            yield f"{prefix}{name}", inspect.unwrap(command.callback)
+        if is_group:
+            yield from commands(command, f"{prefix}{name} ")
 
 
 @pytest.fixture

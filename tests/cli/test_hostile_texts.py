@@ -23,6 +23,7 @@ from typing import NamedTuple, get_args, get_type_hints
 from xml.etree import ElementTree
 
 import pytest
+import typer
 from textual.widgets import DataTable, RichLog, Static
 
 from advsweep.cli import main
@@ -401,7 +402,7 @@ def formats(command: Callable[..., None]) -> list[str | None]:
     return [None]
 
 
-COMMANDS = dict(commands(app))
+COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
 def test_every_command_is_covered() -> None:

@@ -13,6 +13,7 @@ import site_estimators
 import site_reference
 import site_text
 import typer
+from typer.core import TyperGroup
 
 from advsweep.cli.app import app
 from advsweep.cli.commands.estimators.describe import markdown_table
@@ -30,20 +31,18 @@ DOCS = Path(__file__).parents[2] / "docs"
 BANDIT = ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"]
 
 
-def registered(typer_app: typer.Typer, prefix: str = "") -> Iterator[str]:
-    for command in typer_app.registered_commands:
+def registered(group: TyperGroup, prefix: str = "") -> Iterator[str]:
+    for name, command in group.commands.items():
         if not command.hidden:
-            yield f"{prefix}{command.name}"
-    for group in typer_app.registered_groups:
-        assert group.typer_instance is not None
-        yield f"{prefix}{group.name}"
-        yield from registered(group.typer_instance, f"{prefix}{group.name} ")
+            yield f"{prefix}{name}"
+        if isinstance(command, TyperGroup):
+            yield from registered(command, f"{prefix}{name} ")
 
 
 def test_every_command_is_in_the_reference_with_every_option(reference: dict[str, str]) -> None:
     page = reference["commands.md"]
     sections = dict(re.findall(r"^## (.+?) \{ #.+? \}\n(.*?)(?=^## |\Z)", page, re.M | re.S))
-    assert set(sections) == set(registered(app))
+    assert set(sections) == set(registered(typer.main.get_command(app)))
     for name, command, _ in site_reference.commands():
         shown = [p for p in command.params if not getattr(p, "hidden", False)]
         for opt in (opt for p in shown for opt in p.opts if opt.startswith("-")):

@@ -127,6 +127,7 @@ class App(typer.Typer):
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("cls", Group)
+        settings.setdefault("add_completion", False)
         super().__init__(
             **settings,
             rich_markup_mode=None,

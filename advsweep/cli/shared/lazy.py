@@ -1,0 +1,104 @@
+"""A group whose commands are imported when they are used.
+
+`advsweep ls` imports the module of `ls` alone. A list of commands, in a help page or for TAB,
+imports their modules for the docstrings, but makes none of their options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from advsweep.cli.shared.help import App, Command, Group
+
+Built = TyperCommand | TyperGroup
+Places = Mapping[str, Mapping[str, str]]
+"""`MODULE:ATTRIBUTE` of commands, by panel and name: a command's function, or an `App`."""
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """Commands by name, imported and built when they are looked up.
+
+    Args:
+        places: where the commands are.
+        built: further commands, which exist already.
+    """
+
+    def __init__(self, places: Places, built: Mapping[str, Any]) -> None:
+        self._found = {
+            name: (panel, place) for panel, named in places.items() for name, place in named.items()
+        }
+        self._built = dict(built)
+
+    def __getitem__(self, name: str) -> Built:
+        if name not in self._built:
+            self._built[name] = self._build(name)
+        return self._built[name]
+
+    def __setitem__(self, name: str, command: Built) -> None:
+        self._built[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        self._found.pop(name, None)
+        self._built.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._found, *self._built]))
+
+    def __len__(self) -> int:
+        return len(self._found.keys() | self._built)
+
+    def outlines(self) -> dict[str, Built]:
+        """Returns all commands with their summaries; those not built yet without their options."""
+        return {name: self._built.get(name) or self._outline(name) for name in self}
+
+    def _outline(self, name: str) -> Command:
+        panel, place = self._found[name]
+        found = _load(place)
+        is_group = isinstance(found, typer.Typer)
+        documented = found.registered_callback.callback if is_group else found
+        return Command(name=name, help=inspect.getdoc(documented), rich_help_panel=panel)
+
+    def _build(self, name: str) -> Built:
+        panel, place = self._found[name]
+        found = _load(place)
+        if not isinstance(found, typer.Typer):
+            function, found = found, App()
+            found.command()(function)
+        command = typer.main.get_command(found)
+        assert isinstance(command, Built)
+        command.name, command.rich_help_panel = name, panel
+        return command
+
+
+def _load(place: str) -> Any:
+    """Returns the function of a command, or the `App` of a group."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+class LazyGroup(Group):
+    """A group of `LazyCommands`; subclasses set `places`."""
+
+    places: ClassVar[Places]
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.commands = self._lazy = LazyCommands(self.places, self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        self._outlined().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        outlined = self._outlined()
+        return outlined.shell_complete(typer.Context(outlined), incomplete)
+
+    def _outlined(self) -> Group:
+        return Group(name=self.name, commands=self._lazy.outlines())
