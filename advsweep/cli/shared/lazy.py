@@ -35,7 +35,7 @@ class LazyCommands(MutableMapping[str, Any]):
         }
         self._built = dict(built)
 
-    def __getitem__(self, name: str) -> Built:
+    def __getitem__(self, name: str) -> Any:
         if name not in self._built:
             self._built[name] = self._build(name)
         return self._built[name]
