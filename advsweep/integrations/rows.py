@@ -1,11 +1,11 @@
-"""Estimators for trainers that hand over rollouts as rows, in any order."""
+"""Rollouts that trainers hand over as rows, in any order, as groups; estimators for them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,12 +15,93 @@ from advsweep.errors import ConfigError
 from advsweep.estimators import GroupBatch, build_estimator
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
     from advsweep.estimators import Estimator
 
     Spec = Estimator | Mapping[str, Any] | str
     PerRow = Float[Tensor, " rows"]
+
+
+class Origin(NamedTuple):
+    """Where a row comes from.
+
+    Attributes:
+        prompt: the prompt, the same for all rows of a group.
+        session: the rollout of that prompt; several rows if an agent gave several outputs.
+        output: the place of the row among the outputs of its session.
+        padding: the trainer added the row to fill up a batch.
+    """
+
+    prompt: Hashable
+    session: Hashable
+    output: int = 0
+    padding: bool = False
+
+
+class Rows:
+    """The rows of a batch, grouped: a group for each prompt, a rollout for each session.
+
+    Rows come in any order, groups in any size. A session counts as one rollout, however many
+    rows it has. Padding belongs to no group.
+
+    Attributes:
+        sessions: the rows of each rollout, in the order of their outputs.
+        owner: the rollout of each row; -1 for padding.
+        final: the row of the last output of each rollout.
+        present: which places of the table [groups, rollouts] hold a rollout; None if all do.
+    """
+
+    def __init__(self, origins: Sequence[Origin], device: torch.device | str = "cpu") -> None:
+        groups: dict[Hashable, dict[Hashable, list[int]]] = {}
+        for row, origin in enumerate(origins):
+            if not origin.padding:
+                groups.setdefault(origin.prompt, {}).setdefault(origin.session, []).append(row)
+
+        self.sessions: list[list[int]] = []
+        owner = [-1] * len(origins)
+        places: list[tuple[int, int]] = []
+        for group, sessions in enumerate(groups.values()):
+            for place, session in enumerate(_in_order(sessions)):
+                rows = sorted(sessions[session], key=lambda row: origins[row].output)
+                for row in rows:
+                    owner[row] = len(self.sessions)
+                self.sessions.append(rows)
+                places.append((group, place))
+        self.owner = torch.tensor(owner, dtype=torch.long, device=device)
+        self.final = torch.tensor([rows[-1] for rows in self.sessions], device=device)
+        self._places = torch.tensor(places, device=device).view(-1, 2).unbind(dim=1)
+        self._first = [next(iter(sessions.values()))[0] for sessions in groups.values()]
+        self._shape = (len(groups), max(map(len, groups.values()), default=0))
+        full = len(self.sessions) == self._shape[0] * self._shape[1]
+        ones = torch.ones(len(self.sessions), dtype=torch.bool, device=device)
+        self.present: Bool[Tensor, "groups rollouts"] | None = None if full else self.table(ones)
+
+    def table(self, values: Tensor) -> Tensor:
+        """Return one value per rollout as a table [groups, rollouts], 0 where there is none."""
+        table = values.new_zeros(self._shape)
+        table[self._places] = values
+        return table
+
+    def untable(self, table: Tensor) -> Tensor:
+        """Return the values of a table, one per rollout."""
+        return table[self._places]
+
+    def per_group(self, values: Sequence[str]) -> tuple[str, ...]:
+        """Return one value per group, for values of rows that are the same in a group."""
+        return tuple(values[row] for row in self._first)
+
+    def totals(self, values: Float[Tensor, " rows"]) -> Float[Tensor, " sessions"]:
+        """Return the sum over the rows of each rollout."""
+        real = self.owner >= 0
+        total = values.new_zeros(len(self.sessions))
+        return total.index_add_(0, self.owner[real], values[real])
+
+
+def _in_order(sessions: dict[Hashable, list[int]]) -> list[Hashable]:
+    """Return the sessions by their numbers, if they have some: trainers move rows about."""
+    numbers = [key for key in sessions if isinstance(key, int)]
+    return [*sorted(numbers)] if len(numbers) == len(sessions) else [*sessions]
 
 
 class RowEstimator:
@@ -78,53 +159,27 @@ class RowEstimator:
             prompts: name of each row's prompt, the same in every step.
         """
         device = rewards.device
-        rollout = _numbered(range(len(rewards)) if sessions is None else sessions)
-        last = torch.zeros(int(rollout.max()) + 1, dtype=torch.long)
-        last.scatter_reduce_(0, rollout, torch.arange(len(rollout)), "amax")
-
-        group = _numbered([groups[row] for row in last.tolist()])
-        sizes = group.bincount()
-        order = group.argsort(stable=True)
-        place = torch.empty_like(group)
-        place[order] = torch.arange(len(group)) - (sizes.cumsum(0) - sizes)[group[order]]
-
-        def table(values: Tensor) -> Tensor:
-            values = values.cpu()
-            padded = values.new_zeros(len(sizes), int(sizes.max()))
-            padded[group, place] = values
-            return padded
-
-        def total(values: Tensor) -> Tensor:
-            """Sum over the rows of each rollout."""
-            return torch.zeros(len(last)).index_add_(0, rollout, values.float().cpu())
-
-        own = torch.ones(len(last), dtype=torch.bool) if scorable is None else scorable.cpu()[last]
-        mask = table(own)
-        tokens = None if lengths is None else total(lengths)
+        names = range(len(groups)) if sessions is None else sessions
+        pairs = enumerate(zip(groups, names, strict=True))
+        rows = Rows([Origin(group, session, row) for row, (group, session) in pairs])
+        present = rows.present
+        if scorable is not None:
+            present = rows.table(scorable.cpu()[rows.final])
+        tokens = None if lengths is None else rows.totals(lengths.float().cpu())
         entropy = None
         if surprisal is not None and tokens is not None:
-            entropy = table(total(surprisal) / tokens.clamp(min=1))
-        names = None
-        if prompts is not None:
-            first = [int(row) for row in last[order][sizes.cumsum(0) - sizes]]
-            names = tuple(prompts[row] for row in first)
+            entropy = rows.table(rows.totals(surprisal.float().cpu()) / tokens.clamp(min=1))
         batch = GroupBatch(
-            rewards=table(rewards.detach().float().cpu()[last]),
-            mask=None if mask.all() else mask,
-            lengths=None if tokens is None else table(tokens),
+            rewards=rows.table(rewards.detach().float().cpu()[rows.final]),
+            mask=None if present is None or present.all() else present,
+            lengths=None if tokens is None else rows.table(tokens),
             token_entropy=entropy,
-            prompt_ids=names,
+            prompt_ids=None if prompts is None else rows.per_group(prompts),
         )
         computed = self.estimator.compute(batch)
         self.metrics = rollout_metrics(batch, computed, verifier_free=self.estimator.verifier_free)
         kept = torch.where(computed.keep, computed.values, 0.0)
-        return kept[group, place][rollout].to(device)
-
-
-def _numbered(names: Iterable[Hashable]) -> Int[Tensor, " rows"]:
-    """Number names by their first appearance."""
-    numbers: dict[Hashable, int] = {}
-    return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names])
+        return rows.untable(kept)[rows.owner].to(device)
 
 
 def prompt_name(prompt: Any) -> str:

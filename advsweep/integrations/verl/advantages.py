@@ -18,7 +18,8 @@ from verl.trainer.ppo.core_algos import register_adv_est
 
 from advsweep.errors import BatchError, ConfigError
 from advsweep.estimators import ESTIMATORS, GroupBatch
-from advsweep.integrations.verl.rows import Origin, Rows
+from advsweep.integrations.rows import Origin
+from advsweep.integrations.verl.rows import TokenRows
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -113,11 +114,11 @@ def compute_advantages(
                 raise BatchError("index: expected the prompt of each rollout (uid), got none")
             estimator = _shared_estimator(json.dumps(read_spec(config), sort_keys=True))
             check_inputs(estimator, ALWAYS)
-            rows = Rows(_origins(index, response_mask), response_mask)
+            rows = TokenRows(_origins(index, response_mask), response_mask)
             batch = _batch(rows, token_level_rewards)
         else:
             estimator = inputs.estimator
-            rows = Rows(inputs.origins, response_mask)
+            rows = TokenRows(inputs.origins, response_mask)
             batch = _batch(rows, token_level_rewards, inputs)
         computed = estimator.compute(batch)
         if inputs is not None:
@@ -189,7 +190,7 @@ def _origins(index: Sequence[Any], response_mask: Tensor) -> list[Origin]:
     ]
 
 
-def _batch(rows: Rows, rewards: Tensor, inputs: StepInputs | None = None) -> GroupBatch:
+def _batch(rows: TokenRows, rewards: Tensor, inputs: StepInputs | None = None) -> GroupBatch:
     totals = rewards.sum(dim=-1)
     if totals.dtype not in (torch.float32, torch.float64):
         totals = totals.float()

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1 import (
 
 from advsweep.diagnostics import rollout_metrics
 from advsweep.errors import BatchError, CheckpointError, ConfigError
-from advsweep.integrations.rows import prompt_name
+from advsweep.integrations.rows import Origin, prompt_name
 from advsweep.integrations.verl.advantages import (
     IN_OUR_TRAINERS,
     NAME,
@@ -27,7 +27,6 @@ from advsweep.integrations.verl.advantages import (
     check_inputs,
     provide,
 )
-from advsweep.integrations.verl.rows import Origin
 from advsweep.local_files import open_private, open_regular
 
 if TYPE_CHECKING:

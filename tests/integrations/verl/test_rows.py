@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advsweep.integrations.verl.rows import Origin, Rows
+from advsweep.integrations.rows import Origin
+from advsweep.integrations.verl.rows import TokenRows
 
 # Two outputs of session 1 of prompt a, one of session 0, padding, and the only one of prompt b.
 ORIGINS = [
@@ -21,7 +22,7 @@ MASK = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
 
 
 def test_sessions_are_rollouts_ordered_by_their_numbers() -> None:
-    rows = Rows(ORIGINS, MASK)
+    rows = TokenRows(ORIGINS, MASK)
     # Rows of the last outputs: of a's sessions 0 and 1, and of b's only one.
     assert rows.final.tolist() == [4, 0, 2]
     assert rows.present is not None
@@ -31,7 +32,7 @@ def test_sessions_are_rollouts_ordered_by_their_numbers() -> None:
 
 
 def test_lengths_count_generated_tokens_of_all_outputs() -> None:
-    rows = Rows(ORIGINS, MASK)
+    rows = TokenRows(ORIGINS, MASK)
     assert rows.lengths().tolist() == [2, 3, 1]
     values = torch.arange(15.0).view(5, 3)
     # Session 0: 12 + 13; session 1: 10 of its first output, 0 and 2 of its second; b: 6.
@@ -39,7 +40,7 @@ def test_lengths_count_generated_tokens_of_all_outputs() -> None:
 
 
 def test_tokens_of_a_session_follow_each_other_and_return_to_their_rows() -> None:
-    rows = Rows(ORIGINS, MASK)
+    rows = TokenRows(ORIGINS, MASK)
     values = torch.arange(15.0).view(5, 3)
     table = rows.token_table(values)
     assert table.tolist() == [[[12, 13, 0], [10, 0, 2]], [[6, 0, 0], [0, 0, 0]]]
@@ -47,14 +48,14 @@ def test_tokens_of_a_session_follow_each_other_and_return_to_their_rows() -> Non
 
 
 def test_a_rollout_has_one_advantage_on_all_tokens_that_it_generated() -> None:
-    rows = Rows(ORIGINS, MASK)
+    rows = TokenRows(ORIGINS, MASK)
     spread = rows.spread(torch.tensor([[0.5, -1.0], [2.0, 9.0]]))
     expected = [[-1, 0, -1], [0, 0, 0], [2, 0, 0], [0, -1, 0], [0.5, 0.5, 0]]
     assert spread.tolist() == expected
 
 
 def test_full_groups_have_no_mask() -> None:
-    rows = Rows([Origin("a", 0), Origin("b", 0), Origin("a", 1), Origin("b", 1)], MASK[:4])
+    rows = TokenRows([Origin("a", 0), Origin("b", 0), Origin("a", 1), Origin("b", 1)], MASK[:4])
     assert rows.present is None
 
 
@@ -70,7 +71,7 @@ def test_what_is_grouped_comes_back(data: st.DataObject) -> None:
     origins = data.draw(st.permutations(origins))
     bits = st.lists(st.integers(0, 1), min_size=5, max_size=5)
     mask = torch.tensor([data.draw(bits) for _ in origins])
-    rows = Rows(origins, mask)
+    rows = TokenRows(origins, mask)
 
     # A number of each session's own reaches its rows, where the policy generated tokens.
     sessions = [(int(o.prompt[6:]), o.session) for o in origins]  # type: ignore[index]
