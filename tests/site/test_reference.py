@@ -28,6 +28,7 @@ from advsweep.sweep.retry_policy import Policy
 from advsweep.sweep.scheduler.execute import execute
 
 DOCS = Path(__file__).parents[2] / "docs"
+ONE_EVALUATION = ["evaluation.every=0", "evaluation.n=16", "evaluation.k=[1,8]"]
 BANDIT = ["backend=bandit", "model=table", "task=bandit", "optimizer=sgd"]
 
 
@@ -133,7 +134,10 @@ def test_the_python_api_is_in_the_reference(reference: dict[str, str]) -> None:
         ["backend=fake", "evaluation.n=16", "evaluation.k=[1,8]", "estimator=avspo"],
         [*BANDIT, "estimator=fade", "evaluation.n=16", "evaluation.k=[1,8]"],
         [*BANDIT, "rollout=retry", "evaluation.n=16", "evaluation.k=[1,8]"],
-        pytest.param(["estimator=ha_dw", "backend.entropy_change=true"], marks=pytest.mark.slow),
+        pytest.param(
+            [*ONE_EVALUATION, "estimator=ha_dw", "backend.entropy_change=true"],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["fake", "bandit", "retries", "tiny"],
 )
