@@ -1,8 +1,8 @@
 """Build the documentation site: `make docs`.
 
 Stages the pages (`site_pages`), makes the reference from the code (`site_reference`,
-`site_estimators`) and renders them with Zensical, which checks every link and anchor between
-pages. Needs the extra `docs`.
+`site_estimators`), adds the estimators to the navigation and renders all with Zensical. Then
+checks every link, anchor and loaded file of the rendered pages. Needs the extra `docs`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
+import yaml
 from site_estimators import estimator_pages
 from site_pages import ROOT, stage
 from site_reference import reference_pages
 
 SOURCE = ROOT / "build" / "docs"
 SITE = ROOT / "build" / "site"
+CONFIG = ROOT / "build" / "mkdocs.yml"
+ESTIMATORS = "reference/estimators/index.md"
 
 
 def main() -> int:
@@ -33,9 +39,13 @@ def main() -> int:
     figures = None if options.no_figures else SOURCE / "reference" / "estimators"
     pages = {**reference_pages(), **estimator_pages(figures)}
     stage(SOURCE, {f"reference/{path}": text for path, text in pages.items()})
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    config.update(docs_dir=SOURCE.name, site_dir=SITE.name)
+    config["nav"] = with_estimators(config["nav"], (f"reference/{path}" for path in pages))
+    CONFIG.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), "utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "-f"]
     done = subprocess.run(
-        [*command, str(ROOT / "mkdocs.yml")],
+        [*command, str(CONFIG)],
         cwd=ROOT,
         env={**os.environ, "NO_COLOR": "1"},
         check=False,
@@ -44,30 +54,54 @@ def main() -> int:
         return done.returncode
     missing = missing_files(SITE)
     if missing:
-        sys.stderr.write("files that pages name and the site lacks:\n" + "\n".join(missing) + "\n")
+        lines = "\n".join(missing)
+        sys.stderr.write(f"what pages link to or load and the site lacks:\n{lines}\n")
         return 1
     sys.stdout.write(f"open {(SITE / 'index.html').relative_to(ROOT)}\n")
     return 0
 
 
+def with_estimators(nav: list[Any], pages: Iterable[str]) -> list[Any]:
+    """Return a navigation whose section of estimators has the page of each, by name."""
+    folder = ESTIMATORS.rpartition("/")[0]
+    names = sorted(
+        path for path in pages if path.rpartition("/")[0] == folder and path != ESTIMATORS
+    )
+    filled: list[Any] = []
+    for entry in nav:
+        if isinstance(entry, dict):
+            [(title, below)] = entry.items()
+            entry = {title: with_estimators(below, names)} if isinstance(below, list) else entry
+        filled.append(entry)
+        if entry == ESTIMATORS:
+            filled += [{Path(path).stem: path} for path in names]
+    return filled
+
+
 def missing_files(site: Path) -> list[str]:
     """Return what pages of a built site load or link to and the site does not have.
 
-    Addresses of other hosts count if a page loads them, since the site works without a network.
+    Anchors count. Addresses of other hosts count if a page loads them, since the site works
+    without a network.
     """
     missing = []
-    for page in site.rglob("*.html"):
-        if page.name == "report.html":
+    site = site.resolve()
+    identifier = re.compile(r"<[^>]*?\sid=[\"']?([^\"'\s>]+)")
+    texts = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
+    anchors = {page: set(identifier.findall(text)) for page, text in texts.items()}
+    for page, text in texts.items():
+        if page.name == "report.html":  # the page of a study, made by `advsweep report`
             continue
-        text = page.read_text("utf-8")
         for kind, address in re.findall(r"<(\w+)\b[^>]*?\s(?:href|src)=[\"']?([^\"'\s>]+)", text):
-            path = address.partition("#")[0].partition("?")[0]
+            path, _, anchor = address.partition("#")
+            path = path.partition("?")[0]
             if "://" in address or address.startswith("//"):
                 if kind in ("script", "img", "link") and 'rel="canonical"' not in address:
                     missing.append(f"{page.relative_to(site)}: {address}")
-            elif path and not address.startswith(("mailto:", "data:", "javascript:")):
+            elif not address.startswith(("mailto:", "data:", "javascript:")):
                 found = site / path.lstrip("/") if path.startswith("/") else page.parent / path
-                if not found.exists():
+                found = (found if path else page).resolve()
+                if not found.exists() or unquote(anchor) not in anchors.get(found, {anchor}) | {""}:
                     missing.append(f"{page.relative_to(site)}: {address}")
     return sorted(set(missing))
 

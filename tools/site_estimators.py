@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
     """
     from advsweep.cli.commands.estimators.inputs import build_from_options
 
-    pages = {"estimators.md": _overview()}
+    pages = {"estimators/index.md": _overview()}
     for name in sorted(cls.name for cls in ESTIMATORS.classes()):
         record = describe(build_from_options(name, []))
         figure = figures is not None and _draw(name, record, figures / f"{name}.svg")
@@ -34,7 +35,7 @@ def estimator_pages(figures: Path | None = None) -> dict[str, str]:
 def _overview() -> str:
     listed = markdown_table()
     for cls in ESTIMATORS.classes():
-        listed = listed.replace(f" `{cls.name}`", f" [`{cls.name}`](estimators/{cls.name}.md)", 1)
+        listed = listed.replace(f" `{cls.name}`", f" [`{cls.name}`]({cls.name}.md)", 1)
     return (
         "# Estimators\n\n"
         "Each maps the rewards rᵢ of a prompt's G rollouts to one advantage Aᵢ per rollout. "
@@ -61,12 +62,12 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     ]
     parts = [f"# {escape(name)}\n", f"```text\n{record['formula']}\n```\n"]
     shown = f"`advsweep estimators show {name}` prints this page. "
-    parts += [also + shown + "[All estimators](../estimators.md)\n"]
+    parts += [also + shown + "[All estimators](index.md)\n"]
     parts += [table(("property", "value"), facts), prose(record["description"].splitlines())]
     if record["released"]:
-        parts.append(f"**The authors' released code.** {escape(record['released'])}\n")
+        parts.append(f"**The authors' released code.** {_sentence(record['released'])}\n")
         parts += [f"- `{options}`\n" for options in record["released_options"]]
-    parts.append(f"**Departures from the source.** {escape(record['departures'])}\n")
+    parts.append(f"**Departures from the source.** {_sentence(record['departures'])}\n")
     parts.append("## Options\n")
     rows = [
         [
@@ -106,6 +107,12 @@ def _page(record: dict[str, Any], figure: bool) -> str:
     ]
     parts.append(table(("group, alone in a first step", "advantages"), groups))
     return "\n".join(parts)
+
+
+def _sentence(text: str) -> str:
+    """Return text as Markdown that begins with a capital, unless a symbol or code is first."""
+    word = re.match(r"[a-z]+\b(?![_=(])", text)
+    return escape(text[0].upper() + text[1:] if word else text)
 
 
 def _draw(name: str, record: dict[str, Any], target: Path) -> bool:

@@ -48,7 +48,7 @@ def stage(target: Path, generated: dict[str, str]) -> None:
     for source, place in places.items():
         if source.suffix == ".md":
             linked = _relink(source, place, places, target, generated, broken)
-            _write(target / place, linked)
+            _write(target / place, _study_heading(source) + linked)
         elif source.suffix == ".ipynb":
             _write(target / place, notebook_page(source, target / place))
         else:
@@ -56,6 +56,16 @@ def stage(target: Path, generated: dict[str, str]) -> None:
             shutil.copyfile(source, target / place)
     if broken:
         raise BrokenLinkError("links to files that do not exist:\n" + "\n".join(broken))
+
+
+def _study_heading(source: Path) -> str:
+    """Return the title of a table of a study, which has none, and the way back to the study."""
+    study = source.with_name("README.md")
+    if source.parent.parent != ROOT / "experiments" or source == study or not study.exists():
+        return ""
+    title = study.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+    name = source.stem.replace("_", " ")
+    return f"# {title.partition(':')[0]}: {name}\n\n[The study](index.md)\n\n"
 
 
 def _write(path: Path, text: str) -> None:
@@ -70,14 +80,23 @@ def _places() -> dict[Path, str]:
     for path in sorted((ROOT / "docs").rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             place = path.relative_to(ROOT / "docs").with_suffix(_suffix(path)).as_posix()
-            places[path] = place
+            # The overview of the studies is the index of their folder.
+            places[path] = "studies/index.md" if place == "studies.md" else place
     for path in sorted((ROOT / "experiments").glob("*/*")):
         if path.suffix in (".md", ".svg", ".png", ".csv", ".html"):
-            name = "index.md" if path.name == "README.md" else path.name
-            places[path] = f"studies/{path.parent.name}/{name}"
+            places[path] = f"studies/{path.parent.name}/{_study_file(path)}"
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         places[path] = f"notebooks/{path.stem}.md"
     return places
+
+
+def _study_file(path: Path) -> str:
+    if path.name == "README.md":
+        return "index.md"
+    if path.suffix == ".md" and path.with_suffix(".html").exists():
+        # A page of this name would be rendered over the study's own HTML file.
+        return f"{path.stem}_table.md"
+    return path.name
 
 
 def _suffix(path: Path) -> str:
@@ -101,7 +120,7 @@ def _relink(
         if source.is_relative_to(ROOT / "docs") and found.is_relative_to(ROOT / "docs"):
             made = found.relative_to(ROOT / "docs").as_posix()
             if made in generated:
-                return match[0]
+                return f"{before}{os.path.relpath(made, Path(place).parent)}{mark}{anchor}{after}"
         page = _place_of(found, places, target)
         if page is None:
             broken.append(f"{source.relative_to(ROOT)}: {address}")
@@ -118,7 +137,7 @@ def _place_of(found: Path, places: dict[Path, str], target: Path) -> str | None:
     if found == ROOT / "README.md":
         return "index.md"
     if found == ROOT / "experiments":
-        return "studies.md"
+        return "studies/index.md"
     if found.is_dir() and found / "README.md" in places:
         found = found / "README.md"
     if found in places:

@@ -103,8 +103,8 @@ def config_pages() -> dict[str, str]:
     for key, (title, registry) in groups().items():
         pages[f"config/{key}.md"] = _group_page(key, title, registry)
         members = ", ".join(f"`{cls.name}`" for cls in _classes(registry))
-        rows.append([f"[`{key}`](config/{key}.md)", members])
-    pages["config.md"] = "\n".join(
+        rows.append([f"[`{key}`]({key}.md)", members])
+    pages["config/index.md"] = "\n".join(
         [
             "# Config keys\n",
             "A run has one member of each group and the numbers below. Any of them is set on "

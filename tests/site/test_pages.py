@@ -60,6 +60,7 @@ def navigation() -> list[str]:
 
 def test_every_page_study_and_group_is_in_the_navigation(reference: dict[str, str]) -> None:
     pages = [path.relative_to(DOCS).as_posix() for path in PAGES]
+    pages = ["studies/index.md" if page == "studies.md" else page for page in pages]
     pages += [f"reference/{path}" for path in reference]
     studies = (ROOT / "experiments").glob("*/README.md")
     pages += [f"studies/{path.parent.name}/index.md" for path in studies]
@@ -70,7 +71,7 @@ def test_every_page_study_and_group_is_in_the_navigation(reference: dict[str, st
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
 def test_links_of_pages_lead_to_files(page: Path, reference: dict[str, str]) -> None:
-    generated = {*reference, "estimators.md"}
+    generated = {*reference, "estimators/index.md"}
     for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         path = address.partition("#")[0]
         if "://" in address or not path:
@@ -322,6 +323,51 @@ def test_links_are_those_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (target / "studies/one/f.svg").exists()
 
 
+def test_a_table_of_a_study_has_a_title_and_leaves_the_html_page_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "repository"
+    monkeypatch.setattr(site_pages, "ROOT", root)
+    monkeypatch.setattr(site_pages, "_ROOT_PAGES", {})
+    repository(
+        root,
+        {
+            "docs/studies.md": "[one](../experiments/one/) [made](reference/made.md)\n",
+            "experiments/one/README.md": "# One: a study\n\n[t](report.md) [p](report.html)\n",
+            "experiments/one/report.md": "| a |\n| -- |\n",
+            "experiments/one/report_weak.md": "| a |\n| -- |\n",
+            "experiments/one/report.html": "<html>",
+        },
+    )
+    target = tmp_path / "site"
+    site_pages.stage(target, {"reference/made.md": "# Made\n"})
+    study = target / "studies" / "one"
+    assert "[t](report_table.md) [p](report.html)" in (study / "index.md").read_text()
+    heading = "# One: report weak\n\n[The study](index.md)\n\n| a |"
+    assert (study / "report_weak.md").read_text().startswith(heading)
+    assert (study / "report_table.md").read_text().startswith("# One: report\n")
+    assert not (study / "report.md").exists()
+    overview = (target / "studies" / "index.md").read_text()
+    assert overview == "[one](one/index.md) [made](../reference/made.md)\n"
+
+
+def test_each_estimator_is_in_the_navigation() -> None:
+    import build_site
+
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    folder = "reference/estimators"
+    pages = [f"{folder}/rloo.md", f"{folder}/grpo.md", build_site.ESTIMATORS, "reference/x.md"]
+    [reference] = [
+        each["Reference"] for each in build_site.with_estimators(nav, pages) if "Reference" in each
+    ]
+    [section] = [each["Estimators"] for each in reference if "Estimators" in each]
+    assert section == [
+        build_site.ESTIMATORS,
+        {"grpo": f"{folder}/grpo.md"},
+        {"rloo": f"{folder}/rloo.md"},
+    ]
+
+
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "repository"
     monkeypatch.setattr(site_pages, "ROOT", root)
@@ -344,11 +390,16 @@ def test_files_that_a_built_page_lacks_are_found(tmp_path: Path) -> None:
     (tmp_path / "there.svg").write_text("")
     (tmp_path / "index.html").write_text(
         '<img src="there.svg"><img alt=a src=gone.svg><a href="https://example.org">x</a>'
-        '<script src="https://example.org/x.js"></script><a href="#here">y</a>'
+        '<script src="https://example.org/x.js"></script><a href="#gone">y</a>'
+        '<h2 id="here">z</h2><a href="#here">y</a><a href="other.html#here">y</a>'
+        "<a href=other.html#caf%C3%A9>y</a>"
     )
+    (tmp_path / "other.html").write_text("<h2 id=café>z</h2>", "utf-8")
     assert build_site.missing_files(tmp_path) == [
+        "index.html: #gone",
         "index.html: gone.svg",
         "index.html: https://example.org/x.js",
+        "index.html: other.html#here",
     ]
 
 
