@@ -71,6 +71,7 @@ class _Group(LazyGroup):
         "Inspect": {
             "show": "advsweep.cli.commands.show:show",
             "metrics": "advsweep.cli.commands.metrics:metrics",
+            "samples": "advsweep.cli.commands.samples:samples",
             "eval": "advsweep.cli.commands.eval:evaluate",
             "select": "advsweep.cli.commands.select:select",
             "weights": "advsweep.cli.commands.weights:weights",

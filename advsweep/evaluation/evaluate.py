@@ -20,6 +20,7 @@ import numpy as np
 from advsweep.components import Plain
 from advsweep.local_files import make_private_folder, open_private
 from advsweep.statistics import answer_entropy
+from advsweep.store.samples import shorten
 from advsweep.tasks.base import Problem, Split
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class ProblemResult:
             does not compute it.
         right_entropy: entropy of the right answers' empirical distribution, in nats; None if no
             answer is right.
+        first: the first of the answers, with keys as the arguments of `AnswerSample`; None for a
+            piece that an older version wrote.
     """
 
     problem: Problem
@@ -67,6 +70,7 @@ class ProblemResult:
     answer_entropy: float
     token_entropy: float | None
     right_entropy: float | None = None
+    first: Plain | None = None
 
 
 def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list[ProblemResult]:
@@ -76,7 +80,11 @@ def evaluate(sampler: Sampler, task: Task, settings: EvaluationSettings) -> list
 
 def some_problems(task: Task, split: Split, number: int) -> list[Problem]:
     """Returns at most `number` problems of a split: as many of each level, spread over its list."""
-    problems = task.problems(split)
+    return spread_over_levels(task.problems(split), number)
+
+
+def spread_over_levels(problems: Sequence[Problem], number: int) -> list[Problem]:
+    """Returns at most `number` of some problems: as many of each level, spread over its list."""
     if number >= len(problems):
         return list(problems)
     by_level: dict[int, list[Problem]] = {}
@@ -107,6 +115,7 @@ def count(
     return [
         _count(
             problem,
+            texts[i * settings.n],
             rewards[i],
             answers[i * settings.n : (i + 1) * settings.n],
             None if entropies is None else float(entropies[i]),
@@ -117,6 +126,7 @@ def count(
 
 def _count(
     problem: Problem,
+    first: str,
     rewards: np.ndarray,
     answers: Sequence[str | None],
     token_entropy: float | None,
@@ -133,6 +143,12 @@ def _count(
         answer_entropy=answer_entropy(list(counts.values())),
         token_entropy=token_entropy,
         right_entropy=answer_entropy(list(of_right.values())) if of_right else None,
+        first={
+            "answer": shorten(first),
+            "length": len(first),
+            "read": None if answers[0] is None else shorten(answers[0]),
+            "reward": float(rewards[0]) if scored[0] else None,
+        },
     )
 
 

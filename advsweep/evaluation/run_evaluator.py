@@ -19,9 +19,11 @@ from advsweep.evaluation.evaluate import (
     evaluate,
     evaluation_identity,
     some_problems,
+    spread_over_levels,
 )
 from advsweep.local_files import FILE_MODE, make_private_folder
-from advsweep.store import NewEvaluation, ProblemCounts
+from advsweep.store import AnswerSample, NewEvaluation, ProblemCounts
+from advsweep.store.samples import MAX_SAMPLES
 from advsweep.tasks.base import Split
 
 if TYPE_CHECKING:
@@ -169,7 +171,8 @@ class Evaluator:
                 task=run.task.label,
                 settings={**settings, **described},
                 problems=counts_of(results),
-            )
+            ),
+            samples_of(results),
         )
 
     def _subject(self, step: int) -> str:
@@ -226,4 +229,17 @@ def counts_of(results: Sequence[ProblemResult]) -> list[ProblemCounts]:
             right_entropy=result.right_entropy,
         )
         for result in results
+    ]
+
+
+def samples_of(results: Sequence[ProblemResult]) -> list[AnswerSample]:
+    """Returns the first answers to some problems, spread over the levels, as the store keeps them.
+
+    They do not depend on the weights: evaluations of the same problems keep answers to the same.
+    """
+    first = {result.problem.id: result.first for result in results}
+    return [
+        AnswerSample(problem_id=problem.id, prompt=problem.prompt, level=problem.level, **answer)
+        for problem in spread_over_levels([r.problem for r in results], MAX_SAMPLES)
+        if (answer := first[problem.id]) is not None
     ]

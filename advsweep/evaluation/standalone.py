@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from advsweep.backends.build import check_sampling
 from advsweep.errors import ConfigError, SamplerError
 from advsweep.evaluation import evaluate_in_pieces, evaluation_identity
-from advsweep.evaluation.run_evaluator import counts_of, lock_of, settings_of, subject_of
+from advsweep.evaluation.run_evaluator import (
+    counts_of,
+    lock_of,
+    samples_of,
+    settings_of,
+    subject_of,
+)
 from advsweep.store import NewEvaluation
 from advsweep.store.evaluations import MODEL_SUBJECT
 from advsweep.tasks.base import Split
@@ -203,6 +209,7 @@ class _EvaluationRequest:
                 task=task.label,
                 settings={**settings, **subject.described, **split},
                 problems=counts_of(results),
-            )
+            ),
+            samples_of(results),
         )
         shutil.rmtree(folder, ignore_errors=True)

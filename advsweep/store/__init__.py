@@ -27,10 +27,12 @@ from advsweep.store.records import (
     SweepRecord,
     parse_status,
 )
+from advsweep.store.samples import AnswerSample
 from advsweep.store.store import Store, open_store
 
 __all__ = [
     "AnalysisRecord",
+    "AnswerSample",
     "CheckpointRecord",
     "EvaluationRecord",
     "Failure",

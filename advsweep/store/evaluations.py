@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, or_, select
 from advsweep.errors import NotFoundError
 from advsweep.store.base import StorePart, chunks, insert_or_ignore
 from advsweep.store.records import EvaluationRecord, NewEvaluation, ProblemCounts
+from advsweep.store.samples import AnswerSample, insert_samples, to_row
 from advsweep.store.tables import Evaluation, ProblemSet, Run, RunEvaluation
 
 if TYPE_CHECKING:
@@ -35,10 +36,13 @@ class Evaluations(StorePart):
     linked to every run that shares these, such as the runs of one base model. It never changes.
     """
 
-    def add(self, evaluation: NewEvaluation) -> int:
+    def add(self, evaluation: NewEvaluation, samples: Sequence[AnswerSample] = ()) -> int:
         """Adds an evaluation and links it to its run; returns its id.
 
         An evaluation of the same identity stays as it is and is only linked.
+
+        Args:
+            samples: some answers to its problems, to be read by people.
         """
         problems = evaluation.problems
         row = {
@@ -60,6 +64,7 @@ class Evaluations(StorePart):
         digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
         with self._database.write() as connection:
             evaluation_id = insert_evaluation(connection, row, digest, listed)
+            insert_samples(connection, evaluation_id, [to_row(sample) for sample in samples])
             if evaluation.run_id is not None:
                 self._require_run(connection, evaluation.run_id)
                 link_evaluation(connection, evaluation.run_id, evaluation_id, evaluation.step)

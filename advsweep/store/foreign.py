@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -23,6 +23,7 @@ from sqlalchemy.types import TypeEngine
 from advsweep.errors import AdvsweepError, StoreError
 from advsweep.store.records import NewAnalysis, Status
 from advsweep.store.run_folders import folder_name, is_hash, is_name, shown
+from advsweep.store.samples import MAX_CHARACTERS, MAX_SAMPLES
 from advsweep.store.tables import Analysis, Base, Evaluation, Packed, Run, Sweep, Trial, UtcDateTime
 
 MAX_DEPTH = 64
@@ -214,6 +215,8 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
     )
     digest = hashlib.sha256(json.dumps(problems).encode()).hexdigest()
     _require(row["digest"] == digest, "digest", "the sha256 of the problems", row)
+    if row["answers"] is not None:
+        _check_answers(row, {problem[0] for problem in problems})
     # Older stores lack the last of them.
     entropies = [key for key in _ENTROPIES if row[key] is not None]
     for key in (*_COUNTS, *entropies):
@@ -221,6 +224,35 @@ def check_evaluation(row: Mapping[str, Any]) -> None:
     _require(bool((row["c"] <= row["n"]).all()), "c", "no more than n", row)
     for key in entropies:
         _require(not bool((row[key] < 0).any()), key, "numbers from 0", row)
+
+
+def _check_answers(row: Mapping[str, Any], problems: Set[str]) -> None:
+    """Checks the kept answers of an evaluation of some problems."""
+    answers = row["answers"]
+    fits = (
+        isinstance(answers, list)
+        and len(answers) <= MAX_SAMPLES
+        and _is_json(answers)
+        and all(_is_answer(answer, problems) for answer in answers)
+    )
+    _require(fits, "answers", "a short list of answers to its problems", row)
+
+
+def _is_answer(answer: Any, problems: Set[str]) -> bool:
+    keys = {"problem", "answer", "length", "read", "reward"}
+    return (
+        isinstance(answer, dict)
+        and answer.keys() == keys
+        and answer["problem"] in problems
+        and _is_short(answer["answer"])
+        and _is_step(answer["length"])
+        and (answer["read"] is None or _is_short(answer["read"]))
+        and (answer["reward"] is None or _is_number(answer["reward"]))
+    )
+
+
+def _is_short(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= MAX_CHARACTERS
 
 
 def check_link(row: Mapping[str, Any]) -> None:

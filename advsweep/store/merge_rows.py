@@ -10,11 +10,13 @@ from sqlalchemy import Connection, Select, delete, func, insert, select
 from advsweep.store import foreign
 from advsweep.store.base import insert_or_ignore
 from advsweep.store.evaluations import MODEL_SUBJECT, insert_evaluation, link_evaluation
+from advsweep.store.samples import insert_samples
 from advsweep.store.store import Store
 from advsweep.store.sweeps import append_runs
 from advsweep.store.tables import (
     Analysis,
     Evaluation,
+    EvaluationSamples,
     ProblemSet,
     Run,
     RunEvaluation,
@@ -23,7 +25,16 @@ from advsweep.store.tables import (
     Trial,
 )
 
-_EVALUATION = (ProblemSet.digest, ProblemSet.problems, *Evaluation.__table__.columns)
+_EVALUATION = (
+    ProblemSet.digest,
+    ProblemSet.problems,
+    # NULL for an evaluation without samples.
+    select(EvaluationSamples.answers)
+    .where(EvaluationSamples.evaluation_id == Evaluation.id)
+    .scalar_subquery()
+    .label("answers"),
+    *Evaluation.__table__.columns,
+)
 
 
 class RowMerger:
@@ -72,10 +83,11 @@ class RowMerger:
             self.evaluations.add(row["identity"])
         if self._dry_run:
             return
-        digest, problems = row.pop("digest"), row.pop("problems")
+        digest, problems, answers = (row.pop(key) for key in ("digest", "problems", "answers"))
         row.pop("id")
         with self._target.database.write_alone() as connection:
             evaluation_id = insert_evaluation(connection, row, digest, problems)
+            insert_samples(connection, evaluation_id, answers or [])
             if link is not None:
                 run_id, step = link
                 link_evaluation(connection, run_id, evaluation_id, step)

@@ -18,6 +18,7 @@ from advsweep.store.leases import Leases
 from advsweep.store.metrics import Metrics
 from advsweep.store.owners import LeaseGuard
 from advsweep.store.runs import Runs
+from advsweep.store.samples import Samples
 from advsweep.store.schema_version import HEAD, prepare
 from advsweep.store.sweeps import Sweeps, Trials
 from advsweep.store.tables import Base
@@ -91,6 +92,7 @@ class Store:
         leases: which process trains a run, its progress and how it ended.
         metrics: metric points and summaries of runs.
         evaluations: correct answers per problem, behind every pass@k.
+        samples: some answers of each evaluation.
         checkpoints: the checkpoints of runs.
         analyses: analyses of weights and hidden states.
         database: connections and transactions, for code that writes statements of its own.
@@ -114,6 +116,7 @@ class Store:
         self.leases = Leases(shared)
         self.metrics = Metrics(shared)
         self.evaluations = Evaluations(shared)
+        self.samples = Samples(shared)
         self.checkpoints = Checkpoints(shared)
         self.analyses = Analyses(shared)
         self.database = database

@@ -275,6 +275,17 @@ class RunEvaluation(Base):
     step: Mapped[int]
 
 
+class EvaluationSamples(Base):
+    """Some answers of an evaluation; reports, which read evaluations, do not read them."""
+
+    __tablename__ = "evaluation_samples"
+
+    evaluation_id: Mapped[int] = mapped_column(
+        ForeignKey("evaluations.id", ondelete="CASCADE"), primary_key=True
+    )
+    answers: Mapped[list[Any]]
+
+
 class Analysis(Base):
     """An analysis of a run's weights after `step` steps; `directions` are unit vectors."""
 

@@ -19,7 +19,18 @@ def test_help_names_every_command(finished):
         *("run", "sweep", "plan", "worker", "report", "ls", "show", "logs"),
         *("status", "watch", "stop", "retry", "rm"),
         *("metrics", "export", "estimators", "methods", "experiments", "merge", "db", "plugins"),
-        *("replay", "import", "init", "doctor", "eval", "select", "weights", "sync", "tasks"),
+        *(
+            "replay",
+            "import",
+            "init",
+            "doctor",
+            "eval",
+            "select",
+            "weights",
+            "sync",
+            "tasks",
+            "samples",
+        ),
     ):
         assert re.search(rf"^  {command} ", text, re.MULTILINE)
         assert finished(command, "--help").returncode == 0

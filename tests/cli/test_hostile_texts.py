@@ -31,6 +31,7 @@ from advsweep.cli.app import app
 from advsweep.cli.shared.completion import complete_run, complete_sweep
 from advsweep.cli.shared.screen import Watch
 from advsweep.store import (
+    AnswerSample,
     Failure,
     NewAnalysis,
     NewEvaluation,
@@ -123,6 +124,19 @@ def evaluation(run_id: int | None, subject: str, step: int, settings: dict) -> N
     )
 
 
+def answer(of: NewEvaluation) -> AnswerSample:
+    problem = of.problems[0]
+    return AnswerSample(
+        problem_id=problem.problem_id,
+        prompt=problem.prompt,
+        level=problem.level,
+        answer=f"{HOSTILE}\ud800",
+        length=len(HOSTILE),
+        read=HOSTILE,
+        reward=1.0,
+    )
+
+
 def fill(store: Store) -> None:
     """Runs 1 to 4 are done, with two rows; 5 has failed, 6 is running."""
     store.sweeps.add(HOSTILE, {"tracking": {"name": "tensorboard", "folder": HOSTILE}})
@@ -149,7 +163,8 @@ def fill(store: Store) -> None:
         store.metrics.set_summaries(run_id, {HOSTILE: 1.0})
         store.leases.heartbeat(run_id, step=4, stage=HOSTILE)
         store.checkpoints.add(run_id, 4, Path(f"/nowhere/{HOSTILE}"))
-        store.evaluations.add(evaluation(run_id, f"{HOSTILE}{run_id}", 4, {"sampler": HOSTILE}))
+        own = evaluation(run_id, f"{HOSTILE}{run_id}", 4, {"sampler": HOSTILE})
+        store.evaluations.add(own, [answer(own)])
         store.analyses.add(
             run_id,
             NewAnalysis(
@@ -165,7 +180,8 @@ def fill(store: Store) -> None:
         error=HOSTILE,
         traceback=f"Traceback\n{HOSTILE}",
     )
-    store.evaluations.add(evaluation(None, f"model:{HOSTILE}", 0, {"model": HOSTILE, "top_p": 1.0}))
+    model = evaluation(None, f"model:{HOSTILE}", 0, {"model": HOSTILE, "top_p": 1.0})
+    store.evaluations.add(model, [answer(model)])
 
 
 @pytest.fixture(scope="module")
@@ -359,6 +375,7 @@ READ: dict[str, list[list[str]]] = {
     "status": [[], [HOSTILE]],
     "logs": [["1"], ["5", "--follow"]],
     "metrics": [["1"]],
+    "samples": [["1"], ["--models"]],
     "report": [[], [HOSTILE], ["--models"], ["--assert", "reward/mean[grpo] > 0"]],
     "claims": [["claims.yaml"]],
     "merge": [["other.db", "--dry-run"]],

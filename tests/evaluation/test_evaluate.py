@@ -54,6 +54,16 @@ def test_counts_are_per_problem(task):
         assert result.token_entropy is None
 
 
+def test_the_first_answer_to_a_problem_is_kept(task):
+    settings = EvaluationSettings(n=2, k=(1,))
+    text = "junk" + "x" * 5000
+    for result in evaluate(Scripted([text, "1+1"]), task, settings):
+        first = result.first
+        assert first["answer"].startswith("junk")
+        assert (len(first["answer"]), first["length"]) == (2000, 5004)
+        assert (first["read"], first["reward"]) == (None, 0.0)
+
+
 def test_correct_answers_are_counted(task):
     problems = list(task.problems(Split.HELD_OUT))
     solution = next(p for p in problems if p.level == 0)
@@ -75,10 +85,12 @@ def test_correct_answers_are_counted(task):
 def test_the_entropy_of_right_answers_is_of_these_alone(task):
     """Three right answers of two kinds: -(2/3 ln 2/3 + 1/3 ln 1/3) = ln 3 - 2/3 ln 2."""
     [problem, *_] = task.problems(Split.HELD_OUT)
-    result = _count(problem, np.array([1.0, 1, 0, 1, np.nan]), ["a", "a", "b", "c", None], None)
+    result = _count(
+        problem, "a", np.array([1.0, 1, 0, 1, np.nan]), ["a", "a", "b", "c", None], None
+    )
     assert (result.n, result.c) == (4, 3)
     assert result.right_entropy == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
-    assert _count(problem, np.array([0.0]), ["a"], None).right_entropy is None
+    assert _count(problem, "a", np.array([0.0]), ["a"], None).right_entropy is None
 
 
 def test_some_problems_are_spread_over_the_split(task):

@@ -81,6 +81,7 @@ def test_an_upgrade_reports_its_changes_and_keeps_the_data(oldest):
             "0004: ",
             "0005: ",
             "0006: ",
+            "0007: ",
         ]
         assert "runs.stage" in store.upgraded[0]
         [run] = store.runs.select(sweep="demo")
