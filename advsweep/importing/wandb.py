@@ -15,6 +15,7 @@ from advsweep.importing.base import ImportedRun, Importer, ImportOptions
 from advsweep.local_files import outside_working_folder
 from advsweep.logs.base import LoggedStep, iter_all
 from advsweep.logs.wandb_offline import WandbOffline, WandbRows
+from advsweep.packages import extra_command
 
 _ADDRESS = re.compile(r"[\w.-]+/[\w.-]+(/[\w.-]+)?")
 
@@ -67,7 +68,7 @@ class WandbImporter(Importer):
         except ImportError as error:
             raise ConfigError(
                 "wandb: expected the package wandb, got: not installed; "
-                'pip install "advsweep[wandb]"'
+                f"install it with `{extra_command('wandb')}`"
             ) from error
         except Exception as error:  # wandb raises classes of its own and of its network library.
             raise ConfigError(f"wandb: expected a key (`wandb login`), got: {error}") from error

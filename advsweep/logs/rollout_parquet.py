@@ -22,6 +22,7 @@ from advsweep.logs.rollout_groups import (
     finite,
     weighted_sums,
 )
+from advsweep.packages import extra_command
 from advsweep.printable import printable_line
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _rows(file: Path, wanted: Wanted, notes: RolloutNotes) -> list[_Row]:
     except ImportError as error:
         raise ConfigError(
             f"{file}: a parquet file needs pyarrow, which is not installed; "
-            "pip install 'advsweep[data]'"
+            f"install it with `{extra_command('data')}`"
         ) from error
     try:
         with ParquetFile(file) as table:

@@ -22,6 +22,7 @@ import numpy as np
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular
 from advsweep.logs.base import LoggedStep, MetricLog, unreadable, whole_step
+from advsweep.packages import extra_command
 
 if TYPE_CHECKING:
     from jaxtyping import UInt8, UInt32
@@ -260,5 +261,5 @@ def _messages(module: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             "tensorboard: expected the package tensorboard to read event files, got: not "
-            'installed; pip install "advsweep[tensorboard]"'
+            f"installed; install it with `{extra_command('tensorboard')}`"
         ) from error

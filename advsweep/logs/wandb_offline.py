@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from advsweep.errors import ConfigError
 from advsweep.local_files import open_regular, outside_working_folder
 from advsweep.logs.base import LoggedStep, MetricLog, ValueReader, unreadable, whole_step
+from advsweep.packages import extra_command
 
 _MAGIC = b":W&B"
 _FILE_HEADER = 7
@@ -227,5 +228,5 @@ def _record_class() -> Any:
     except ImportError as error:
         raise ConfigError(
             "wandb: expected the package wandb to read its files, got: not installed; "
-            'pip install "advsweep[wandb]"'
+            f"install it with `{extra_command('wandb')}`"
         ) from error

@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from advsweep.errors import StoreError
+from advsweep.packages import extra_command
 from advsweep.store.postgres_url import PORT, driver_arguments
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def with_driver(url: URL, name: str) -> URL:
             return url.set(drivername=f"postgresql+{driver}")
     raise StoreError(
         f"{name}: PostgreSQL needs the driver {named or DRIVERS[0]}, which is not installed; "
-        + (f"pip install {named}" if named == "psycopg" else "pip install 'advsweep[postgres]'")
+        + (extra_command("psycopg" if named == "psycopg" else "postgres", "psycopg"))
     )
 
 

@@ -30,6 +30,7 @@ from advsweep.components import Component, option
 from advsweep.diagnostics.hidden_states import SampledTokens
 from advsweep.diagnostics.weight_files import Adapter, StoredWeights, open_tuned
 from advsweep.errors import ConfigError
+from advsweep.packages import extra_command
 from advsweep.tasks.base import SymbolTask
 
 if TYPE_CHECKING:
@@ -111,12 +112,12 @@ class TrlBackend(Backend):
         if missing:
             raise ConfigError(
                 f"backend: 'trl' needs {' and '.join(missing)}, which is not installed: "
-                f"pip install 'advsweep[trl]'"
+                f"{extra_command('trl')}"
             )
         if model.lora_rank and importlib.util.find_spec("peft") is None:
             raise ConfigError(
                 "model.lora_rank: a LoRA adapter needs peft, which is not installed: "
-                "pip install 'advsweep[trl]'"
+                f"{extra_command('trl')}"
             )
         self.generation_of(run).check()
         if run.group_size < 2:
@@ -180,7 +181,7 @@ class TrlBackend(Backend):
         if importlib.util.find_spec("transformers") is None:
             raise ConfigError(
                 "model: a model is evaluated with transformers, which is not installed: "
-                "pip install 'advsweep[hf]'"
+                f"{extra_command('hf')}"
             )
         sampling = _sampling(generation)
         sampling.check()

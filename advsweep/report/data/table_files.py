@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from advsweep.errors import ConfigError, ReportError
+from advsweep.packages import extra_command
 from advsweep.printable import spreadsheet_cell
 from advsweep.report.data.tidy_tables import ColumnType, Portion, TidyTable
 
@@ -93,7 +94,7 @@ class ParquetFile(TableFile):
             import pyarrow.parquet
         except ImportError as error:
             raise ConfigError(
-                "--to parquet: expected pyarrow; install it with `pip install 'advsweep[data]'`"
+                f"--to parquet: expected pyarrow; install it with `{extra_command('data')}`"
             ) from error
         self._arrow = pyarrow
         types = {

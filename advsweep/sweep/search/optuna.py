@@ -15,6 +15,7 @@ import numpy as np
 
 from advsweep.components import Component, option
 from advsweep.errors import ConfigError
+from advsweep.packages import extra_command
 from advsweep.sweep.early_stopping.base import MetricDirection
 from advsweep.sweep.search.dimensions import Dimension, RangeDimension
 
@@ -168,7 +169,9 @@ def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ConfigError("search=optuna needs Optuna: pip install 'advsweep[search]'") from error
+        raise ConfigError(
+            f"search=optuna needs Optuna, which is not installed: {extra_command('search')}"
+        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

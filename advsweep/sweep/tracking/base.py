@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from advsweep.components import Component, Plain, option
 from advsweep.errors import ConfigError
+from advsweep.packages import extra_command
 from advsweep.printable import printable, printable_line
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Tracking(Component, ABC):
     What was not sent is sent later, by `advsweep sync NAME` if need be.
 
     Attributes:
-        package: the package that it needs besides advsweep's own dependencies, if any; the extra
-            of advsweep with the tracking's name installs it.
+        package: the package that it needs besides advsweep's own dependencies, if any. An extra of
+            advsweep with the tracking's name, if there is one, says which release.
     """
 
     package: ClassVar[str | None] = None
@@ -128,7 +129,7 @@ class Tracking(Component, ABC):
         if found is None or found.origin is None:
             raise ConfigError(
                 f"tracking: expected the package {self.package} for '{self.name}', which is not "
-                f"installed; pip install 'advsweep[{self.name}]'"
+                f"installed; install it with `{extra_command(self.name, self.package)}`"
             )
 
     @abstractmethod

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from advsweep.errors import ConfigError, nearest
 from advsweep.hub import unreachable
+from advsweep.packages import extra_command
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -169,8 +170,8 @@ def _from_parquet(path: Path) -> Rows:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ConfigError(
-            f"data: '{path}' needs pyarrow, which is not installed; pip install 'advsweep[data]', "
-            f"or give JSON lines"
+            f"data: '{path}' needs pyarrow, which is not installed; install it with "
+            f"`{extra_command('data')}`, or give JSON lines"
         ) from error
     try:
         with ParquetFile(path) as file:
@@ -220,7 +221,7 @@ def _from_hub(name: str, subset: str, split: str) -> Rows:
     except ImportError as error:
         raise ConfigError(
             f"data: '{HUB}{name}' needs the library datasets, which is not installed; "
-            f"pip install 'advsweep[data]'; {local}"
+            f"install it with `{extra_command('data')}`; {local}"
         ) from error
     if not _is_cached(name) and (reason := unreachable()):
         raise ConfigError(f"data: cannot load '{HUB}{name}': {reason}; {local}")

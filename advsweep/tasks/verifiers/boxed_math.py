@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from advsweep.errors import ConfigError
+from advsweep.packages import extra_command
 from advsweep.tasks.verifiers.base import (
     UNREADABLE_REFERENCE,
     Outcome,
@@ -45,7 +46,8 @@ class BoxedMath(Verifier):
         if importlib.util.find_spec("math_verify") is None:
             raise ConfigError(
                 "verifier: 'boxed_math' needs math-verify, which is not installed; "
-                "pip install 'advsweep[math]', or take verifier=numeric for plain numbers"
+                f"install it with `{extra_command('math')}`, or take verifier=numeric for plain "
+                "numbers"
             )
 
     def prepare(self) -> None:

@@ -27,7 +27,7 @@ def test_vllm_that_is_not_installed_is_named(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", without("vllm"))
     config = small_config("trl", generation={"name": "vllm"})
-    with pytest.raises(ConfigError, match=r"needs vllm, .* pip install 'advsweep\[vllm\]'"):
+    with pytest.raises(ConfigError, match=r"needs vllm, .*docs/vllm.md"):
         build_run(config)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert build_run(config).generation == VllmGeneration()

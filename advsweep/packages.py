@@ -1,0 +1,97 @@
+"""What advsweep and its extras require, and the command that installs it into this environment.
+
+The requirements are read from the metadata of the installed advsweep; nothing is imported in order
+to find it. The commands name the required packages themselves, so they work wherever advsweep came
+from: a clone, a wheel, pipx or uv.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+
+def requirements(extra: str = "") -> list[Requirement]:
+    """Returns what advsweep requires, or what one of its extras requires in addition.
+
+    An extra that names another one (`advsweep[trl]`) is replaced by what that requires.
+
+    Raises:
+        importlib.metadata.PackageNotFoundError: advsweep is not installed as a package.
+    """
+    from packaging.requirements import Requirement
+
+    found = []
+    for text in importlib.metadata.requires("advsweep") or []:
+        required = Requirement(text)
+        marker = required.marker
+        if marker is None:
+            if not extra:
+                found.append(required)
+            continue
+        if not marker.evaluate({"extra": extra}) or ("extra" in str(marker)) is not bool(extra):
+            continue
+        if required.name == "advsweep":
+            found += [inner for other in sorted(required.extras) for inner in requirements(other)]
+        else:
+            found.append(required)
+    return found
+
+
+def missing(required: Iterable[Requirement]) -> tuple[list[str], list[Requirement]]:
+    """Returns packages with their versions, and the requirements that are not met."""
+    versions, unmet = [], []
+    for requirement in required:
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            unmet.append(requirement)
+            continue
+        versions.append(f"{requirement.name} {version}")
+        if not requirement.specifier.contains(version, prereleases=True):
+            unmet.append(requirement)
+    return versions, unmet
+
+
+def install_command(required: Iterable[Requirement]) -> str:
+    """Returns the command that gets packages into this environment."""
+    if (Path(sys.prefix) / "pipx_metadata.json").is_file():
+        return f"pipx inject advsweep {quoted(required)}"
+    python = shlex.quote(sys.executable)
+    # uv makes environments without pip.
+    has_pip = importlib.util.find_spec("pip") is not None
+    pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
+    return f"{pip} {quoted(required)}"
+
+
+def extra_command(extra: str, package: str = "") -> str:
+    """Returns the command that gets an extra of advsweep into this environment.
+
+    Args:
+        extra: its name.
+        package: what to install where advsweep has no such extra, as for plug-ins.
+    """
+    from packaging.requirements import Requirement
+
+    try:
+        return install_command(requirements(extra) or [Requirement(package)])
+    except importlib.metadata.PackageNotFoundError:
+        # advsweep is on the path without being installed.
+        return f"pip install 'FOLDER_OF_ADVSWEEP[{extra}]'"
+
+
+def quoted(required: Iterable[Requirement]) -> str:
+    """Returns requirements as arguments of pip."""
+    texts = []
+    for requirement in required:
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        texts.append(shlex.quote(f"{requirement.name}{extras}{requirement.specifier}"))
+    return " ".join(texts)
