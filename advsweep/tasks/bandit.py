@@ -237,8 +237,8 @@ class Toy(BanditTask):
 
     Source: two-stage view (arXiv:2510.04028), Sec. 3.2 and Alg. 1.
 
-    Departures: the values behind the paper's figures are not stated; these are ours, with its
-    order of rewards and probabilities.
+    Departures: the values behind the paper's figures are not in the text we have; these are ours,
+    with its order of rewards and probabilities.
     """
 
     name: ClassVar[str] = "toy"
