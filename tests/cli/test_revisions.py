@@ -93,8 +93,9 @@ def test_a_plan_says_which_runs_of_an_older_revision_are_not_reused(raised):
         in (raised("plan", "estimator=rloo", "seed=1", *SMALL)[1])
     )
     # Other seeds and another group size reuse none in any case.
-    for change in ("seed=2,3", "group_size=4"):
-        assert "revision" not in raised("plan", *SWEEP, change)[1], change
+    *others, seeds = SWEEP
+    for changed in (["seed=2,3"], [seeds, "group_size=4"]):
+        assert "revision" not in raised("plan", *others, *changed)[1], changed
 
 
 def test_sweep_and_run_warn_before_training_outdated_runs_again(after):

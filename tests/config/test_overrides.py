@@ -98,7 +98,7 @@ def test_places_that_are_not_used_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("demo", "got no '='"),
+        ("demo", r"expected KEY=VALUE; did you mean \+experiment=demo\?"),
         ("a = 1", "got spaces before '='"),
         ("a=[1", r"cannot read '\[1'"),
         ("a=1,", "it ends too early"),
