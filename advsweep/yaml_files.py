@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from yaml import SafeLoader, YAMLError  # type: ignore[import-untyped]
 
 _MOST_BYTES = 10 * 2**20
+_EXPONENT = re.compile(r"[-+]?\d[\d_]*\.?[\d_]*[eE][-+]?\d+$")
 _MOST_NODES = 100_000
 """Limit on the values of a file after every alias is expanded."""
 
@@ -103,6 +105,13 @@ def _loader() -> type[SafeLoader]:
                 problem = f"expected a value of type {node.tag.rpartition(':')[2]}, got another"
                 raise ConstructorError(None, None, problem, node.start_mark) from error
 
+    # As in YAML 1.2 and in OmegaConf, which reads the files of config groups: 1e-4 is a number,
+    # and 2026-01-31 is a text.
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+        for first, found in SafeLoader.yaml_implicit_resolvers.items()
+    }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
     return Loader
 
 

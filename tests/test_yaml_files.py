@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from advsweep.errors import ConfigError
 from advsweep.report import read_claim_list
@@ -81,6 +82,14 @@ def test_few_aliases_are_read(tmp_path: Path) -> None:
     path = tmp_path / "plain.yaml"
     path.write_text("a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}\n")
     assert read_yaml(path) == {"a": {"x": 1}, "b": [{"x": 1}] * 2, "c": {"x": 1, "y": 2}}
+
+
+def test_numbers_and_dates_are_read_as_in_config_groups(tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text("[1e-4, -2.5E+3, 1_0e2, 3e, 1e4x, 2026-01-31, 0.1, 7]")
+    found = read_yaml(path)
+    assert found == [1e-4, -2500.0, 1000.0, "3e", "1e4x", "2026-01-31", 0.1, 7]
+    assert found == OmegaConf.to_container(OmegaConf.load(path))
 
 
 def test_bomb_in_a_config_folder_is_refused(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class _Group(LazyGroup):
             "weights": "advsweep.cli.commands.weights:weights",
             "hidden-states": "advsweep.cli.commands.hidden_states:hidden_states",
             "keys": "advsweep.cli.commands.keys:keys",
+            "schema": "advsweep.cli.commands.schema:schema",
             "methods": "advsweep.cli.commands.presets:methods",
             "experiments": "advsweep.cli.commands.presets:experiments",
             "estimators": "advsweep.cli.commands.estimators:app",

@@ -28,6 +28,9 @@ PRESET_GROUPS = ("method", "experiment")
 SWEEP_FILES = (".yaml", ".yml")
 """How a sweep file of the user's ends that is named by its path, outside of config folders."""
 
+_DIRECTIVES = ("@package", "yaml-language-server:")
+"""How comments start that are not for people: for Hydra, and for editors."""
+
 _OTHER_NAMES = {
     "learning_rate": "optimizer.lr",
     "num_generations": "group_size",
@@ -232,14 +235,27 @@ class ConfigGroups:
             self._composed[key] = self._compose(choices)
         return self._composed[key]
 
+    def member_values(self, group: str, name: str) -> Plain:
+        """Return the fields that a member's own file sets; empty without a file.
+
+        Raises:
+            ConfigError: the file is not YAML.
+        """
+        path = self._member_file(group, name)
+        node = read_yaml(path) if path else None
+        return node if isinstance(node, dict) else {}
+
     def first_comment(self, group: str, name: str) -> str:
         """Return the first comment of a member's file; empty without a file or a comment."""
-        folders = [*self._config_dirs, conf_directory()]
-        paths = (folder / group / f"{name}.yaml" for folder in folders)
-        path = next((path for path in paths if path.is_file()), None)
+        path = self._member_file(group, name)
         lines = path.read_text(encoding="utf-8").splitlines() if path else []
         comments = (line.removeprefix("#").strip() for line in lines if line[:1] == "#")
-        return next((c for c in comments if not c.startswith("@package")), "")
+        return next((c for c in comments if not c.startswith(_DIRECTIVES)), "")
+
+    def _member_file(self, group: str, name: str) -> Path | None:
+        folders = [*self._config_dirs, conf_directory()]
+        paths = (folder / group / f"{name}.yaml" for folder in folders)
+        return next((path for path in paths if path.is_file()), None)
 
     def _files(self, folder: str) -> list[str]:
         return list(self._loader.get_group_options(folder))

@@ -42,7 +42,8 @@ _MOST_VALUES = 100_000  # of one key, since `range(0,inf)` never ends
 # Messages of Python's own exceptions, which mean nothing to the user of an override.
 _PYTHON = re.compile("not supported between|invalid literal|could not convert|cannot convert")
 
-_CALL = re.compile(rf"({'|'.join([*_ALLOWED, *_REFUSED])})\(")
+CALL = re.compile(rf"^({'|'.join([*_ALLOWED, *_REFUSED])})\(")
+"""How a text of a sweep file begins that is a call of the grammar, such as `choice(4,8)`."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def expand_call(key: str, value: Any) -> list[Any]:
 
 def is_call(text: str) -> bool:
     """Whether a text of a sweep file starts like a call of a function, such as `choice(4,8)`."""
-    return _CALL.match(text) is not None
+    return CALL.match(text) is not None
 
 
 def _parse(text: str) -> Override:

@@ -23,6 +23,8 @@ def test_help_names_every_command(finished):
             "replay",
             "import",
             "init",
+            "keys",
+            "schema",
             "doctor",
             "eval",
             "select",

@@ -52,10 +52,11 @@ READING = (
     *("plan backend=fake", "merge advsweep.db --store merged.db", "db upgrade", "db version"),
     *("watch", "weights 1", "samples 1", "hidden-states 1", "experiments", "tasks show bandit"),
     *("estimators plot grpo --output masses.svg", "plugins --no-load", "replay --run 1 -e grpo"),
+    *("keys", "schema", "doctor"),
 )
 WRITING = (
     *("retry 1", "stop 1", "worker demo --wait 0", "eval 1", "select 1", "export 1 out"),
-    *("sync tensorboard 1", "rm 1 --yes", "import jsonl log.jsonl"),
+    *("sync tensorboard 1", "rm 1 --yes", "import jsonl log.jsonl", "init mine"),
 )
 TRAINING = ("run", "sweep")
 """Commands that tests of their own start."""

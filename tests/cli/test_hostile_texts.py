@@ -361,6 +361,7 @@ NO_TEXTS = {
     "keys",
     "methods",
     "plugins",
+    "schema",
     "db upgrade",
     "db version",
 }

@@ -27,6 +27,7 @@ LIGHT = {
     "methods": tuple(module for module in HEAVY if module != "hydra"),
     "tasks": tuple(module for module in HEAVY if module != "hydra"),
     "keys --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
+    "schema --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "init --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "doctor --help": ("pandas", "sqlalchemy", "rich", "numpy", *HEAVY),
     "doctor": ("pandas", "rich", "ray", "wandb", *HEAVY),

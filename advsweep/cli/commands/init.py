@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-SWEEP_FILE = """\
+SCHEMA = "advsweep.schema.json"
+
+SWEEP_FILE = f"""\
+# yaml-language-server: $schema={SCHEMA}
 # A sweep file: `advsweep sweep sweep.yaml` trains every combination of what stands below and
 # repeats nothing that is done. `advsweep plan sweep.yaml` shows the runs and their time first.
 # Any key of a run can be set here, as on the command line; `advsweep keys` lists them.
@@ -34,10 +37,10 @@ sweep:
       estimator.h_star: 0.5        # `advsweep estimators show fade` lists its options
 """
 
-MAKEFILE = """\
+MAKEFILE = f"""\
 ADVSWEEP ?= advsweep
 
-.PHONY: plan sweep report ci
+.PHONY: plan sweep report schema ci
 
 plan:    ## show the runs and their time; start nothing
 \t$(ADVSWEEP) plan sweep.yaml
@@ -49,25 +52,30 @@ report:  ## the table, and a page to click through
 \t$(ADVSWEEP) report first
 \t$(ADVSWEEP) report first --format html -o report.html
 
+schema:  ## after an update: what editors know of sweep.yaml
+\t$(ADVSWEEP) schema > {SCHEMA}
+
 # For CI: exit code 1 unless the data support the statement (`advsweep report --help`).
 ci: sweep
 \t$(ADVSWEEP) report first --assert 'pass@1[grpo] >= pass@1[base]'
 """
 
-README = """\
+README = f"""\
 # A comparison of advantage estimators
 
 - `sweep.yaml` says which runs there are. Change it first.
 - `make plan` shows the runs and their time, `make sweep` trains those that are missing,
   `make report` prints the table.
 - `make ci` trains and fails unless the runs support the statement in the `Makefile`.
+- `{SCHEMA}` lets editors complete and check `sweep.yaml` (in Visual Studio Code with
+  the extension YAML of Red Hat); `make schema` makes it anew.
 
 The results are in `advsweep.db` and `advsweep-runs`; delete neither while you need them.
 `advsweep doctor` says what is installed and what a feature lacks.
 """
 
 FILES = {"sweep.yaml": SWEEP_FILE, "Makefile": MAKEFILE, "README.md": README}
-"""What is written, by name."""
+"""The texts that are written, by name; the schema of the sweep file comes with them."""
 
 
 def init(
@@ -81,27 +89,33 @@ def init(
     """Write a sweep file, a Makefile for CI and a README.
 
     The sweep file is complete and explains each of its keys: three estimators with three seeds on
-    a model that trains on a CPU. Refuses to overwrite a file, and then writes nothing.
+    a model that trains on a CPU. A JSON schema beside it lets editors complete and check it.
+    Refuses to overwrite a file, and then writes nothing.
 
     Examples:
         advsweep init first
         advsweep init first && cd first && advsweep sweep sweep.yaml
     """
-    from advsweep.cli.shared.output import echo_line
+    from advsweep.cli.shared.output import echo_line, json_document
     from advsweep.errors import ConfigError
+    from advsweep.sweep.json_schema import make_schema
+    from advsweep.sweep.registry import config_groups
 
+    names = [*FILES, SCHEMA]
     # A link counts as well, wherever it leads.
-    present = [name for name in FILES if (folder / name).is_symlink() or (folder / name).exists()]
+    present = [name for name in names if (folder / name).is_symlink() or (folder / name).exists()]
     if present:
         raise ConfigError(
-            f"{folder}: expected a folder without {', '.join(FILES)}, got one with "
+            f"{folder}: expected a folder without {', '.join(names)}, got one with "
             f"{', '.join(present)}; name another folder: advsweep init FOLDER"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise ConfigError(f"{folder}: expected a folder, got a file") from error
-    for name, text in FILES.items():
+    with config_groups() as groups:
+        texts = {**FILES, SCHEMA: f"{json_document(make_schema(groups))}\n"}
+    for name, text in texts.items():
         with (folder / name).open("x", encoding="utf-8") as file:  # never through a new link
             file.write(text)
         echo_line(f"Wrote {folder / name}.")

@@ -90,6 +90,13 @@ def complete_group(incomplete: str) -> list[str]:
     return _starting(GROUPS, incomplete)
 
 
+def complete_schema(incomplete: str) -> list[str]:
+    """Completes a kind of file, for `advsweep schema`."""
+    from advsweep.sweep.registry import GROUPS
+
+    return _starting(["sweep", "run", *GROUPS], incomplete)
+
+
 def _awaits_value(given: Sequence[str]) -> bool:
     """Returns whether the last word is a key; bash makes `seed=1 method=` of five words."""
     last = "".join(given[-1:])

@@ -95,10 +95,15 @@ def jsonable(value: Any) -> Any:
     return value
 
 
+def json_document(value: Any) -> str:
+    """Returns the text of one JSON document; control characters are escaped."""
+    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return printable_json(text)
+
+
 def print_json(value: Any) -> None:
     """Prints one JSON document."""
-    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
-    echo(printable_json(text))
+    echo(json_document(value))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

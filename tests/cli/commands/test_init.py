@@ -9,15 +9,17 @@ import sys
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
-from advsweep.cli.commands.init import FILES
+from advsweep.cli.commands.init import FILES, SCHEMA
+from advsweep.yaml_files import read_yaml
 from tests.cli.conftest import FAKE
 
 
-def test_writes_three_files_and_says_what_is_next(advsweep, tmp_path):
+def test_writes_its_files_and_says_what_is_next(advsweep, tmp_path):
     done = advsweep("init", "mine")
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in (tmp_path / "mine").iterdir()} == set(FILES)
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {*FILES, SCHEMA}
     assert done.stdout.splitlines()[-1] == "Next: cd mine && advsweep sweep sweep.yaml"
     for name, text in FILES.items():
         assert (tmp_path / "mine" / name).read_text() == text
@@ -40,6 +42,23 @@ def test_sweep_file_plans_three_estimators_with_three_seeds(advsweep):
         (estimator, seed) for estimator in ("fade", "grpo", "rloo") for seed in (0, 1, 2)
     ]
     assert {run["config"]["task"]["name"] for run in plan["runs"]} == {"countdown"}
+
+
+def test_sweep_file_names_a_schema_that_it_fits(advsweep, tmp_path):
+    assert advsweep("init").returncode == 0
+    text = (tmp_path / "sweep.yaml").read_text()
+    assert text.splitlines()[0] == f"# yaml-language-server: $schema={SCHEMA}"
+    schema = (tmp_path / SCHEMA).read_text()
+    assert schema == advsweep("schema").stdout
+    validator = Draft202012Validator(json.loads(schema))
+    assert validator.is_valid(yaml.safe_load(text))
+    # Without its comment signs, the line that offers rates to sweep over fits, too.
+    rates = text.replace("# optimizer.lr", "optimizer.lr")
+    (tmp_path / "rates.yaml").write_text(rates)
+    plan = json.loads(advsweep("plan", "rates.yaml", "--format", "json").stdout)
+    assert len(plan["runs"]) == 18
+    assert validator.is_valid(read_yaml(tmp_path / "rates.yaml"))
+    assert not validator.is_valid(yaml.safe_load(text.replace("steps:", "step:")))
 
 
 @pytest.mark.slow
@@ -68,7 +87,7 @@ def test_makefile_trains_and_judges(advsweep, tmp_path):
     assert wrong.returncode == 2  # make's exit code where a command exits with 1
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, SCHEMA])
 def test_overwrites_nothing(advsweep, tmp_path, name):
     (tmp_path / name).write_text("mine")
     done = advsweep("init")
